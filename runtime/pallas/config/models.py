@@ -1,0 +1,177 @@
+"""What the user wrote, validated: immutable, complete, nothing left to look up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+InstanceScope = Literal["pooled", "conversation", "request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a file the user wrote; ``line`` counts from 1, 0 when it is the file as a whole."""
+
+    file: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong in the configuration, ready to print as ``file:line: key: problem; hint``."""
+
+    where: Where
+    key: str
+    problem: str
+    hint: str = ""
+    level: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.key}: " if self.key else f"{self.where}: "
+        return head + self.problem + (f"; {self.hint}" if self.hint else "")
+
+
+class ConfigError(Exception):
+    """The project cannot be used; ``mistakes`` holds all of them, not only the first."""
+
+    def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+        self.mistakes = mistakes
+
+
+@dataclass(frozen=True, slots=True)
+class Icon:
+    """A picture of an agent in the registry; ``sizes`` as in the registry schema, for example ``any``."""
+
+    src: str
+    sizes: tuple[str, ...] = ("any",)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Declared, never inferred (PR-13). Window and output in tokens."""
+
+    vision: bool = False
+    context_window: int = 131_072
+    max_output_tokens: int = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """One entry under ``agents:``. Exactly one of ``module`` (dotted) and ``card`` (a file) is set.
+
+    ``capabilities`` is the fleet's ``model_capabilities`` with the agent's own keys laid over it, None
+    when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time.
+    """
+
+    name: str
+    port: int
+    title: str
+    description: str
+    module: str | None = None
+    card: Path | None = None
+    depends_on: tuple[str, ...] = ()
+    icons: tuple[Icon, ...] = ()
+    instance_scope: InstanceScope = "pooled"
+    max_instances: int = 8
+    max_iterations: int = 12
+    loop_repeat_threshold: int = 3
+    capabilities: Capabilities | None = None
+    where: Where = Where("agents.yaml")
+
+    @property
+    def slug(self) -> str:
+        """The name as the registry publishes it (PR-14)."""
+        return self.name.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """A program of the project under ``servers:``, started with the fleet, ready when ``url`` answers.
+
+    ``cwd`` is absolute; ``env`` is added to the environment; ``start_timeout`` in seconds.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    url: str
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    start_timeout: float = 30.0
+    where: Where = Where("agents.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedConfig:
+    """``scripted:``: the offline model server this project asks for."""
+
+    script: Path
+    port: int
+    where: Where = Where("agents.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamConfig:
+    """One entry under ``mcp.servers`` of the fast-agent configuration, as far as Pallas needs it.
+
+    ``transport`` is ``http``, ``sse`` or ``stdio``. ``headers`` are expanded; ``unset`` names the
+    environment variables its headers refer to that are not set (PR-9).
+    """
+
+    name: str
+    transport: Literal["http", "sse", "stdio"]
+    url: str = ""
+    command: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    forward_inbound_auth: bool = False
+    unset: tuple[str, ...] = ()
+    where: Where = Where("fastagent.config.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A whole project. Paths are absolute. ``bind`` is None unless the user set it (C23).
+
+    ``provider`` and ``model`` come from ``default_model``, split at its first dot (PR-12); both are
+    empty when it is not set. ``capabilities`` is the fleet-wide ``model_capabilities`` or None.
+    ``settings`` is the merged fast-agent configuration and secrets, expanded: never log or show it.
+    """
+
+    root: Path
+    agents_file: Path
+    name: str
+    agents: Mapping[str, AgentConfig]
+    version: str = "1.0.0"
+    host: str = "localhost"
+    namespace: str = "local.pallas"
+    registry_port: int = 24200
+    bind: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    scripted: ScriptedConfig | None = None
+    config_file: Path | None = None
+    provider: str = ""
+    model: str = ""
+    capabilities: Capabilities | None = None
+    downstreams: Mapping[str, DownstreamConfig] = field(default_factory=dict)
+    log_level: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    warnings: tuple[Mistake, ...] = ()
+
+    def start_layers(self) -> tuple[tuple[str, ...], ...]:
+        """Agent names in layers: each layer needs only agents of the layers before it (PR-6)."""
+        left = dict(self.agents)
+        layers: list[tuple[str, ...]] = []
+        while left:
+            layer = tuple(
+                name for name, agent in left.items() if not any(need in left for need in agent.depends_on)
+            )
+            if not layer:  # a cycle: refused when the project was loaded
+                raise ValueError(f"circular depends_on among {', '.join(sorted(left))}")
+            layers.append(layer)
+            for name in layer:
+                del left[name]
+        return tuple(layers)

@@ -1,0 +1,116 @@
+"""What a run or the fleet says while it happens.
+
+Every surface encodes these same events: MCP progress, the workbench's feed, the log. All text in
+them is sanitised by whoever makes the event. ``seq`` is given by the hub and grows by one.
+"""
+
+from dataclasses import dataclass, field
+from time import time
+from typing import Literal
+
+from .health import Health
+from .snapshot import AgentState, FleetState
+
+Outcome = Literal["ok", "error", "cancelled"]
+ToolPhase = Literal["started", "completed", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened at ``at`` (Unix seconds)."""
+
+    seq: int = 0
+    at: float = field(default_factory=time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetChanged(Event):
+    """The fleet moved to another state."""
+
+    state: FleetState
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentChanged(Event):
+    """An agent moved to another state; ``detail`` is one line, for example why it failed."""
+
+    agent: str
+    state: AgentState
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthChanged(Event):
+    """An agent's health status or its message changed."""
+
+    agent: str
+    health: Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent(Event):
+    """Something about one run of one agent."""
+
+    run_id: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(RunEvent):
+    """A message was accepted; ``preview`` is its first line, at most 120 characters."""
+
+    preview: str = ""
+    images: int = 0
+    conversation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted(RunEvent):
+    """The agent's loop goes to step ``step`` (from 1). ``actor`` differs from the agent for a child."""
+
+    actor: str
+    step: int
+    kind: Literal["llm", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEvent(RunEvent):
+    """A downstream call began or ended. ``call_id`` pairs the two; ``nested`` when a sub-agent made it."""
+
+    server: str
+    tool: str
+    phase: ToolPhase
+    call_id: str
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta(RunEvent):
+    """Model text as it streams. ``rollback`` says that this attempt's text so far is taken back."""
+
+    text: str
+    reasoning: bool = False
+    rollback: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished(RunEvent):
+    """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none."""
+
+    outcome: Outcome
+    seconds: float
+    steps: int = 0
+    tools: int = 0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Event):
+    """Something a person should know that belongs to no run; ``agent`` may be empty."""
+
+    level: Literal["info", "warning", "error"]
+    text: str
+    agent: str = ""

@@ -1,0 +1,78 @@
+"""A run: one message in, a result or a Fault out."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture as it travels: ``data`` is base64, ``mime_type`` for example ``image/png``."""
+
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a thread. ``native`` is the executor's own form of it, opaque to everyone else."""
+
+    role: Role
+    text: str
+    images: tuple[Image, ...] = ()
+    native: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking. ``id`` is a salted fingerprint or ``anonymous``: never a token."""
+
+    id: str = "anonymous"
+
+
+ANONYMOUS = Principal()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one run as the provider counted them; None where it did not."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What a caller asks of an agent.
+
+    ``conversation`` is the caller's handle, None for a throw-away one. ``history`` overrides nothing
+    stored: it is put before the conversation's own messages when that conversation is new (PR-18).
+    """
+
+    agent: str
+    text: str
+    images: tuple[Image, ...] = ()
+    conversation: str | None = None
+    principal: Principal = ANONYMOUS
+    history: tuple[Message, ...] = ()
+    bearer: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of it: ``texts`` are all assistant texts of the run in order, the last is the answer."""
+
+    run_id: str
+    texts: tuple[str, ...]
+    conversation: str | None
+    seconds: float
+    steps: int = 0
+    tools: int = 0
+    usage: Usage = Usage()
+    stop_reason: str = "end_turn"
+
+    @property
+    def text(self) -> str:
+        """All assistant text of the run, in order (SPEC C4)."""
+        return "\n\n".join(text for text in self.texts if text)

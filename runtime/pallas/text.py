@@ -1,0 +1,40 @@
+"""Text from outside is hostile until it has been through here."""
+
+import re
+from typing import Final
+
+_ESCAPES: Final = {0x1B: "␛", 0x7F: "␡"}
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return _ESCAPES.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+# C0 except tab and newline, DEL, C1; bidirectional controls; zero-width and other invisible formats;
+# line and paragraph separators; lone surrogates, which no encoder takes.
+_HOSTILE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def sanitize(text: str, limit: int | None = None) -> str:
+    """``text`` with every character that could drive a terminal or reorder a line made visible.
+
+    Newlines and tabs stay; ``\\r\\n`` becomes ``\\n``. With ``limit`` the result has at most that many
+    characters, the last an ellipsis when something was cut. Idempotent.
+    """
+    cut = limit is not None and len(text) > limit
+    if cut:
+        text = text[:limit]
+    clean = _HOSTILE.sub(_visible, text.replace("\r\n", "\n"))
+    if limit is not None and (cut or len(clean) > limit):
+        clean = clean[: limit - 1] + "…"
+    return clean
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The first line of ``text`` that holds anything, sanitised, at most ``limit`` characters."""
+    head = text[: limit * 8].strip()
+    line = next((part.strip() for part in head.split("\n") if part.strip()), "")
+    return sanitize(line, limit).replace("\t", " ")
