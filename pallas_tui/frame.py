@@ -1,0 +1,20 @@
+"""What one tick of the pump brings to every pane."""
+
+from dataclasses import dataclass
+
+from pallas.model import Event, FleetSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The fleet as it is, and what it said since the frame before.
+
+    ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
+    take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
+    the hub's ring before the pump could read them.
+    """
+
+    snapshot: FleetSnapshot
+    events: tuple[Event, ...]
+    now: float
+    dropped: int = 0

@@ -1,0 +1,44 @@
+"""The base of the four panes."""
+
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from ..frame import Frame
+
+
+class Pane(Widget):
+    """A part of the screen that is fed by the pump and is shown or hidden as a whole.
+
+    A subclass composes its widgets, draws no border of its own (the screen does, with ``TITLE``), and
+    declares its keys as ``BINDINGS``: those with ``show=True`` are offered on the bottom line while the
+    focus is inside, all of them in the help. A pane starts hidden; the screen calls ``show_pane``.
+    """
+
+    TITLE: ClassVar[str] = ""
+    """One word, as it stands in the border."""
+    HELP: ClassVar[str | None] = None
+    """What F1 shows when the focus is in this pane: Markdown, without the list of keys."""
+
+    is_showing: bool = False
+    """Whether a person can see the pane now."""
+
+    def absorb(self, frame: Frame) -> None:
+        """Take in one frame. While ``is_showing`` is false keep the data and paint nothing.
+
+        Called on the UI loop, for each tick that brought something and at least once a second, so that
+        elapsed times move; it must return within a few milliseconds.
+        """
+
+    def show_pane(self) -> None:
+        """The pane came into view: paint what it kept. Overriding methods call this one first."""
+        self.is_showing = True
+
+    def hide_pane(self) -> None:
+        """The pane went out of view: stop painting. Overriding methods call this one first."""
+        self.is_showing = False
+
+    def focus_pane(self) -> None:
+        """Put the focus where a person would start: by default the first widget inside that takes it."""
+        target = next((widget for widget in self.query("*") if widget.focusable), None)
+        (target or self).focus()
