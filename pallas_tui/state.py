@@ -1,0 +1,214 @@
+"""What the shell shows of the fleet, made of snapshots and events; nothing of the screen in here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pallas.model import (
+    AgentChanged,
+    AgentSnapshot,
+    AgentState,
+    Event,
+    FleetChanged,
+    FleetSnapshot,
+    FleetState,
+    HealthChanged,
+    HealthStatus,
+    Notice,
+    RunFinished,
+)
+
+from .frame import Frame
+from .text import count, duration
+
+Level = Literal["info", "warning", "error"]
+
+
+class Tone(StrEnum):
+    """How something is, in the one vocabulary that shapes and colours are chosen from."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    ERROR = "error"
+    STARTING = "starting"
+    STOPPED = "stopped"
+
+
+_STARTING: Final = frozenset({AgentState.WAITING, AgentState.IMPORTING, AgentState.CONNECTING})
+_HEALTH: Final = {
+    HealthStatus.OK: Tone.OK,
+    HealthStatus.DEGRADED: Tone.DEGRADED,
+    HealthStatus.ERROR: Tone.ERROR,
+}
+
+
+def tone_of(agent: AgentSnapshot) -> Tone:
+    """One tone for an agent: its state while it has no health to speak of, then its health (PI-17)."""
+    if agent.state in _STARTING:
+        return Tone.STARTING
+    if agent.state is AgentState.ERROR:
+        return Tone.ERROR
+    if agent.state is AgentState.READY:
+        return _HEALTH[agent.health.status]
+    return Tone.STOPPED
+
+
+def can_answer(agent: AgentSnapshot) -> bool:
+    """Whether a message to it has a chance: ready, and not in error (PI-17)."""
+    return agent.state is AgentState.READY and agent.health.status is not HealthStatus.ERROR
+
+
+def reason_of(agent: AgentSnapshot) -> str:
+    """Why the agent is not simply well, in one line; empty when it is."""
+    if agent.error and agent.state is AgentState.ERROR:
+        return next((line.strip() for line in agent.error.splitlines() if line.strip()), "")
+    if agent.state is AgentState.READY and agent.health.status is not HealthStatus.OK:
+        return agent.health.message
+    return ""
+
+
+def story_of(agent: AgentSnapshot) -> str:
+    """Everything that is known about how the agent is, as text to read and to copy."""
+    parts = [f"{agent.name}: {agent.state.value}, health {agent.health.status.value}"]
+    if agent.health.message:
+        parts.append(agent.health.message)
+    trouble = [
+        f"{one.name} ({one.transport} {one.target}): {one.reach.value}"
+        + (f": {one.detail}" if one.detail else "")
+        for one in agent.downstreams
+    ]
+    if trouble:
+        parts.append("Downstreams:\n" + "\n".join(f"  {line}" for line in trouble))
+    if agent.error and agent.error.strip() != agent.health.message.strip():
+        parts.append(agent.error.rstrip())
+    return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An agent in the tree of who needs whom; ``last`` says for each level if it is the last one there."""
+
+    agent: AgentSnapshot
+    last: tuple[bool, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """0 for an agent that nobody depends on."""
+        return len(self.last)
+
+
+def tree(agents: Iterable[AgentSnapshot]) -> tuple[Branch, ...]:
+    """The agents, each once: below the first one that depends on it, otherwise in the order given."""
+    known = {agent.name: agent for agent in agents}
+    needed = {need for agent in known.values() for need in agent.depends_on if need != agent.name}
+    branches: list[Branch] = []
+    placed: set[str] = set()
+
+    def place(agent: AgentSnapshot, last: tuple[bool, ...]) -> None:
+        placed.add(agent.name)
+        branches.append(Branch(agent, last))
+        needs = [known[name] for name in agent.depends_on if name in known and name not in placed]
+        placed.update(need.name for need in needs)
+        for index, need in enumerate(needs):
+            place(need, (*last, index == len(needs) - 1))
+
+    for agent in known.values():
+        if agent.name not in needed and agent.name not in placed:
+            place(agent, ())
+    for agent in known.values():  # a cycle has no top; the configuration refuses one, but nobody may vanish
+        if agent.name not in placed:
+            place(agent, ())
+    return tuple(branches)
+
+
+_TOLD: Final = frozenset({AgentChanged, FleetChanged, HealthChanged, Notice, RunFinished})
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The last thing worth a glance."""
+
+    at: float
+    text: str
+    level: Level = "info"
+
+
+def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
+    """What an event says to somebody who does not look at any pane; None when that is nothing."""
+    match event:
+        case AgentChanged(agent=name, state=AgentState.READY):
+            agent = snapshot.agent(name)
+            took = f" in {duration(agent.started_in)}" if agent and agent.started_in is not None else ""
+            return Headline(event.at, f"{name} ready{took}")
+        case AgentChanged(agent=name, state=AgentState.ERROR, detail=detail):
+            return Headline(event.at, f"{name} failed: {detail}" if detail else f"{name} failed", "error")
+        case AgentChanged(agent=name, state=state):
+            return Headline(event.at, f"{name} {state.value}")
+        case HealthChanged(agent=name, health=health):
+            level: Level = {"ok": "info", "degraded": "warning", "error": "error"}[health.status.value]  # type: ignore[assignment]
+            text = f"{name} is {health.status.value}"
+            return Headline(event.at, f"{text}: {health.message}" if health.message else text, level)
+        case RunFinished(agent=name, outcome="error", fault=fault):
+            return Headline(event.at, f"{name} could not answer: {fault}", "error")
+        case RunFinished(agent=name, outcome="cancelled"):
+            return Headline(event.at, f"{name} was cancelled", "warning")
+        case RunFinished(agent=name, seconds=seconds):
+            return Headline(event.at, f"{name} answered in {duration(seconds)}")
+        case Notice(level=level, text=text, agent=name):
+            return Headline(event.at, f"{name}: {text}" if name else text, level)
+        case FleetChanged(state=state, detail=detail):
+            return Headline(
+                event.at,
+                f"fleet {state.value}" + (f": {detail}" if detail else ""),
+                "error" if state is FleetState.FAILED else "info",
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order."""
+
+    name: str
+    state: FleetState
+    agents: int
+    tones: tuple[tuple[Tone, int], ...]
+    runs: int
+    queued: int
+    registry_port: int | None
+    headline: Headline | None
+
+    @property
+    def runs_text(self) -> str:
+        """``2 runs``, with the waiting ones."""
+        return count(self.runs, "run") + (f" +{self.queued} waiting" if self.queued else "")
+
+
+def summarise(frame: Frame, before: Headline | None = None) -> Summary:
+    """The summary of a frame; ``before`` stays the headline while nothing newer is told."""
+    headline = before
+    for event in reversed(frame.events):
+        if type(event) in _TOLD and (newer := headline_of(event, frame.snapshot)) is not None:
+            headline = newer
+            break
+    agents = frame.snapshot.agents
+    tones = [tone_of(agent) for agent in agents]
+    return Summary(
+        name=frame.snapshot.name,
+        state=frame.snapshot.state,
+        agents=len(agents),
+        tones=tuple((tone, tones.count(tone)) for tone in Tone if tone in tones),
+        runs=sum(agent.runs_active for agent in agents),
+        queued=sum(agent.runs_queued for agent in agents),
+        registry_port=_port(frame.snapshot.registry_url),
+        headline=headline,
+    )
+
+
+def _port(url: str) -> int | None:
+    try:
+        return urlsplit(url).port
+    except ValueError:
+        return None
