@@ -1,5 +1,7 @@
 """The project's files, read and checked: every mistake says where, what and how to mend it."""
 
+from .envfile import export_env
+from .load import load_project, read_project
 from .models import (
     AgentConfig,
     Capabilities,
@@ -24,4 +26,7 @@ __all__ = [
     "ScriptedConfig",
     "ServerConfig",
     "Where",
+    "export_env",
+    "load_project",
+    "read_project",
 ]

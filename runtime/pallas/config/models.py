@@ -138,6 +138,7 @@ class Project:
     ``provider`` and ``model`` come from ``default_model``, split at its first dot (PR-12); both are
     empty when it is not set. ``capabilities`` is the fleet-wide ``model_capabilities`` or None.
     ``settings`` is the merged fast-agent configuration and secrets, expanded: never log or show it.
+    ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
     """
 
     root: Path
@@ -159,6 +160,7 @@ class Project:
     downstreams: Mapping[str, DownstreamConfig] = field(default_factory=dict)
     log_level: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    unset: tuple[str, ...] = ()
     warnings: tuple[Mistake, ...] = ()
 
     def start_layers(self) -> tuple[tuple[str, ...], ...]:

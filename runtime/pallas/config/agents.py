@@ -1,0 +1,172 @@
+"""The entries under ``agents:``."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .files import file_like, is_file, is_folder, module_file, module_like, module_problem
+from .icons import read_icons
+from .models import AgentConfig, Capabilities, InstanceScope, Where
+from .notes import suggest
+from .ports import Ports
+from .section import Section
+
+AGENT_KEYS: Final = (
+    "module",
+    "card",
+    "port",
+    "title",
+    "description",
+    "depends_on",
+    "icons",
+    "instance_scope",
+    "max_instances",
+    "max_iterations",
+    "loop_repeat_threshold",
+    "model_capabilities",
+)
+CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
+# `shared` and `connection` are the names older projects use (SPEC C12).
+SCOPES: Final[Mapping[str, InstanceScope]] = {
+    "pooled": "pooled",
+    "conversation": "conversation",
+    "request": "request",
+    "shared": "pooled",
+    "connection": "conversation",
+}
+MAX_NAME: Final = 100
+MAX_TEXT: Final = 100
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An agent as it was read; where something was wrong, a stand-in fills its place (port 0).
+
+    ``needs`` are the names under ``depends_on`` with their places, ``own`` its capability keys.
+    """
+
+    config: AgentConfig
+    needs: tuple[tuple[str, Where], ...]
+    own: Mapping[str, bool | int] | None
+
+
+def read_agent(section: Section, name: str, root: Path, ports: Ports) -> Draft:
+    """One entry under ``agents:``. Its port is claimed in ``ports``."""
+    section.only(AGENT_KEYS)
+    if problem := _name_problem(name):
+        section.notes.error(section.where, section.path, problem, _name_hint(name))
+    module, card = _code(section, root)
+    port = section.integer("port", 1, 65_535) if section.need("port", "24201") else None
+    if port is not None:
+        ports.claim(port, f"agent {name}", section.place("port"), section.key("port"))
+    title = section.text("title", most=MAX_TEXT) or name.title()[:MAX_TEXT]
+    needs = section.texts("depends_on", "[research]")
+    capabilities = section.section("model_capabilities")
+    scope = section.choice("instance_scope", tuple(SCOPES))
+    return Draft(
+        AgentConfig(
+            name=name,
+            port=port or 0,
+            title=title,
+            description=section.text("description", most=MAX_TEXT) or title,
+            module=module,
+            card=card,
+            depends_on=tuple(dict.fromkeys(need for need, _ in needs)),
+            icons=read_icons(section),
+            instance_scope=SCOPES[scope or "pooled"],
+            max_instances=_or(section.integer("max_instances", 1, 64), 8),
+            max_iterations=_or(section.integer("max_iterations", 1), 12),
+            loop_repeat_threshold=_or(section.integer("loop_repeat_threshold", 0), 3),
+            where=section.where,
+        ),
+        needs,
+        read_capabilities(capabilities) if capabilities else None,
+    )
+
+
+def read_capabilities(section: Section) -> dict[str, bool | int]:
+    """The keys of a ``model_capabilities`` mapping that are given and right (PR-13)."""
+    section.only(CAPABILITY_KEYS)
+    given = {
+        "vision": section.flag("vision"),
+        "context_window": section.integer("context_window", 1),
+        "max_output_tokens": section.integer("max_output_tokens", 1),
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | None:
+    """The layers laid over one another, later ones on top; None when no layer is configured."""
+    given = [layer for layer in layers if layer is not None]
+    if not given:
+        return None
+    merged = {key: value for layer in given for key, value in layer.items()}
+    default = Capabilities()
+    return Capabilities(
+        vision=bool(merged.get("vision", default.vision)),
+        context_window=merged.get("context_window", default.context_window),
+        max_output_tokens=merged.get("max_output_tokens", default.max_output_tokens),
+    )
+
+
+def _name_problem(name: str) -> str | None:
+    if len(name) > MAX_NAME:
+        return f"the name has {len(name)} characters"
+    if not _NAME.fullmatch(name):
+        return "is not a name for an agent"
+    if name == "system" or name.startswith(("agent-", "system.")):
+        return "this name is reserved"
+    return None
+
+
+def _name_hint(name: str) -> str:
+    rule = f"allowed: a-z, 0-9 and . _ - after the first, at most {MAX_NAME}, not agent-*, system or system.*"
+    better = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")
+    fits = better != name and len(better) <= MAX_NAME and bool(better) and _name_problem(better) is None
+    return f"{rule}; did you mean {better}" if fits else rule
+
+
+def _code(section: Section, root: Path) -> tuple[str | None, Path | None]:
+    """The module or the card, checked to be there."""
+    if "module" in section and "card" in section:
+        section.error("card", "module and card are both given", "allowed: exactly one of them")
+    elif "module" not in section and "card" not in section:
+        section.error(
+            "module", "is missing", "required: module, for example `module: agents.jarvis`, or card"
+        )
+    module = section.text("module", check=module_problem)
+    if module and module_file(root, module) is None:
+        path = module.replace(".", "/")
+        section.error(
+            "module",
+            f"there is no file for {module}",
+            f"looked for {path}.py and {path}/__init__.py in the project",
+            suggest(module_like(root, module)),
+        )
+    card = read_file_name(section, "card", root)
+    return module, card
+
+
+def read_file_name(section: Section, key: str, root: Path) -> Path | None:
+    """The file that ``key`` names, relative to the project, as an absolute path; noted when not there."""
+    text = section.text(key)
+    if text is None:
+        return None
+    path = root / text
+    if is_folder(path):
+        section.error(key, f"{text} is a folder", "name a file in it")
+    elif not is_file(path):
+        section.error(
+            key,
+            f"there is no file {text}",
+            "paths start at the project's folder",
+            suggest(file_like(root, path)),
+        )
+    return path
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

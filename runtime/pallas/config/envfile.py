@@ -1,0 +1,58 @@
+"""``.env``: settings for a machine that the environment may override (PR-10)."""
+
+import io
+import os
+import re
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Final
+
+from dotenv.parser import parse_stream
+from dotenv.variables import parse_variables
+
+from .models import ConfigError, Where
+from .notes import Notes
+from .textfile import read_text, warn_if_shared
+
+ENV_FILE: Final = ".env"
+_NAME: Final = re.compile(r"[^=\0]+")
+
+
+def read_env(root: Path, environ: Mapping[str, str], notes: Notes) -> dict[str, str]:
+    """What ``.env`` sets, its own ``${VAR}`` resolved; names that ``environ`` has keep that value.
+
+    No ``.env`` is an empty one. A line that is no ``NAME=value`` is noted, never repeated.
+    """
+    path = root / ENV_FILE
+    if not path.exists():
+        return {}
+    warn_if_shared(path, ENV_FILE, notes)
+    text = read_text(path, ENV_FILE, notes)
+    values: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text or "")):
+        # A statement takes the blank lines before it along.
+        skipped = len(binding.original.string) - len(binding.original.string.lstrip())
+        line = binding.original.line + binding.original.string[:skipped].count("\n")
+        fits = binding.key is None or (binding.value is not None and _NAME.fullmatch(binding.key))
+        if binding.error or not fits or "\0" in (binding.value or ""):
+            notes.error(
+                Where(ENV_FILE, line), "", "is not a setting", "write NAME=value, with quotes around blanks"
+            )
+        elif binding.key is not None and binding.value is not None:
+            known = {**values, **environ}
+            values[binding.key] = "".join(atom.resolve(known) for atom in parse_variables(binding.value))
+    return values
+
+
+def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Put what ``.env`` sets into ``environ``, except names that are there already (PR-10).
+
+    Raises ConfigError when ``.env`` cannot be read; then nothing is changed.
+    """
+    notes = Notes()
+    values = read_env(root.expanduser().resolve(), environ, notes)
+    mistakes = tuple(found for found in notes.sorted([ENV_FILE]) if found.level == "error")
+    if mistakes:
+        raise ConfigError(mistakes)
+    for name, value in values.items():
+        environ.setdefault(name, value)

@@ -1,0 +1,151 @@
+"""The fast-agent configuration and its secrets, as far as Pallas reads them.
+
+Read from the YAML itself: fast-agent's own models drop keys they do not know, ``forward_inbound_auth``
+among them (PR-28).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from .agents import read_capabilities
+from .downstreams import SERVERS_PATH, read_downstreams
+from .models import DownstreamConfig, Where
+from .notes import Notes, nearest
+from .section import Section
+from .textfile import warn_if_shared
+from .tree import Leaf, Table, merge, plain, unset_in
+from .upstream import PROVIDERS, TOP_KEYS
+from .yamlfile import read_table
+
+CONFIG_NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
+SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
+OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
+
+# A model name without a provider may hold a dot too (gpt-4.1): what stands before it ends in a digit then.
+_PROVIDER: Final = re.compile(r"[A-Za-z]+([_-][A-Za-z]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class FastAgentFiles:
+    """What the two files say together; ``unset`` are all variables they refer to that are not set."""
+
+    config_file: Path | None = None
+    provider: str = ""
+    model: str = ""
+    capabilities: Mapping[str, bool | int] | None = None
+    downstreams: Mapping[str, DownstreamConfig] = field(default_factory=dict)
+    log_level: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    unset: tuple[str, ...] = ()
+
+
+def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> FastAgentFiles:
+    """Both files merged, secrets over configuration; every mistake is noted."""
+    config = _only_one(root, CONFIG_NAMES, notes)
+    secrets = _only_one(root, SECRETS_NAMES, notes)
+    merged = Table({}, Where(config or CONFIG_NAMES[-1]))
+    for name in (config, secrets):
+        if name:
+            warn_if_shared(root / name, name, notes)
+            table = read_table(root / name, name, notes, environ, lenient=True)
+            merged = merge(merged, table) if table else merged
+    top = Section(merged, "", merged.where, notes, echo=False)
+    _warn_of_misspelt(top)
+    provider, model = _default_model(top)
+    capabilities = top.section("model_capabilities")
+    logger = top.section("logger")
+    mcp = top.section("mcp")
+    _warn_of_missing_key(merged, provider, notes)
+    return FastAgentFiles(
+        config_file=root / config if config else None,
+        provider=provider,
+        model=model,
+        capabilities=read_capabilities(capabilities) if capabilities else None,
+        downstreams=read_downstreams(mcp) if mcp else {},
+        log_level=logger.choice("level", LOG_LEVELS) if logger else None,
+        settings=_settings(merged, environ),
+        unset=unset_in(merged),
+    )
+
+
+def _only_one(root: Path, names: tuple[str, ...], notes: Notes) -> str | None:
+    """The one of ``names`` that is there; two of them are a mistake, as they are for fast-agent."""
+    found = [name for name in names if (root / name).exists()]
+    if len(found) > 1:
+        notes.error(Where(found[0]), "", f"is one of {len(found)}: {' and '.join(found)}", "keep one of them")
+    return found[0] if found else None
+
+
+def _warn_of_misspelt(top: Section) -> None:
+    for key in top.table.entries:
+        meant = nearest(key, TOP_KEYS, cutoff=0.66)
+        if key not in TOP_KEYS and meant in OUR_KEYS:
+            top.warn(key, "unknown key", f"did you mean {meant}")
+
+
+def _default_model(top: Section) -> tuple[str, str]:
+    """Provider and model, split at the first dot (PR-12), without the ``?`` settings after the model."""
+    text = top.text("default_model") if "default_model" in top else None
+    spec = (_referred(text, top) if text else "").partition("?")[0].strip()
+    slash, _, rest = spec.partition("/")
+    if rest and slash in PROVIDERS:
+        return slash, rest
+    provider, _, model = spec.partition(".")
+    if not model or not _PROVIDER.fullmatch(provider):
+        return "", spec
+    if provider not in PROVIDERS and (meant := nearest(provider, PROVIDERS, cutoff=0.75)):
+        top.warn(
+            "default_model", f"{provider} is not a provider of fast-agent", f"did you mean {meant}.{model}"
+        )
+    return provider, model
+
+
+def _referred(text: str, top: Section) -> str:
+    """``$group.name`` looked up under ``model_references``; any other text as it is."""
+    if not text.startswith("$"):
+        return text
+    group, _, name = text[1:].partition(".")
+    references = top.table.get("model_references")
+    inner = references.get(group) if isinstance(references, Table) else None
+    leaf = inner.get(name) if isinstance(inner, Table) else None
+    if isinstance(leaf, Leaf) and isinstance(leaf.value, str):
+        return leaf.value
+    top.error(
+        "default_model", f"there is no {text[1:]} under model_references", "add it there, or name a model"
+    )
+    return ""
+
+
+def _warn_of_missing_key(merged: Table, provider: str, notes: Notes) -> None:
+    """The provider that answers has a key that refers to nothing: better said before the first call."""
+    block = merged.get(provider) if provider else None
+    entry = block.entries.get("api_key") if isinstance(block, Table) else None
+    if entry and isinstance(entry.node, Leaf) and entry.node.unset:
+        names = ", ".join(entry.node.unset)
+        notes.warn(
+            entry.node.where,
+            f"{provider}.api_key",
+            f"{names} is not set, and default_model uses {provider}",
+            f"set {names} in the environment or in .env",
+        )
+
+
+def _settings(merged: Table, environ: Mapping[str, str]) -> Mapping[str, Any]:
+    settings: dict[str, Any] = plain(merged)
+    openai = settings.get("openai") or {}
+    if isinstance(openai, dict):
+        base_url = openai.get("base_url") or environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL
+        settings["openai"] = {**openai, "base_url": base_url}
+    servers: Any = settings
+    for key in SERVERS_PATH:
+        servers = servers.get(key) if isinstance(servers, dict) else None
+    for server in servers.values() if isinstance(servers, dict) else ():
+        # fast-agent refuses a token that is there and empty.
+        if isinstance(server, dict) and server.get("access_token") == "":
+            del server["access_token"]
+    return settings

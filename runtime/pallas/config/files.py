@@ -1,0 +1,81 @@
+"""Where the files lie that a project names, found without importing or running anything."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from .notes import nearest
+
+_DOTTED: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_MAX_LISTED: Final = 500
+
+
+def module_problem(text: str) -> str | None:
+    """What is wrong with a dotted module name, None when nothing is."""
+    if _DOTTED.fullmatch(text):
+        return None
+    stem = text.removeprefix("./").removesuffix(".py").replace("/", ".").replace("\\", ".")
+    if stem != text and _DOTTED.fullmatch(stem):
+        return f"is a path; write the module's dotted name, {stem}"
+    return "is not a module name; allowed: names joined by dots, such as agents.jarvis"
+
+
+def module_file(root: Path, module: str) -> Path | None:
+    """The file of a dotted module inside ``root``: ``a/b.py`` or ``a/b/__init__.py``."""
+    base = root.joinpath(*module.split("."))
+    # As Python does it: a package goes before a module of the same name.
+    return next(
+        (file for file in (base / "__init__.py", base.with_name(base.name + ".py")) if is_file(file)), None
+    )
+
+
+def module_like(root: Path, module: str) -> str | None:
+    """A module that is there and whose name is close to ``module``."""
+    found = [_dotted(root, file) for file in _listed(root, ("*.py", "*/*.py", "*/*/__init__.py"))]
+    return nearest(module, (name for name in found if name), cutoff=0.75)
+
+
+def file_like(root: Path, wanted: Path) -> str | None:
+    """A file near ``wanted`` with a close name, relative to ``root`` where it lies inside."""
+    near = {shown(root, file): file for file in _listed(wanted.parent, ("*",)) if is_file(file)}
+    return nearest(shown(root, wanted), near, cutoff=0.75)
+
+
+def shown(root: Path, path: Path) -> str:
+    """``path`` as the user would write it: relative to the project where it lies inside."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is answered with no."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _listed(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    found: list[Path] = []
+    try:
+        for pattern in patterns:
+            for file in folder.glob(pattern):
+                found.append(file)
+                if len(found) == _MAX_LISTED:
+                    return found
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _dotted(root: Path, file: Path) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

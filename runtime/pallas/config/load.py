@@ -1,0 +1,101 @@
+"""A project's files, read, checked and put together."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from .agents import capabilities_of
+from .envfile import ENV_FILE, read_env
+from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
+from .files import shown
+from .models import ConfigError, Mistake, Project, Where
+from .notes import Notes
+from .textfile import warn_if_shared
+from .topology import Topology, read_topology
+from .yamlfile import read_table
+
+AGENTS_FILE: Final = "agents.yaml"
+AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
+
+
+def load_project(root: Path, environ: Mapping[str, str] | None = None) -> Project:
+    """The project in ``root``, complete and checked (PR-1 to PR-3, PR-10 to PR-14).
+
+    ``environ`` (the process's own when None) is laid over ``.env`` for ``${VAR}``; neither is changed.
+    Raises ConfigError with every mistake, in the order of files and lines.
+    """
+    project, found = read_project(root, environ)
+    if project is None:
+        raise ConfigError(tuple(mistake for mistake in found if mistake.level == "error"))
+    return project
+
+
+def read_project(
+    root: Path, environ: Mapping[str, str] | None = None
+) -> tuple[Project | None, tuple[Mistake, ...]]:
+    """The project, None when it has mistakes, and all mistakes and warnings in order."""
+    notes = Notes()
+    root = root.expanduser().resolve()
+    if not root.is_dir():
+        problem = "is not a folder" if root.exists() else "there is no such folder"
+        notes.error(
+            Where(str(root)), "", problem, "pass --project DIR, or run `pallas init DIR` for a new one"
+        )
+        return None, notes.sorted([])
+    own = os.environ if environ is None else environ
+    variables = {**read_env(root, own, notes), **own}
+    agents_path = root / (variables.get(AGENTS_VARIABLE) or AGENTS_FILE)
+    agents_file = shown(root, agents_path)
+    topology = _topology(root, agents_path, agents_file, variables, notes)
+    files = read_fast_agent(root, variables, notes)
+    found = notes.sorted([agents_file, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
+    if topology is None or any(mistake.level == "error" for mistake in found):
+        return None, found
+    return _project(root, agents_path, topology, files, found), found
+
+
+def _topology(
+    root: Path, path: Path, file: str, variables: Mapping[str, str], notes: Notes
+) -> Topology | None:
+    if not path.exists():
+        hint = "run `pallas init DIR` for a new project, or pass --project DIR"
+        if variables.get(AGENTS_VARIABLE):
+            hint = f"{AGENTS_VARIABLE} names it; paths start at the project's folder"
+        notes.error(Where(file), "", "there is no such file", hint)
+        return None
+    warn_if_shared(path, file, notes)
+    table = read_table(path, file, notes, variables)
+    return read_topology(table, file, root, notes) if table else None
+
+
+def _project(
+    root: Path, agents_path: Path, topology: Topology, files: FastAgentFiles, found: tuple[Mistake, ...]
+) -> Project:
+    return Project(
+        root=root,
+        agents_file=agents_path,
+        name=topology.name,
+        agents={
+            name: replace(draft.config, capabilities=capabilities_of(files.capabilities, draft.own))
+            for name, draft in topology.agents.items()
+        },
+        version=topology.version,
+        host=topology.host,
+        namespace=topology.namespace,
+        registry_port=topology.registry_port,
+        bind=topology.bind,
+        allowed_hosts=topology.allowed_hosts,
+        servers=topology.servers,
+        scripted=topology.scripted,
+        config_file=files.config_file,
+        provider=files.provider,
+        model=files.model,
+        capabilities=capabilities_of(files.capabilities),
+        downstreams=files.downstreams,
+        log_level=files.log_level,
+        settings=files.settings,
+        unset=files.unset,
+        warnings=found,
+    )

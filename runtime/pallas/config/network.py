@@ -1,0 +1,76 @@
+"""What a host, an address and a URL may look like: each function says what is wrong, or None."""
+
+import re
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+_LABELS: Final = re.compile(
+    r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
+_GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
+
+
+def host_problem(text: str) -> str | None:
+    """For the ``host`` of published URLs: a name or an address, no scheme, no port."""
+    if "://" in text:
+        return "is a URL; write the host name alone, for example my-host.example.com"
+    if text.startswith("[") and text.endswith("]") and _is_address(text[1:-1], 6):
+        return None
+    if _is_address(text, 6):
+        return f"is an IPv6 address without brackets; write [{text}]"
+    if ":" in text:
+        return "holds a port; ports stand at registry_port and at each agent"
+    if len(text) > 253 or not _LABELS.fullmatch(text):
+        return "is not a host name; allowed: a name such as my-host.example.com, or an IP address"
+    return None
+
+
+def bind_problem(text: str) -> str | None:
+    """For ``bind``: an address of this machine, or localhost."""
+    if text == "localhost" or _is_address(text):
+        return None
+    return "cannot be listened on; allowed: localhost, or an IP address such as 127.0.0.1, 0.0.0.0 or ::"
+
+
+def allowed_host_problem(text: str) -> str | None:
+    """For an entry of ``allowed_hosts``: a name that may stand in a Host header, ``*`` within it allowed."""
+    if "://" in text:
+        return "is a URL; write the host name alone"
+    if not text.strip("*?:."):
+        return "would allow every host and switch the protection off; name the hosts"
+    if _is_address(text.removeprefix("[").removesuffix("]"), 6) or _GLOB.fullmatch(text):
+        return None
+    return "is not a host name; allowed: my-host.example.com, *.example.com, 10.0.0.7"
+
+
+def url_problem(text: str) -> str | None:
+    """For a URL that something will be asked at: http or https, and a host."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return "is not a URL; check its host and port"
+    if parts.scheme not in {"http", "https"}:
+        return "is not an http URL; write http://HOST:PORT/PATH"
+    if not parts.hostname or port == 0 or any(char.isspace() for char in text):
+        return "is not a URL; write http://HOST:PORT/PATH"
+    return None
+
+
+def local_port(url: str) -> int | None:
+    """The port of a URL on this machine, None when it is elsewhere or not a URL."""
+    if url_problem(url):
+        return None
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    local = host == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
+    return (parts.port or (443 if parts.scheme == "https" else 80)) if local else None
+
+
+def _is_address(text: str, version: int | None = None) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return version is None or address.version == version

@@ -1,0 +1,48 @@
+"""A text file read with care: regular, bounded, UTF-8."""
+
+import stat
+from pathlib import Path
+from typing import Final
+
+from .models import Where
+from .notes import Notes
+
+MAX_BYTES: Final = 1 << 20
+
+
+def read_text(path: Path, file: str, notes: Notes) -> str | None:
+    """The whole of a regular UTF-8 file of at most 1 MiB; None after noting why not."""
+    here = Where(file)
+    try:
+        # A pipe or a device would make the read wait for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            notes.error(here, "", "is not a file", "put a text file there")
+            return None
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        notes.error(here, "", f"cannot be read: {error.strerror or error}", "check the file's permissions")
+        return None
+    if len(data) > MAX_BYTES:
+        notes.error(here, "", "is larger than 1 MiB", "allowed: at most 1 MiB of configuration")
+        return None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        what = f"is not UTF-8: byte 0x{data[error.start]:02x} on line {line}"
+        notes.error(Where(file, line), "", what, "save the file as UTF-8")
+        return None
+
+
+def warn_if_shared(path: Path, file: str, notes: Notes) -> None:
+    """Warn when others than its owner may change a file that decides what runs."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    who = " and ".join(
+        name for name, bit in (("its group", stat.S_IWGRP), ("others", stat.S_IWOTH)) if mode & bit
+    )
+    if who:
+        notes.warn(Where(file), "", f"can be written by {who}", f"chmod go-w {file}")

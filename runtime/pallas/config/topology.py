@@ -1,0 +1,128 @@
+"""``agents.yaml``: the project, its agents, and where they listen."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .agents import Draft, read_agent
+from .graph import check_depends_on, check_slugs
+from .models import ScriptedConfig, ServerConfig, Where
+from .network import allowed_host_problem, bind_problem, host_problem
+from .notes import Notes
+from .ports import Ports
+from .programs import read_scripted, read_servers
+from .section import Section
+from .tree import Leaf, Table
+
+PROJECT_KEYS: Final = (
+    "name",
+    "version",
+    "host",
+    "namespace",
+    "registry_port",
+    "bind",
+    "allowed_hosts",
+    "scripted",
+    "servers",
+    "agents",
+)
+DEFAULT_REGISTRY_PORT: Final = 24_200
+DEFAULT_NAMESPACE: Final = "local.pallas"
+_MAX_NAME: Final = 100
+_MAX_VERSION: Final = 255
+# namespace/slug together have at most 200 characters in the registry.
+_MAX_PUBLISHED: Final = 200
+
+_NAMESPACE: Final = re.compile(r"[a-zA-Z0-9.-]+")
+_RANGE: Final = re.compile(r"^[\^~<>=!]|[*|,\s]|(^|\.)[xX](\.|$)|^latest$")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What ``agents.yaml`` says, with stand-ins where it said something wrong."""
+
+    name: str
+    version: str
+    host: str
+    namespace: str
+    registry_port: int
+    bind: str | None
+    allowed_hosts: tuple[str, ...]
+    scripted: ScriptedConfig | None
+    servers: Mapping[str, ServerConfig]
+    agents: Mapping[str, Draft]
+
+
+def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology:
+    """All of ``agents.yaml``; every mistake is noted."""
+    top = Section(table, "", Where(file), notes)
+    top.only(PROJECT_KEYS)
+    ports = Ports(notes)
+    registry_port = top.integer("registry_port", 1, 65_535)
+    if registry_port is None:
+        registry_port = DEFAULT_REGISTRY_PORT
+    ports.claim(registry_port, "the registry", top.place("registry_port"), "registry_port")
+    scripted = top.section("scripted")
+    agents = _agents(top, root, ports)
+    namespace = top.text("namespace", check=_namespace_problem) or DEFAULT_NAMESPACE
+    _check_published(agents, namespace, notes)
+    check_slugs(agents, notes)
+    check_depends_on(agents, notes)
+    return Topology(
+        name=(top.text("name", most=_MAX_NAME) if top.need("name", "my-project") else None) or "",
+        version=top.text("version", check=_version_problem, most=_MAX_VERSION) or "1.0.0",
+        host=top.text("host", check=host_problem) or "localhost",
+        namespace=namespace,
+        registry_port=registry_port,
+        bind=top.text("bind", check=bind_problem),
+        allowed_hosts=_allowed_hosts(top),
+        scripted=read_scripted(scripted, root, ports) if scripted else None,
+        servers=read_servers(top, root, ports),
+        agents=agents,
+    )
+
+
+def _agents(top: Section, root: Path, ports: Ports) -> Mapping[str, Draft]:
+    if not top.need("agents", "{jarvis: {module: agents.jarvis, port: 24201}}"):
+        return {}
+    agents = {name: read_agent(section, name, root, ports) for name, section in top.sections("agents")}
+    node = top.table.get("agents")
+    if (isinstance(node, Table) and not node.entries) or (isinstance(node, Leaf) and node.value is None):
+        top.error(
+            "agents", "names no agent", "required: at least one, for example `jarvis: {module: …, port: …}`"
+        )
+    return agents
+
+
+def _allowed_hosts(top: Section) -> tuple[str, ...]:
+    hosts = top.texts("allowed_hosts", "[my-host.example.com]")
+    for host, where in hosts:
+        if refusal := allowed_host_problem(host):
+            top.refuse("allowed_hosts", f"{host} {refusal}", where)
+    return tuple(dict.fromkeys(host for host, _ in hosts))
+
+
+def _check_published(agents: Mapping[str, Draft], namespace: str, notes: Notes) -> None:
+    for name, agent in agents.items():
+        length = len(namespace) + 1 + len(name)
+        if length > _MAX_PUBLISHED:
+            notes.error(
+                agent.config.where,
+                f"agents.{name}",
+                f"namespace/name has {length} characters",
+                f"allowed: {_MAX_PUBLISHED} together",
+            )
+
+
+def _namespace_problem(text: str) -> str | None:
+    if _NAMESPACE.fullmatch(text):
+        return None
+    return "is not a namespace; allowed: letters, digits, dots and dashes, such as com.example.project"
+
+
+def _version_problem(text: str) -> str | None:
+    if _RANGE.search(text):
+        return "is not one version; allowed: an exact version such as 1.0.0, no range"
+    return None

@@ -1,0 +1,87 @@
+"""A YAML file as values that know where they stand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .models import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A single value. ``raw`` is what the user wrote; ``unset`` names the variables it lacks (PR-10).
+
+    ``expanded`` when the text held a ``${VAR}``: then it may stand for a number or a boolean too.
+    """
+
+    value: Any
+    raw: str
+    where: Where
+    unset: tuple[str, ...] = ()
+    expanded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: "tuple[Node, ...]"
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key of a mapping with its value; ``where`` is the key's place."""
+
+    where: Where
+    node: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A mapping, in the order of the file."""
+
+    entries: Mapping[str, Entry]
+    where: Where
+
+    def get(self, key: str) -> "Node | None":
+        """The value under ``key``, None when it is not there."""
+        entry = self.entries.get(key)
+        return entry.node if entry else None
+
+
+type Node = Leaf | Items | Table
+
+
+def merge(base: Table, over: Table) -> Table:
+    """``base`` with ``over`` laid on it: tables are merged, anything else is replaced."""
+    entries = dict(base.entries)
+    for key, entry in over.entries.items():
+        below = entries.get(key)
+        if below and isinstance(below.node, Table) and isinstance(entry.node, Table):
+            entry = replace(entry, node=merge(below.node, entry.node))
+        entries[key] = entry
+    return Table(entries, base.where)
+
+
+def plain(node: Node) -> Any:
+    """The value without its places: dicts, lists and scalars."""
+    match node:
+        case Table(entries):
+            return {key: plain(entry.node) for key, entry in entries.items()}
+        case Items(items):
+            return [plain(item) for item in items]
+        case Leaf(value):
+            return value
+
+
+def unset_in(node: Node) -> tuple[str, ...]:
+    """The variables that are referred to anywhere below ``node`` and not set, in order, once each."""
+    match node:
+        case Table(entries):
+            below = [unset_in(entry.node) for entry in entries.values()]
+        case Items(items):
+            below = [unset_in(item) for item in items]
+        case Leaf():
+            return node.unset
+    return tuple(dict.fromkeys(name for names in below for name in names))
