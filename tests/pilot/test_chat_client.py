@@ -1,0 +1,195 @@
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from support.echo_agent import MARKDOWN, EchoAgent
+from support.waiting import until
+
+from pallas.model import Fault, FaultType, Image
+from pallas_tui.client import AgentClient, Era
+
+ERAS: tuple[Era, ...] = ("auto", "legacy")
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[EchoAgent]:
+    async with EchoAgent() as agent:
+        yield agent
+
+
+@pytest.fixture(params=ERAS)
+async def client(agent: EchoAgent, request: pytest.FixtureRequest) -> AsyncIterator[AgentClient]:
+    client = AgentClient(agent.url, "chat-one", era=request.param)
+    yield client
+    await client.close()
+
+
+async def test_an_answer_comes_with_its_progress_in_order(client: AgentClient) -> None:
+    heard: list[str] = []
+    reply = await client.send("work hard", on_progress=heard.append)
+    assert reply.text == "did the work: work hard"
+    assert reply.fault is None
+    assert reply.seconds > 0
+    assert heard == [
+        "echo step 1 (llm)",
+        "echo » Let me look.",
+        "echo step 2 (tool)",
+        "docs/search: started",
+        "docs/search: completed",
+        "echo step 3 (llm)",
+    ]
+
+
+async def test_one_client_is_one_conversation_and_two_are_two(agent: EchoAgent, client: AgentClient) -> None:
+    # PR-19
+    other = AgentClient(agent.url, "chat-two", era=client.era)
+    try:
+        assert (await client.send("count")).text == "message 1 of this conversation"
+        assert (await client.send("count")).text == "message 2 of this conversation"
+        assert (await other.send("count")).text == "message 1 of this conversation"
+    finally:
+        await other.close()
+
+
+async def test_images_arrive_as_they_were_read(client: AgentClient) -> None:
+    # PR-17
+    image = Image("iVBORw0KGgo=", "image/png")
+    assert (await client.send("picture", [image, image])).text == "image/png 8; image/png 8"
+
+
+async def test_an_error_result_becomes_a_fault_of_its_type(client: AgentClient) -> None:
+    reply = await client.send("fault")
+    assert reply.text == ""
+    assert reply.fault is not None
+    assert reply.fault.type is FaultType.UPSTREAM
+    assert reply.fault.retryable
+    assert reply.fault.message == "the model is overloaded; try again in a minute"
+
+
+async def test_an_agent_that_raises_is_told_in_its_own_words(client: AgentClient) -> None:
+    reply = await client.send("crash")
+    assert reply.fault is not None
+    assert "boom in the agent" in reply.fault.message or "send_message" in reply.fault.message
+
+
+async def test_text_from_the_agent_cannot_drive_the_terminal(client: AgentClient) -> None:
+    heard: list[str] = []
+    reply = await client.send("hostile", on_progress=heard.append)
+    for text in (reply.text, *heard):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "␛]52" in reply.text
+
+
+async def test_an_answer_above_one_mebibyte_arrives(client: AgentClient) -> None:
+    reply = await client.send("big", on_progress=lambda _: None)
+    assert reply.text.startswith("xxx")
+    assert reply.text.endswith("…")
+    assert len(reply.text) == 1_000_000
+
+
+async def test_cancelling_the_call_cancels_the_run_on_the_server(
+    agent: EchoAgent, client: AgentClient
+) -> None:
+    heard: list[str] = []
+    task = asyncio.create_task(client.send("hold", on_progress=heard.append))
+    await until(lambda: "echo » so good" in heard)
+    task.cancel()
+    await until(lambda: agent.cancelled == 1)
+    assert task.cancelled()
+    assert (await client.send("hello")).text == "you said: hello"
+
+
+async def test_nobody_listening_is_said_with_what_to_do(agent: EchoAgent) -> None:
+    url = agent.url
+    await agent.__aexit__()
+    client = AgentClient(url, "chat-none")
+    with pytest.raises(Fault, match=r"Nothing answers at .*; ?|Agents pane") as failed:
+        await client.send("hello")
+    assert failed.value.type is FaultType.TRANSPORT
+    assert failed.value.retryable
+    assert url in failed.value.message
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_restarted_agent_is_reached_again_without_being_told(era: Era) -> None:
+    async with EchoAgent() as first:
+        client = AgentClient(first.url, "chat-again", era=era)
+        assert (await client.send("hello")).text == "you said: hello"
+        port = first.port
+    try:
+        async with EchoAgent(port=port):
+            # The first message may find the old connection broken; the second must not.
+            try:
+                text = (await client.send("again")).text
+            except Fault as fault:
+                assert fault.retryable
+                text = (await client.send("again")).text
+            assert text == "you said: again"
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_agent_that_dies_in_the_middle_is_told_as_a_broken_connection(era: Era) -> None:
+    async with EchoAgent() as agent:
+        client = AgentClient(agent.url, "chat-dies", era=era)
+        task = asyncio.create_task(client.send("hold", on_progress=lambda _: None))
+        await until(agent.held.is_set)
+        agent.hang_up()
+        with pytest.raises(Fault) as failed:
+            await asyncio.wait_for(task, 10)
+        assert failed.value.retryable
+        assert "broke off" in failed.value.message
+    await client.close()
+
+
+async def test_a_listener_that_never_speaks_is_given_up_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and is never accepted
+        port = silent.getsockname()[1]
+        client = AgentClient(f"http://127.0.0.1:{port}/mcp", "chat-mute", connect_timeout=0.3)
+        with pytest.raises(Fault, match="No answer") as failed:
+            await client.send("hello")
+        assert failed.value.type is FaultType.TIMEOUT
+
+
+async def test_a_web_server_that_is_no_agent_is_called_so() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10_000)
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = AgentClient(f"http://127.0.0.1:{port}/mcp", "chat-web", connect_timeout=5)
+    try:
+        with pytest.raises(Fault, match="an agent's MCP endpoint") as failed:
+            await client.send("hello")
+        assert failed.value.type is FaultType.PROTOCOL
+    finally:
+        server.close()
+
+
+async def test_a_message_beyond_the_request_limit_is_refused_before_sending(client: AgentClient) -> None:
+    with pytest.raises(Fault, match="smaller"):
+        await client.send("look", [Image("A" * 4_200_000, "image/png")])
+
+
+async def test_markdown_arrives_unchanged(client: AgentClient) -> None:
+    pieces: list[str] = []
+    reply = await client.send("markdown", on_progress=pieces.append)
+    assert reply.text == MARKDOWN
+    assert "".join(piece.removeprefix("echo » ") for piece in pieces) == MARKDOWN
+
+
+def test_nothing_of_mcp_is_imported_before_the_first_message() -> None:
+    code = (
+        "import sys, pallas_tui.client; pallas_tui.client.AgentClient('http://127.0.0.1:1/mcp', 'x');"
+        "print([m for m in ('mcp', 'httpx2', 'mcp_types') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "[]"
