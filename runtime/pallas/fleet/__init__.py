@@ -1,1 +1,1 @@
-
+"""Agents alive: start order, readiness, state, and an orderly end."""

@@ -46,7 +46,8 @@ class Usage:
 class RunRequest:
     """What a caller asks of an agent.
 
-    ``conversation`` is the caller's handle, None for a throw-away one. ``history`` overrides nothing
+    ``conversation`` is the caller's handle; else ``session`` names a handshake-era MCP session that is a
+    conversation of its own; with neither nothing is remembered (C12). ``history`` overrides nothing
     stored: it is put before the conversation's own messages when that conversation is new (PR-18).
     """
 
@@ -54,6 +55,7 @@ class RunRequest:
     text: str
     images: tuple[Image, ...] = ()
     conversation: str | None = None
+    session: str | None = None
     principal: Principal = ANONYMOUS
     history: tuple[Message, ...] = ()
     bearer: str | None = field(default=None, repr=False)
@@ -70,7 +72,7 @@ class RunResult:
     steps: int = 0
     tools: int = 0
     usage: Usage = Usage()
-    stop_reason: str = "end_turn"
+    stop_reason: str = "endTurn"
 
     @property
     def text(self) -> str:

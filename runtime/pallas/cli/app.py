@@ -1,0 +1,125 @@
+"""The command line. Nothing heavy is imported until a subcommand needs it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pallas import __version__
+
+app = typer.Typer(
+    name="pallas",
+    help="Serve a fleet of LLM agents over MCP, or work on it live with `pallas dev`.",
+    add_completion=True,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ProjectOption = Annotated[
+    Path, typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one).")
+]
+HERE = Path()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"pallas {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def serve(
+    context: typer.Context,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Serve one agent only: no registry, no dependencies."),
+    ] = None,
+    headless: Annotated[
+        bool, typer.Option("--serve", help="Serve all agents and the registry (what happens without a command).")
+    ] = False,
+    project: ProjectOption = HERE,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Serve every agent of the project and its registry until Ctrl-C."""
+    if context.invoked_subcommand is not None:
+        context.obj = project
+        return
+    from pallas.fleet.headless import serve as serve_fleet
+
+    raise typer.Exit(serve_fleet(project, agent=agent))
+
+
+@app.command()
+def dev(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    headless: Annotated[bool, typer.Option("--serve", help="The same fleet without the workbench.")] = False,
+) -> None:
+    """Open the workbench on the project in DIR (default: this folder), bound to loopback."""
+    root = _root(context, directory)
+    if headless:
+        from pallas.fleet.headless import serve as serve_fleet
+
+        raise typer.Exit(serve_fleet(root, dev=True))
+    # By name, at run time: the runtime does not know the workbench.
+    import importlib
+
+    try:
+        workbench = importlib.import_module("pallas_tui.launch")
+    except ModuleNotFoundError as error:
+        if error.name not in ("pallas_tui", "textual"):
+            raise
+        print("the workbench is not installed; install pallas-mcp, or use --serve", file=sys.stderr)
+        raise typer.Exit(2) from None
+    raise typer.Exit(workbench.main(root))
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    do_import: Annotated[
+        bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
+    ] = False,
+) -> None:
+    """Check the project's files without starting anything: every mistake with its line."""
+    from pallas.cli.check import check as check_project
+
+    raise typer.Exit(check_project(_root(context, directory), as_json, do_import))
+
+
+@app.command()
+def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Write a small project that runs as it is, with no key and no network."""
+    from pallas.cli.init import init as write_project
+
+    raise typer.Exit(write_project(directory))
+
+
+def _root(context: typer.Context, directory: Path | None) -> Path:
+    given = context.obj if isinstance(context.obj, Path) else HERE
+    return directory if directory is not None else given
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; returns its exit status: 2 for wrong use or a wrong project."""
+    try:
+        status = app(args=arguments, prog_name="pallas", standalone_mode=False)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except typer.Abort:
+        return 130
+    except Exception as error:
+        import click
+
+        if isinstance(error, click.ClickException):
+            error.show()
+            return int(error.exit_code)
+        raise
+    return int(status or 0)

@@ -1,0 +1,152 @@
+"""Conversations in memory: whose they are, what was said, and one run at a time in each."""
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Final
+
+from pallas.model import Fault, FaultType, Message, Principal
+
+# Conversations an agent keeps, runs that may wait in one, and how long a run waits for its turn.
+KEEP: Final = 10_000
+QUEUE: Final = 100
+QUEUE_TIMEOUT: Final = 1800.0
+# A conversation nobody used for a day is forgotten.
+IDLE_SECONDS: Final = 24 * 3600.0
+MAX_HANDLE: Final = 200
+
+
+class Conversation:
+    """What one principal and one agent said to each other, oldest first.
+
+    ``key`` is its name inside this process, None for a throw-away one; executors that keep an instance
+    for each conversation know it by that.
+    """
+
+    def __init__(self, key: str | None, principal: Principal) -> None:
+        self.key = key
+        self.principal = principal
+        self.messages: tuple[Message, ...] = ()
+        self.used = monotonic()
+        self.queued = 0
+        self._turn = asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """A run is in it or waits for it."""
+        return self._turn.locked() or self.queued > 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The right to run in this conversation, in order of asking.
+
+        Raises Fault: TRANSPORT when too many wait already, TIMEOUT when the turn does not come.
+        """
+        if self.queued >= QUEUE:
+            raise Fault(
+                FaultType.TRANSPORT,
+                f"{QUEUE} messages wait in this conversation already; wait for answers, then send again",
+            )
+        self.queued += 1
+        try:
+            async with asyncio.timeout(QUEUE_TIMEOUT):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise Fault(
+                FaultType.TIMEOUT, "earlier messages of this conversation did not finish in time"
+            ) from None
+        finally:
+            self.queued -= 1
+        try:
+            yield
+        finally:
+            self.used = monotonic()
+            self._turn.release()
+
+
+class Conversations:
+    """The conversations of one agent, by key; the longest unused are forgotten first."""
+
+    def __init__(self, keep: int = KEEP, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._keep = keep
+        self._idle_seconds = idle_seconds
+        self._all: OrderedDict[str, Conversation] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(self, key: str | None, principal: Principal) -> Conversation:
+        """The conversation of that key, made when new; a throw-away one for None.
+
+        Raises Fault (UPSTREAM, "not found") when it is another principal's: whether it exists
+        is not told.
+        """
+        if key is None:
+            return Conversation(None, principal)
+        found = self._all.get(key)
+        if found is None:
+            found = self._all[key] = Conversation(key, principal)
+            self._forget()
+        elif found.principal != principal:
+            raise _not_found()
+        self._all.move_to_end(key)
+        return found
+
+    def find(self, key: str, principal: Principal) -> Conversation:
+        """The conversation of that key. Raises Fault ("not found"): none, or another principal's."""
+        found = self._all.get(key)
+        if found is None or found.principal != principal:
+            raise _not_found()
+        return found
+
+    def _forget(self) -> None:
+        now = monotonic()
+        for key, each in list(self._all.items()):
+            over = len(self._all) > self._keep
+            if not over and now - each.used < self._idle_seconds:
+                break
+            if not each.busy:
+                del self._all[key]
+
+
+def _not_found() -> Fault:
+    return Fault(
+        FaultType.UPSTREAM,
+        "conversation not found: it is unknown, expired, or belongs to another caller; "
+        "leave conversation_id out or choose a new one",
+    )
+
+
+def mint() -> str:
+    """A new handle with 144 random bits: nobody guesses it."""
+    return f"conv-{secrets.token_urlsafe(18)}"
+
+
+def key_of(handle: str | None, session: str | None) -> str | None:
+    """The key of a conversation: the caller's handle, else its MCP session, else None (C12).
+
+    The two live apart, so no handle names another's session. Raises Fault (PROTOCOL) on a bad handle.
+    """
+    if handle is None:
+        return f"session:{session}" if session else None
+    if not handle or len(handle) > MAX_HANDLE or not handle.isprintable():
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"conversation_id has 1 to {MAX_HANDLE} printable characters; "
+            "use one that cannot be guessed, for example a UUID",
+        )
+    return f"id:{handle}"
+
+
+_SALT: Final = secrets.token_bytes(16)
+
+
+def principal_of(bearer: str | None) -> Principal:
+    """Who holds this token: a salted fingerprint of it, or the anonymous principal without one."""
+    if not bearer:
+        return Principal()
+    return Principal(f"bearer:{hashlib.blake2b(bearer.encode(), key=_SALT, digest_size=12).hexdigest()}")

@@ -1,0 +1,84 @@
+"""The one protocol between the kernel and whatever answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pallas.model import Event, Image, Message, Usage
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message for an executor, with all that it may know.
+
+    ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
+    for executors that keep an instance for it, None for a throw-away one. ``bearer`` is the caller's
+    token, for this turn only.
+    """
+
+    run_id: str
+    agent: str
+    text: str
+    images: tuple[Image, ...] = ()
+    history: Sequence[Message] = ()
+    lease: str | None = None
+    bearer: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What came of a turn: ``texts`` in order, and the ``messages`` to add to the conversation.
+
+    ``replaces`` says that the messages stand for the whole conversation: it was compacted.
+    """
+
+    texts: tuple[str, ...]
+    messages: tuple[Message, ...]
+    usage: Usage = field(default_factory=Usage)
+    stop_reason: str = "endTurn"
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorInfo:
+    """What an executor learned about its agent when it started.
+
+    ``model`` has no provider prefix and is empty where there is none; ``servers`` are the names of
+    the downstreams the agent declares; ``keeps_history`` is False for an agent without memory.
+    """
+
+    model: str = ""
+    vision: bool = False
+    servers: tuple[str, ...] = ()
+    keeps_history: bool = True
+
+
+class Executor(Protocol):
+    """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order."""
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """What is known of the agent; complete once ``load`` has returned."""
+        ...
+
+    async def load(self) -> None:
+        """Learn what the agent is, connecting to nothing. Raises Fault (CONFIG) with file and line."""
+        ...
+
+    async def start(self) -> None:
+        """Make ready to answer. Raises Fault (CONFIG) with the reason when the agent cannot be made."""
+        ...
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn; cancelling it cancels the work behind it. Raises Fault."""
+        ...
+
+    def problems(self) -> tuple[str, ...]:
+        """Downstreams that could not be reached at the last attempt, by name."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Runs in flight must be over or are cancelled by their owner."""
+        ...

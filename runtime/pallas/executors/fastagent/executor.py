@@ -1,0 +1,328 @@
+"""The executor of agents that fast-agent defines."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fast_agent import FastAgent
+from fast_agent.core.exceptions import (
+    AgentConfigError,
+    ModelConfigError,
+    ProviderKeyError,
+    ServerConfigError,
+    ServerInitializationError,
+)
+from fast_agent.core.harness import AgentHarness
+from fast_agent.types import PromptMessageExtended, RequestParams
+
+from pallas.config import AgentConfig, Project
+from pallas.model import Fault, FaultType, Message, TextDelta, Usage
+from pallas.text import one_line, sanitize
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from . import models, seam
+from .loading import load
+from .messages import Kept, keep, text_of, to_message, to_native, user_message
+from .pool import Pool
+from .progress import RunProgress, stream_listener
+
+log = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT: Final = 5.0
+_TRIM_EVERY: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Instance:
+    """One harness session's agents: ``agent`` answers, ``all`` are cleared after each run."""
+
+    key: str
+    agent: Any
+    all: tuple[Any, ...]
+    prefix: list[Kept]
+    text: Callable[[str, bool, bool], None] | None = None
+    remove: list[Callable[[], None]] = field(default_factory=list)
+
+
+class FastAgentExecutor:
+    """Runs turns on a pool of warm instances; a conversation's history is loaded for each run."""
+
+    def __init__(self, project: Project, config: AgentConfig) -> None:
+        self._project = project
+        self._config = config
+        self._info = ExecutorInfo()
+        self._fast: FastAgent | None = None
+        self._harness: AgentHarness | None = None
+        self._name = ""
+        self._pool: Pool[_Instance] = Pool(
+            self._make, self._drop, limit=config.max_instances, pinned=config.instance_scope == "conversation"
+        )
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._problems: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """Model, vision and downstream names, known once ``load`` has run."""
+        return self._info
+
+    def problems(self) -> tuple[str, ...]:
+        """Downstreams that the last attempt to make an instance could not reach."""
+        return self._problems
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait for a free instance."""
+        return self._pool.waiting
+
+    async def load(self) -> None:
+        """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
+        fast = await asyncio.to_thread(load, self._project, self._config)
+        name, settings = seam.default_agent(fast)
+        if name is None:
+            raise Fault(
+                FaultType.CONFIG,
+                f"{self._config.module or self._config.card}: no agent is defined; decorate a function "
+                "with @fast.agent(...)",
+            )
+        model = (getattr(settings, "model", None) or "").partition("?")[0]
+        model = model.partition(".")[2] if "." in model else model
+        model = model or self._project.model
+        if model and self._config.capabilities is not None:
+            models.register(model, self._config.capabilities)
+        self._fast, self._name = fast, name
+        self._info = ExecutorInfo(
+            model=model,
+            vision=bool(model) and models.has_vision(model),
+            servers=seam.all_servers(fast),
+            keeps_history=bool(getattr(settings, "use_history", True)),
+        )
+
+    async def start(self) -> None:
+        """Enter the harness and warm one instance.
+
+        Raises Fault (CONFIG) when the agent itself is wrong. A downstream that is away is not: the
+        agent starts without, ``problems`` names it, and the next run tries again.
+        """
+        if self._fast is None:
+            await self.load()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._owner = asyncio.create_task(self._own_harness(started), name=f"harness {self._config.name}")
+        await started
+        try:
+            await self._pool.warm()
+        except Fault as fault:
+            if fault.type is FaultType.CONFIG:
+                raise
+            log.warning("%s: started without an instance: %s", self._config.name, fault.message)
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn on a leased instance. Raises Fault."""
+        progress = RunProgress(turn.run_id, turn.agent, emit)
+        try:
+            async with self._pool.lease(turn.lease) as instance:
+                return await self._generate(instance, turn, progress, emit)
+        except Fault:
+            raise
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("%s: run %s failed", turn.agent, turn.run_id, extra={"agent": turn.agent})
+            raise _fault_of(error) from error
+        finally:
+            progress.abandon()
+
+    async def close(self) -> None:
+        """End the instances and leave the harness, within seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                await self._pool.close()
+        self._stop.set()
+        if self._owner is not None:
+            _, late = await asyncio.wait({self._owner}, timeout=_CLOSE_TIMEOUT)
+            if late:
+                self._owner.cancel()
+                await asyncio.wait({self._owner}, timeout=1.0)
+
+    async def _own_harness(self, started: asyncio.Future[None]) -> None:
+        # A harness is entered and left in the same task: this one.
+        assert self._fast is not None
+        try:
+            async with self._fast.harness() as harness:
+                seam.silence_consoles()
+                self._harness = harness
+                started.set_result(None)
+                while not self._stop.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_TRIM_EVERY):
+                            await self._stop.wait()
+                    await self._pool.trim()
+        except Exception as error:
+            if not started.done():
+                started.set_exception(_fault_of(error))
+            else:
+                log.exception("%s: the harness ended badly", self._config.name)
+        finally:
+            self._harness = None
+            if not started.done():
+                started.cancel()
+
+    async def _make(self, number: int) -> _Instance:
+        if self._harness is None or self._fast is None:
+            raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
+        key = f"pool-{number}"
+        try:
+            session = await self._harness.session(key)
+        except Exception as error:
+            self._problems = _servers_in(error)
+            log.warning(
+                "%s: an instance could not be made: %s",
+                self._config.name,
+                one_line(str(error)),
+                exc_info=error,
+                extra={"agent": self._config.name},
+            )
+            raise _fault_of(error) from error
+        self._problems = ()
+        app = session.agent_app
+        agent: Any = app.get_agent(self._name)
+        everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
+        instance = _Instance(key, agent, everyone, [keep(m) for m in agent.message_history])
+
+        def text(piece: str, reasoning: bool) -> None:
+            if instance.text is not None:
+                instance.text(piece, reasoning, False)
+
+        def rollback() -> None:
+            if instance.text is not None:
+                instance.text("", False, True)
+
+        if hasattr(agent, "add_stream_listener"):
+            instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+        return instance
+
+    async def _drop(self, instance: _Instance) -> None:
+        for remove in instance.remove:
+            remove()
+        if self._harness is not None:
+            await self._harness.sessions.delete(instance.key)
+
+    async def _generate(
+        self, instance: _Instance, turn: Turn, progress: RunProgress, emit: Emit
+    ) -> TurnResult:
+        agent = instance.agent
+        loaded = [*instance.prefix, *(to_native(message) for message in turn.history)]
+        params = RequestParams(
+            tool_execution_handler=progress,
+            emit_loop_progress=True,
+            max_iterations=self._config.max_iterations,
+        )
+
+        def text(piece: str, reasoning: bool, rollback: bool) -> None:
+            emit(
+                TextDelta(
+                    run_id=turn.run_id,
+                    agent=turn.agent,
+                    text=sanitize(piece),
+                    reasoning=reasoning,
+                    rollback=rollback,
+                )
+            )
+
+        instance.text = text
+        try:
+            agent.load_message_history(loaded, clear_state=True)
+            if agent.usage_accumulator is not None:
+                agent.usage_accumulator.reset()
+            question = user_message(turn.text, turn.images)
+            answer = await agent.generate([question], params)
+            _raise_error(answer)
+            history = list(agent.message_history)
+            usage = _usage(agent)
+        finally:
+            instance.text = None
+            # Sub-agents of the same instance remember too: nobody's words stay for the next run.
+            for each in instance.all:
+                each.clear(clear_prompts=False)
+        return _result(loaded, history, question, answer, usage, len(instance.prefix))
+
+
+def _result(
+    loaded: Sequence[PromptMessageExtended],
+    history: Sequence[PromptMessageExtended],
+    question: PromptMessageExtended,
+    answer: PromptMessageExtended,
+    usage: Usage,
+    prefix: int,
+) -> TurnResult:
+    kept_all = len(history) >= len(loaded) and all(
+        ours is theirs for ours, theirs in zip(loaded, history, strict=False)
+    )
+    new = history[len(loaded) :] if kept_all else history[prefix:]
+    if kept_all and not new:  # an agent that records nothing itself: a router, a chain
+        new = [question, answer]
+    messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
+    turn = new if kept_all else _last_turn(new)
+    texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))
+    if not texts:
+        texts = (text_of(answer),)
+    reason = answer.stop_reason
+    return TurnResult(
+        texts=texts,
+        messages=messages,
+        usage=usage,
+        stop_reason=str(reason.value) if reason is not None else "endTurn",
+        replaces=not kept_all,
+    )
+
+
+def _last_turn(history: Sequence[PromptMessageExtended]) -> Sequence[PromptMessageExtended]:
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].role == "user" and not history[index].tool_results:
+            return history[index:]
+    return history
+
+
+def _usage(agent: Any) -> Usage:
+    accumulator = agent.usage_accumulator
+    turns = accumulator.turns if accumulator is not None else ()
+    taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
+    given = [turn.completion.total for turn in turns if turn.completion.total is not None]
+    return Usage(sum(taken) if taken else None, sum(given) if given else None)
+
+
+def _raise_error(answer: PromptMessageExtended) -> None:
+    if answer.stop_reason is None or answer.stop_reason.value != "error":
+        return
+    raise Fault(FaultType.UPSTREAM, f"the model's provider failed: {one_line(text_of(answer), 300)}")
+
+
+def _servers_in(error: BaseException) -> tuple[str, ...]:
+    if not isinstance(error, ServerInitializationError):
+        return ()
+    parts = str(error).split("'")
+    return (one_line(parts[1], 80),) if len(parts) > 2 else ()
+
+
+def _fault_of(error: BaseException) -> Fault:
+    """What a caller may know of a failure of fast-agent; the log has the rest."""
+    first = one_line(str(error), 300) or type(error).__name__
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, ServerInitializationError):
+        names = ", ".join(_servers_in(error)) or "a server"
+        return Fault(
+            FaultType.UPSTREAM,
+            f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
+            retryable=True,
+        )
+    if isinstance(error, ProviderKeyError):
+        return Fault(FaultType.AUTH, f"the model's provider refused its key: {first}")
+    if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
+        return Fault(FaultType.CONFIG, first)
+    if isinstance(error, TimeoutError):
+        return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
+    return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")

@@ -1,0 +1,93 @@
+"""From a module or a card to a FastAgent object."""
+
+import importlib
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from fast_agent import FastAgent
+
+from pallas.config import AgentConfig, Project
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+from .seam import plain_argv, silence
+
+# ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
+_LOADING = threading.Lock()
+
+
+def load(project: Project, agent: AgentConfig) -> FastAgent:
+    """The agent's FastAgent, silenced. Blocks (imports user code): call it in a thread.
+
+    Raises Fault (CONFIG): the module does not import, has no ``fast``, or the card is not one. The
+    message names the file and line inside the project; the traceback is the fault's cause.
+    """
+    with _LOADING, plain_argv():
+        root = str(project.root)
+        if root not in sys.path:
+            sys.path.insert(0, root)
+        try:
+            fast = _card(project, agent) if agent.card else _module(project, agent)
+        except Fault:
+            raise
+        except SystemExit as exit_:
+            raise _fault(project, agent, exit_, f"it called exit({exit_.code})") from exit_
+        except Exception as error:
+            raise _fault(project, agent, error, f"{type(error).__name__}: {error}") from error
+        silence(fast)
+        return fast
+
+
+def forget(root: Path) -> None:
+    """Drop the project's modules, so that another project in this process imports its own."""
+    prefix = str(root) + "/"
+    for name, module in list(sys.modules.items()):
+        if _file_of(module).startswith(prefix):
+            del sys.modules[name]
+    if str(root) in sys.path:
+        sys.path.remove(str(root))
+    importlib.invalidate_caches()
+
+
+def _file_of(module: ModuleType) -> str:
+    paths = getattr(module, "__path__", None)
+    return getattr(module, "__file__", None) or (next(iter(paths), "") if paths else "")
+
+
+def _module(project: Project, agent: AgentConfig) -> FastAgent:
+    assert agent.module
+    importlib.invalidate_caches()
+    module = importlib.import_module(agent.module)
+    fast = getattr(module, "fast", None)
+    if not isinstance(fast, FastAgent):
+        found = "no `fast`" if fast is None else f"`fast` is {type(fast).__name__}"
+        raise Fault(
+            FaultType.CONFIG,
+            f"{agent.module} has {found}; write `fast = FastAgent(...)` at its top level",
+        )
+    return fast
+
+
+def _card(project: Project, agent: AgentConfig) -> FastAgent:
+    assert agent.card
+    fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
+    if not fast.load_agents(agent.card):
+        raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
+    return fast
+
+
+def _fault(project: Project, agent: AgentConfig, error: BaseException, reason: str) -> Fault:
+    place = str(agent.card.name if agent.card else agent.module)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(project.root):
+            place = f"{path.relative_to(project.root)}:{frame.lineno}"
+            break
+    if isinstance(error, SyntaxError) and error.filename:
+        path = Path(error.filename)
+        name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
+        place = f"{name}:{error.lineno}"
+    return Fault(FaultType.CONFIG, f"{place}: {one_line(reason, 300)}")

@@ -1,0 +1,64 @@
+"""Between our messages and fast-agent's."""
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from fast_agent.types import PromptMessageExtended
+from mcp_types import ContentBlock, ImageContent, TextContent
+
+from pallas.model import Image, Message
+
+
+class Kept(PromptMessageExtended):
+    """A finished message of a conversation: nobody changes it, so a copy of it is itself.
+
+    fast-agent copies the whole history deeply at every model call; with these, turn 300 costs what
+    turn 1 costs.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self
+
+    def model_copy(self, *, update: Any = None, deep: bool = False) -> Self:
+        if not update:
+            return self
+        return super().model_copy(update=update, deep=deep)
+
+
+def keep(message: PromptMessageExtended) -> Kept:
+    """The message in its kept form, sharing its content."""
+    if isinstance(message, Kept):
+        return message
+    return Kept.model_construct(**{name: getattr(message, name) for name in type(message).model_fields})
+
+
+def text_of(message: PromptMessageExtended) -> str:
+    """All text blocks of the message itself, without tool results."""
+    return "\n".join(block.text for block in message.content if isinstance(block, TextContent) and block.text)
+
+
+def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtended:
+    """One user message: its text, then its pictures (PR-17)."""
+    content: list[ContentBlock] = [TextContent(type="text", text=text)]
+    content += [ImageContent(type="image", data=image.data, mime_type=image.mime_type) for image in images]
+    return PromptMessageExtended(role="user", content=content)
+
+
+def to_message(native: PromptMessageExtended) -> Message:
+    """A fast-agent message as an entry of a thread, with its own form kept beside it."""
+    kept = keep(native)
+    images = tuple(
+        Image(block.data, block.mime_type) for block in kept.content if isinstance(block, ImageContent)
+    )
+    role = "tool" if kept.tool_results else kept.role
+    return Message(role=role, text=text_of(kept), images=images, native=kept)
+
+
+def to_native(message: Message) -> PromptMessageExtended:
+    """An entry of a thread as fast-agent takes it; entries made elsewhere are built from their text."""
+    if isinstance(message.native, PromptMessageExtended):
+        return message.native
+    if message.role == "assistant":
+        block = TextContent(type="text", text=message.text)
+        return keep(PromptMessageExtended(role="assistant", content=[block]))
+    return keep(user_message(message.text, message.images))

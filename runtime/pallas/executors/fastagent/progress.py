@@ -1,0 +1,153 @@
+"""fast-agent's tool and loop callbacks as events of a run."""
+
+import re
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final, Literal, cast
+
+from pallas.model import StepStarted, ToolEvent, ToolPhase
+from pallas.text import one_line
+
+from ..base import Emit
+
+_LOOP: Final = "agent_loop"
+_STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
+_NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
+_NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
+
+
+class RunProgress:
+    """The tool execution handler of one run: fast-agent calls it, events come out.
+
+    A line that a sub-agent sent up as progress of its tool call becomes an event of this run, marked
+    nested. Labels are sanitised here. The counters are read when the run is over.
+    """
+
+    def __init__(self, run_id: str, agent: str, emit: Emit) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._emit = emit
+        self._ids = count(1)
+        self._loops: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._nested: dict[tuple[str, str, str], list[str]] = {}
+        self.steps = 0
+        self.tools = 0
+
+    async def on_tool_start(
+        self,
+        tool_name: str,
+        server_name: str,
+        arguments: dict[str, Any] | None,
+        tool_use_id: str | None = None,
+    ) -> str:
+        """A call begins; returns the id by which its end is told."""
+        call_id = f"{self._run_id}.{next(self._ids)}"
+        if tool_name == _LOOP:
+            self._loops[call_id] = one_line(server_name, 80).replace(" ", "-")
+            return call_id
+        label = one_line(server_name, 80).replace("/", "-"), one_line(tool_name, 80)
+        self._calls[call_id] = label
+        self.tools += 1
+        self._tool(label, "started", call_id)
+        return call_id
+
+    async def on_tool_progress(
+        self, tool_call_id: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Progress of a call: our own loop's steps, or what a sub-agent reports from further down."""
+        if not message:
+            return
+        actor = self._loops.get(tool_call_id)
+        if actor is not None:
+            if match := _STEP.match(message):
+                self._step(actor, int(match[1]), match[2])
+            return
+        line = one_line(message, 200)
+        if match := _NESTED_TOOL.match(line):
+            self._nested_tool(tool_call_id, match[1], match[2], match[3])
+        elif match := _NESTED_STEP.match(line):
+            self._step(match[1], int(match[2]), match[3])
+
+    async def on_tool_complete(
+        self, tool_call_id: str, success: bool, content: Any, error: str | None
+    ) -> None:
+        """A call ended; the error's text stays out of it, it is the model's to read."""
+        if self._loops.pop(tool_call_id, None) is not None:
+            return
+        label = self._calls.pop(tool_call_id, None)
+        if label is not None:
+            self._tool(label, "completed" if success else "failed", tool_call_id)
+
+    async def on_tool_permission_denied(
+        self, tool_name: str, server_name: str, tool_use_id: str | None, error: str | None = None
+    ) -> None:
+        """A call that was not allowed began and failed at once."""
+        await self.on_tool_complete(await self.on_tool_start(tool_name, server_name, None), False, None, None)
+
+    async def get_tool_call_id_for_tool_use(self, tool_use_id: str) -> str | None:
+        """Ids of ours are never derived from the model's."""
+        return None
+
+    async def ensure_tool_call_exists(
+        self, tool_use_id: str, tool_name: str, server_name: str, arguments: dict[str, Any] | None = None
+    ) -> str:
+        """A call announced while the model still writes it: told when it really starts."""
+        return f"{self._run_id}.announced"
+
+    def abandon(self) -> None:
+        """End every call that is still open: a cancelled run leaves none running on screen."""
+        for call_id, label in list(self._calls.items()):
+            self._tool(label, "failed", call_id)
+        self._calls.clear()
+
+    def _step(self, actor: str, step: int, kind: str) -> None:
+        if actor == self._agent:
+            self.steps = max(self.steps, step)
+        self._emit(
+            StepStarted(
+                run_id=self._run_id,
+                agent=self._agent,
+                actor=actor,
+                step=step,
+                kind=cast(Literal["llm", "tool"], kind),
+            )
+        )
+
+    def _tool(self, label: tuple[str, str], phase: ToolPhase, call_id: str, nested: bool = False) -> None:
+        self._emit(
+            ToolEvent(
+                run_id=self._run_id,
+                agent=self._agent,
+                server=label[0],
+                tool=label[1],
+                phase=phase,
+                call_id=call_id,
+                nested=nested,
+            )
+        )
+
+    def _nested_tool(self, parent: str, server: str, tool: str, phase: str) -> None:
+        # Lines carry no id: the oldest open call of that name under that parent is the one that ends.
+        key = (parent, server, tool)
+        if phase == "started":
+            call_id = f"{parent}.{next(self._ids)}"
+            self._nested.setdefault(key, []).append(call_id)
+        else:
+            open_calls = self._nested.get(key) or [f"{parent}.{next(self._ids)}"]
+            call_id = open_calls.pop(0)
+        self._tool((server, tool), cast(ToolPhase, phase), call_id, nested=True)
+
+
+def stream_listener(
+    emit_text: Callable[[str, bool], None], rollback: Callable[[], None]
+) -> Callable[[Any], None]:
+    """A listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``."""
+
+    def listen(chunk: Any) -> None:
+        if chunk.event == "rollback":
+            rollback()
+        elif chunk.event == "delta" and chunk.text:
+            emit_text(chunk.text, chunk.is_reasoning)
+
+    return listen

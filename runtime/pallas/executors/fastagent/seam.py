@@ -1,0 +1,53 @@
+"""Every touch of fast-agent that is not its public API, in one place.
+
+``tests/contract/test_fastagent_seam.py`` fails when one of these moves.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fast_agent import FastAgent
+
+
+def silence(fast: FastAgent) -> None:
+    """Stop one FastAgent from writing to the terminal, keeping transcripts, or logging on its own."""
+    fast.args.quiet = True
+    settings: Any = fast._settings
+    settings.logger.progress_display = False
+    settings.logger.type = "none"
+    settings.session_history = False
+
+
+def silence_consoles() -> None:
+    """Tool panels of sub-agents ignore ``quiet``: the consoles themselves are switched off."""
+    from fast_agent.ui.console import console, error_console, server_console
+
+    for each in (console, error_console, server_console):
+        each.quiet = True
+
+
+def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
+    """The name and the AgentConfig of the agent a FastAgent exposes; None where it has none."""
+    name = fast.get_default_agent_name()
+    return name, (fast.agents[name].get("config") if name else None)
+
+
+def all_servers(fast: FastAgent) -> tuple[str, ...]:
+    """Names of the downstreams of every agent in it, in order of definition, each once."""
+    names: dict[str, None] = {}
+    for data in fast.agents.values():
+        config: Any = data.get("config")
+        names.update(dict.fromkeys(getattr(config, "servers", None) or ()))
+    return tuple(names)
+
+
+@contextmanager
+def plain_argv() -> Iterator[None]:
+    """FastAgent() reads ``sys.argv``: while modules load, it sees a bare program name."""
+    saved, sys.argv = sys.argv, sys.argv[:1]
+    try:
+        yield
+    finally:
+        sys.argv = saved

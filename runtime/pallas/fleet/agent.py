@@ -1,0 +1,232 @@
+"""One agent of the fleet: its port, what answers behind it, and how it is."""
+
+import asyncio
+import importlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from time import time
+from typing import Any, Final
+
+from pallas.config import AgentConfig, Project
+from pallas.events import Hub
+from pallas.executors import Executor
+from pallas.kernel import Kernel
+from pallas.model import (
+    AgentChanged,
+    AgentSnapshot,
+    AgentState,
+    Downstream,
+    Fault,
+    FaultType,
+    Health,
+    HealthChanged,
+    HealthStatus,
+)
+from pallas.probe import Prober, health_of
+from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.listener import Listener
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+# Handshake-era sessions whose client went away without a word are dropped after this many seconds.
+SESSION_IDLE: Final = 1800.0
+
+MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
+
+
+class FleetAgent:
+    """An agent's port and surface, which stay, and its executor, which may be exchanged.
+
+    The port answers ``get_health`` from the moment ``open`` returns, whatever becomes of the agent.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        config: AgentConfig,
+        sock: socket.socket,
+        *,
+        hub: Hub,
+        kernel: Kernel,
+        hosts: frozenset[str],
+        make_executor: MakeExecutor,
+        provider_problem: Callable[[], str],
+    ) -> None:
+        self._project = project
+        self.config = config
+        self._sock = sock
+        self._hub = hub
+        self._kernel = kernel
+        self._hosts = hosts
+        self._make_executor = make_executor
+        self._provider_problem = provider_problem
+        self._prober = Prober(())
+        self._listener: Listener | None = None
+        self._health = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
+        self._began = time()
+        self._started_in: float | None = None
+        self.executor: Executor | None = None
+        self.state = AgentState.WAITING
+        self.since = time()
+        self.reason = ""
+        self.story = ""
+        self.settled = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The agent's name in agents.yaml."""
+        return self.config.name
+
+    @property
+    def url(self) -> str:
+        """Where callers on this machine reach it."""
+        return f"http://127.0.0.1:{self.config.port}/mcp"
+
+    async def open(self) -> None:
+        """Serve the agent's MCP surface on its port. Raises Fault."""
+        surface = await asyncio.to_thread(importlib.import_module, "pallas.surfaces.agent_mcp")
+        server = surface.agent_app(
+            self._kernel,
+            self.name,
+            description=self.config.description,
+            health=self.health,
+            history=self.config.instance_scope != "request",
+        )
+        app: Any = server.http_app(
+            path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE
+        )
+        self._listener = Listener(HostOriginGuard(app, self._hosts), self._sock)
+        await self._listener.start()
+
+    async def start(self) -> None:
+        """Import, connect, be ready; on failure the state is ``error`` and says why. Never raises."""
+        try:
+            self._move(AgentState.IMPORTING)
+            executor = await self._make_executor(self._project, self.config)
+            await executor.load()
+            self._prober = Prober(
+                tuple(
+                    self._project.downstreams[server]
+                    for server in executor.info.servers
+                    if server in self._project.downstreams
+                )
+            )
+            self._move(AgentState.CONNECTING)
+            await executor.start()
+        except Fault as fault:
+            self.fail(fault.message, fault.__cause__)
+        except Exception as error:
+            self.fail(f"{type(error).__name__}: {one_line(str(error))}", error)
+        else:
+            self.executor = executor
+            self._started_in = time() - self._began
+            self._move(AgentState.READY, f"ready in {self._started_in:.1f} s")
+        finally:
+            self.settled.set()
+        await self.check_health()
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        """Go to ``error`` with a reason of one line; the cause's traceback goes to the log."""
+        self.reason = one_line(reason, 300)
+        self.story = _story(reason, cause)
+        log.error("%s: %s", self.name, self.reason, exc_info=cause, extra={"agent": self.name})
+        self._move(AgentState.ERROR, self.reason)
+        self.settled.set()
+
+    async def health(self) -> Health:
+        """How the agent is now; probes at most every ten seconds and never a model (PI-9)."""
+        health = health_of(
+            self.state,
+            await self._prober.probe(self.executor.problems() if self.executor else ()),
+            self._provider_problem(),
+            self.reason,
+        )
+        return self._keep(health)
+
+    async def check_health(self) -> None:
+        """Look at the health now, so that the workbench and the gauge know; never raises."""
+        try:
+            await self.health()
+        except Exception:
+            log.exception("%s: its health could not be looked at", self.name)
+
+    def snapshot(self) -> AgentSnapshot:
+        """The agent as a value. Safe from any thread."""
+        executor = self.executor
+        info = executor.info if executor is not None else None
+        active, queued, total, latency = self._kernel.stats(self.name)
+        return AgentSnapshot(
+            name=self.name,
+            title=self.config.title,
+            description=self.config.description,
+            state=self.state,
+            since=self.since,
+            health=self._health,
+            port=self.config.port,
+            url=self.url,
+            model=info.model if info else "",
+            vision=info.vision if info else False,
+            depends_on=self.config.depends_on,
+            downstreams=self._found(),
+            runs_active=active,
+            runs_queued=queued,
+            runs_total=total,
+            last_latency=latency,
+            started_in=self._started_in,
+            error=self.story,
+        )
+
+    async def close_port(self) -> None:
+        """Stop answering."""
+        if self.state is not AgentState.ERROR:
+            self._move(AgentState.STOPPING)
+        if self._listener is not None:
+            await self._listener.stop()
+        else:
+            self._sock.close()
+
+    async def close(self) -> None:
+        """Let go of the executor. The port must be closed before: a harness waits for its runs."""
+        executor, self.executor = self.executor, None
+        if executor is not None:
+            await executor.close()
+        await self._prober.close()
+        self._move(AgentState.STOPPED)
+
+    def _found(self) -> tuple[Downstream, ...]:
+        return self._prober.latest
+
+    def _keep(self, health: Health) -> Health:
+        before = self._health
+        changed = (before.status, before.message) != (health.status, health.message)
+        since = time() if before.status != health.status else before.since
+        self._health = Health(health.status, health.message, since, time())
+        if changed:
+            self._hub.publish(HealthChanged(agent=self.name, health=self._health))
+        return self._health
+
+    def _move(self, state: AgentState, detail: str = "") -> None:
+        self.state, self.since = state, time()
+        self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
+
+
+def _story(reason: str, cause: BaseException | None) -> str:
+    """What a person reads who opens the error: the reason, then the traceback of the user's code."""
+    import traceback
+
+    from pallas.text import sanitize
+
+    if cause is None:
+        return sanitize(reason)
+    return sanitize(reason + "\n\n" + "".join(traceback.format_exception(cause)))
+
+
+async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:
+    """The executor for modules and cards; fast-agent is imported here, off the loop."""
+    module = await asyncio.to_thread(importlib.import_module, "pallas.executors.fastagent.executor")
+    executor: Executor = module.FastAgentExecutor(project, config)
+    return executor
+
+

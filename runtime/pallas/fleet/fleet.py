@@ -1,0 +1,302 @@
+"""A project's agents, registry and programs, from start to stop, in one event loop."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Iterable
+from pathlib import Path
+from time import time
+from typing import Final
+
+import httpx2
+
+from pallas.config import AgentConfig, Project
+from pallas.events import Hub
+from pallas.kernel import Kernel
+from pallas.model import AgentState, Fault, FaultType, FleetChanged, FleetSnapshot, FleetState, Notice
+from pallas.preflight import ProviderReport, preflight
+from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
+from pallas.surfaces.listener import Listener, bind
+from pallas.surfaces.metrics import Metrics
+from pallas.surfaces.registry import registry_app
+from pallas.text import one_line
+
+from .agent import FleetAgent, fastagent_executor
+from .programs import Program
+
+log = logging.getLogger(__name__)
+
+READY_TIMEOUT: Final = 60.0
+STOP_TIMEOUT: Final = 4.5
+HEALTH_EVERY: Final = 15.0
+LOOPBACK: Final = "127.0.0.1"
+ANYWHERE: Final = "0.0.0.0"  # noqa: S104 - what the contract asks of headless serving
+
+
+class Fleet:
+    """Everything of one project that is alive.
+
+    ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With
+    ``only`` a single agent is served: no registry, no dependencies (PR-4).
+    """
+
+    def __init__(
+        self, project: Project, *, hub: Hub | None = None, dev: bool = False, only: str | None = None
+    ) -> None:
+        self.project = project
+        self.hub = hub or Hub()
+        self.kernel = Kernel(self.hub)
+        self.metrics = Metrics(self.snapshot)
+        self.state = FleetState.STARTING
+        self._since = time()
+        self._only = only
+        self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
+        self._hosts = allowed_hosts_of(project, self._bind)
+        self._reports: tuple[ProviderReport, ...] = ()
+        self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
+        self._agents: dict[str, FleetAgent] = {}
+        self._registry: Listener | None = None
+        self._scripted: Listener | None = None
+        self._sockets: dict[str, socket.socket] = {}
+        self._programs_ready = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unlisten = self.hub.listen(self.metrics.observe)
+
+    @property
+    def registry_url(self) -> str:
+        """The registry's document, as this machine reaches it; empty when none is served."""
+        if self._only:
+            return ""
+        return f"http://127.0.0.1:{self.project.registry_port}/.well-known/mcp/server.json"
+
+    @property
+    def agents(self) -> tuple[FleetAgent, ...]:
+        """The agents served, in the order of the project."""
+        return tuple(self._agents.values())
+
+    def snapshot(self) -> FleetSnapshot:
+        """The fleet as a value. Safe from any thread."""
+        return FleetSnapshot(
+            name=self.project.name,
+            state=self.state,
+            since=self._since,
+            registry_url=self.registry_url,
+            agents=tuple(agent.snapshot() for agent in self.agents),
+            servers=tuple(program.snapshot() for program in self._programs.values()),
+        )
+
+    def reserve(self) -> None:
+        """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
+        problems: list[str] = []
+
+        def take(key: str, host: str, port: int, owner: str) -> None:
+            try:
+                self._sockets[key] = bind(host, port, owner)
+            except Fault as fault:
+                problems.append(fault.message)
+
+        for agent in self._chosen():
+            take(f"agent {agent.name}", self._bind, agent.port, f"{agent.where}: agent {agent.name}")
+        if not self._only:
+            owner = f"{self.project.agents_file.name}: registry"
+            take("registry", self._bind, self.project.registry_port, owner)
+        if self.project.scripted is not None:
+            scripted = self.project.scripted
+            take("scripted", LOOPBACK, scripted.port, f"{scripted.where}: scripted")
+        if problems:
+            for sock in self._sockets.values():
+                sock.close()
+            self._sockets.clear()
+            raise Fault(FaultType.CONFIG, "\n".join(problems))
+
+    async def start(self) -> None:
+        """Start everything; returns when each agent is ready or in error.
+
+        Order (PR-5): preflight and registry, the project's programs, agents others depend on, the
+        rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
+        """
+        if not self._sockets:
+            self.reserve()
+        os.chdir(self.project.root)
+        _children_use_our_python()
+        for warning in self.project.warnings:
+            log.warning("%s", warning)
+            self.hub.publish(Notice(level="warning", text=str(warning)))
+        self._warn_when_open()
+        for config in self._chosen():
+            self._agents[config.name] = agent = FleetAgent(
+                self.project,
+                config,
+                self._sockets[f"agent {config.name}"],
+                hub=self.hub,
+                kernel=self.kernel,
+                hosts=self._hosts,
+                make_executor=fastagent_executor,
+                provider_problem=self._provider_problem,
+            )
+            self.kernel.attach(agent)
+        self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
+        await self._start_scripted()
+        checked = self._own(self._preflight())
+        await self._start_registry()
+        self._own(self._start_programs())
+        await asyncio.wait({checked}, timeout=6.0)
+        await asyncio.gather(*(self._start_agent(agent) for agent in self.agents))
+        if self.state is FleetState.STARTING:
+            self._move(FleetState.RUNNING)
+            self._own(self._watch_health())
+
+    async def stop(self) -> None:
+        """End everything, within five seconds: runs, ports, instances, programs, registry."""
+        if self.state in (FleetState.STOPPING, FleetState.STOPPED):
+            return
+        self._move(FleetState.STOPPING)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._stop()
+        except TimeoutError:
+            log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
+            await self._quietly(program.stop() for program in self._programs.values())
+        self._unlisten()
+        for sock in self._sockets.values():
+            sock.close()
+        self._move(FleetState.STOPPED)
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self.kernel.close(timeout=0.5)
+        await self._quietly(agent.close_port() for agent in self.agents)
+        await self._quietly(
+            [
+                *(agent.close() for agent in self.agents),
+                *(program.stop() for program in self._programs.values()),
+            ]
+        )
+        for listener in (self._scripted, self._registry):
+            if listener is not None:
+                await listener.stop()
+
+    @staticmethod
+    async def _quietly(work: Iterable[Awaitable[None]]) -> None:
+        for outcome in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("while stopping: %s", outcome, exc_info=outcome)
+
+    def _chosen(self) -> tuple[AgentConfig, ...]:
+        if self._only is None:
+            return tuple(self.project.agents.values())
+        return (self.project.agents[self._only],)
+
+    async def _start_agent(self, agent: FleetAgent) -> None:
+        if not self._only:
+            for need in agent.config.depends_on:
+                await self._wait_for(agent, self._agents[need])
+        try:
+            await agent.open()
+        except Fault as fault:
+            agent.fail(fault.message, fault)
+            return
+        await self._programs_ready.wait()  # bounded by each program's own start_timeout
+        await agent.start()
+
+    async def _wait_for(self, agent: FleetAgent, need: FleetAgent) -> None:
+        """Until ``need`` is ready and its port answers, 60 s at most; then go on with a warning."""
+        try:
+            async with asyncio.timeout(READY_TIMEOUT):
+                await need.settled.wait()
+                if need.state is AgentState.READY:
+                    await _answers(need.url)
+                    return
+            problem = need.reason
+        except TimeoutError:
+            problem = f"it was not ready within {READY_TIMEOUT:.0f} s"
+        text = f"{agent.name} starts without {need.name}, which it depends on: {problem}"
+        log.warning("%s", text, extra={"agent": agent.name})
+        self.hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
+
+    async def _start_programs(self) -> None:
+        try:
+            await self._quietly(program.start() for program in self._programs.values())
+            for program in self._programs.values():
+                if program.error:
+                    text = f"server {program.config.name}: {program.error}"
+                    self.hub.publish(Notice(level="error", text=one_line(text, 300)))
+        finally:
+            self._programs_ready.set()
+
+    async def _start_scripted(self) -> None:
+        scripted = self.project.scripted
+        if scripted is None:
+            return
+        from pallas.scripted.app import scripted_app
+        from pallas.scripted.script import load_script
+
+        self._scripted = Listener(scripted_app(load_script(scripted.script)), self._sockets["scripted"])
+        await self._scripted.start()
+
+    async def _start_registry(self) -> None:
+        if self._only:
+            return
+        app = registry_app(
+            self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._reports
+        )
+        self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
+        await self._registry.start()
+
+    async def _preflight(self) -> None:
+        self._reports = await preflight(self.project)
+        for report in self._reports:
+            if not report.ok:
+                self.hub.publish(Notice(level="warning", text=report.message))
+
+    def _provider_problem(self) -> str:
+        return "; ".join(report.message for report in self._reports if report.active and not report.ok)
+
+    async def _watch_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_EVERY)
+            await asyncio.gather(*(agent.check_health() for agent in self.agents))
+
+    def _warn_when_open(self) -> None:
+        if self._bind in (LOOPBACK, "localhost", "::1"):
+            return
+        text = (
+            f"agents answer anyone who reaches {self._bind} and names an allowed host: there is no inbound "
+            "authentication; set bind: 127.0.0.1 or put a gateway in front"
+        )
+        log.warning("%s", text)
+        self.hub.publish(Notice(level="warning", text=text))
+
+    def _move(self, state: FleetState) -> None:
+        self.state, self._since = state, time()
+        self.hub.publish(FleetChanged(state=state))
+
+    def _own(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _answers(url: str) -> None:
+    """Until something speaks HTTP at ``url``; the caller bounds it."""
+    async with httpx2.AsyncClient(timeout=2.0, trust_env=False) as client:
+        while True:
+            try:
+                async with client.stream("GET", url):
+                    return
+            except httpx2.HTTPError:
+                await asyncio.sleep(0.05)
+
+
+def _children_use_our_python() -> None:
+    """Let ``command: python`` of a project mean the interpreter that runs Pallas."""
+    ours = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != ours:
+        os.environ["PATH"] = ours + os.pathsep + path
+
+

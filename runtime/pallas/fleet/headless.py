@@ -1,0 +1,110 @@
+"""A fleet without a workbench: served until a signal says stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pallas.config import ConfigError, Project, export_env, load_project
+from pallas.events import Hub
+from pallas.log import close_logging, redact, setup_logging
+from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
+
+from .fleet import Fleet
+
+log = logging.getLogger(__name__)
+
+
+def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
+    """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status.
+
+    0 after an orderly stop, 2 when the project cannot be used: its mistakes are on stderr, a line each.
+    A second signal ends the process at once with status 130.
+    """
+    try:
+        export_env(root)
+        project = load_project(root)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if agent is not None and agent not in project.agents:
+        known = ", ".join(project.agents)
+        print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
+        return 2
+    log_file = setup_logging(project.log_level)
+    _redact_keys(project)
+    try:
+        return asyncio.run(_serve(project, agent, dev, log_file))
+    finally:
+        close_logging()
+
+
+async def _serve(project: Project, agent: str | None, dev: bool, log_file: Path) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    hub = Hub()
+    hub.listen(_Narrator(project.name).hear)
+    fleet = Fleet(project, hub=hub, dev=dev, only=agent)
+    try:
+        fleet.reserve()
+    except Fault as fault:
+        print(fault.message, file=sys.stderr)
+        return 2
+    _say(project.name, f"log {log_file}")
+    if fleet.registry_url:
+        _say(project.name, f"registry {fleet.registry_url}")
+    starting = asyncio.create_task(fleet.start())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            setup_logging(project.log_level)
+            await stopped
+        return 0
+    except Fault as fault:
+        print(fault.message, file=sys.stderr)
+        return 2
+    finally:
+        for task in (starting, stopped):
+            task.cancel()
+        await asyncio.wait({starting, stopped}, timeout=1.0)
+        await fleet.stop()
+
+
+class _Narrator:
+    """Tells on stdout what a person who started the fleet waits for."""
+
+    def __init__(self, project: str) -> None:
+        self._project = project
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, AgentChanged) and event.state in (AgentState.READY, AgentState.ERROR):
+            _say(self._project, f"{event.agent}: {event.state.value} {event.detail}".rstrip())
+        elif isinstance(event, Notice) and event.level != "info":
+            print(f"[{self._project}] {event.level}: {event.text}", file=sys.stderr, flush=True)
+        elif isinstance(event, FleetChanged) and event.state in (FleetState.RUNNING, FleetState.STOPPED):
+            _say(self._project, event.state.value)
+
+
+def _say(project: str, text: str) -> None:
+    print(f"[{project}] {text}", flush=True)
+
+
+def _redact_keys(project: Project) -> None:
+    """No key of the project reaches the log, whoever writes it there."""
+    for section in project.settings.values():
+        if isinstance(section, dict):
+            key = section.get("api_key")
+            if isinstance(key, str) and len(key) >= 6:
+                redact(key)

@@ -1,0 +1,119 @@
+"""A fleet in a thread and event loop of its own, for the workbench."""
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING
+
+from pallas.config import ConfigError, export_env, load_project
+from pallas.events import Hub
+from pallas.log import setup_logging
+from pallas.model import EventBatch, Fault, FleetChanged, FleetSnapshot, FleetState
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
+
+log = logging.getLogger(__name__)
+
+
+class FleetThread:
+    """The FleetPort of a fleet in this process: an agent that blocks its loop never stops the caller's.
+
+    ``start`` returns at once; a project that cannot be used shows as state ``failed`` with all its
+    mistakes in ``error``. Every method may be called from any thread.
+    """
+
+    def __init__(self, root: Path, *, hub: Hub | None = None) -> None:
+        self._root = root
+        self._hub = hub or Hub()
+        self._fleet: Fleet | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._main, name="fleet", daemon=True)
+        self._since = time()
+        self._state = FleetState.STARTING
+        self._error = ""
+        self._name = root.resolve().name
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread; call once."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop the fleet and wait for it, ``timeout`` seconds at most. Safe to call twice or unstarted."""
+        self._stopping.set()
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and loop.is_running():
+            loop.call_soon_threadsafe(stop.set)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def snapshot(self) -> FleetSnapshot:
+        """The fleet as it is now."""
+        fleet = self._fleet
+        if fleet is None or self._error:
+            return FleetSnapshot(self._name, self._state, self._since, "", error=self._error)
+        return fleet.snapshot()
+
+    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
+        """Events with a number above ``seq``."""
+        return self._hub.since(seq, limit)
+
+    def cancel(self, run_id: str) -> None:
+        """Ask for a run to be cancelled."""
+        fleet, loop = self._fleet, self._loop
+        if fleet is not None and loop is not None and loop.is_running():
+            loop.call_soon_threadsafe(fleet.kernel.cancel, run_id)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception as error:
+            log.exception("the fleet ended")
+            self._fail(f"{type(error).__name__}: {error}; the log has the details")
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        if self._stopping.is_set():
+            return
+        try:
+            export_env(self._root)
+            project = load_project(self._root)
+        except ConfigError as error:
+            self._fail(str(error))
+            return
+        self._name = project.name
+        setup_logging(project.log_level)
+        from .fleet import Fleet
+
+        fleet = Fleet(project, hub=self._hub, dev=True)
+        try:
+            fleet.reserve()
+        except Fault as fault:
+            self._fail(fault.message)
+            return
+        self._fleet = fleet
+        starting = asyncio.create_task(fleet.start(), name="fleet start")
+        stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not starting.cancelled() and (error := starting.exception()):
+                log.error("the fleet could not start", exc_info=error)
+                self._fail(error.message if isinstance(error, Fault) else f"{type(error).__name__}: {error}")
+            else:
+                # fast-agent resets its loggers whenever an agent starts: ours go back on.
+                setup_logging(project.log_level)
+                await stopped
+        finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.wait({starting, stopped}, timeout=1.0)
+            await fleet.stop()
+
+    def _fail(self, error: str) -> None:
+        self._error, self._state, self._since = error, FleetState.FAILED, time()
+        self._hub.publish(FleetChanged(state=FleetState.FAILED, detail=error.split("\n", 1)[0][:200]))

@@ -1,0 +1,100 @@
+"""A run's events as MCP progress notifications (SPEC C2, PI-18..PI-26)."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from pallas.model import Event, StepStarted, TextDelta, ToolEvent
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+
+# Streamed text goes out at most about ten times a second (C2).
+TEXT_EVERY: Final = 0.1
+# A caller that reads nothing loses the oldest lines, never delays the run.
+QUEUE: Final = 2_000
+SEND_TIMEOUT: Final = 5.0
+TEXT_LIMIT: Final = 16_000
+
+
+class ProgressSender:
+    """Hears a run's events and reports them in order, on a task of its own.
+
+    One counter per request grows by one with each notification; ``total`` equals it exactly when a
+    tool call completed or failed, and is null else. A report that fails changes nothing for the run.
+    Use as ``async with``: leaving sends what is left, so the last line comes before the result.
+    """
+
+    def __init__(self, report: Report, *, with_text: bool) -> None:
+        self._report = report
+        self._with_text = with_text
+        self._lines: deque[tuple[str, bool]] = deque(maxlen=QUEUE)
+        self._text: list[str] = []
+        self._speaker = ""
+        self._n = 0
+        self._wake = asyncio.Event()
+        self._done = False
+        self._task: asyncio.Task[None] | None = None
+
+    def hear(self, event: Event) -> None:
+        """Take one event; returns at once."""
+        if isinstance(event, TextDelta):
+            if not self._with_text or event.reasoning or event.rollback:
+                return
+            self._speaker = event.agent
+            self._text.append(event.text)
+        elif isinstance(event, StepStarted):
+            self._flush_text()
+            self._lines.append((f"{event.actor} step {event.step} ({event.kind})", False))
+        elif isinstance(event, ToolEvent):
+            self._flush_text()
+            self._lines.append((f"{event.server}/{event.tool}: {event.phase}", event.phase != "started"))
+        else:
+            return
+        self._wake.set()
+
+    async def __aenter__(self) -> "ProgressSender":
+        self._task = asyncio.create_task(self._send())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._done = True
+        self._flush_text()
+        self._wake.set()
+        try:
+            await asyncio.wait({self._task}, timeout=SEND_TIMEOUT)
+        finally:
+            self._task.cancel()
+
+    def _flush_text(self) -> None:
+        if not self._text:
+            return
+        text = "".join(self._text)
+        self._text.clear()
+        for start in range(0, len(text), TEXT_LIMIT):
+            self._lines.append((f"{self._speaker} » {text[start : start + TEXT_LIMIT]}", False))
+
+    async def _send(self) -> None:
+        clock = asyncio.get_running_loop().time
+        text_due = 0.0
+        while True:
+            while self._lines:
+                message, ended = self._lines.popleft()
+                self._n += 1
+                with suppress(Exception):
+                    await self._report(float(self._n), float(self._n) if ended else None, message)
+            if self._text and clock() >= text_due:
+                self._flush_text()
+                text_due = clock() + TEXT_EVERY
+                continue
+            if self._done:
+                return
+            self._wake.clear()
+            if not self._text:
+                await self._wake.wait()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, text_due - clock())):
+                    await self._wake.wait()

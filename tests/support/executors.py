@@ -1,0 +1,67 @@
+"""Executors and agents that do as a test says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
+from pallas.model import AgentState, Health, HealthStatus, Message
+
+Answer = Callable[[Turn, Emit], Awaitable[TurnResult]]
+
+
+async def echo(turn: Turn, emit: Emit) -> TurnResult:
+    """Answers with what it was told and how many messages came before."""
+    text = f"{len(turn.history)}:{turn.text}"
+    return TurnResult((text,), (Message("user", turn.text), Message("assistant", text)))
+
+
+@dataclass
+class FakeExecutor:
+    """Answers with ``answer``; remembers the turns it was given."""
+
+    answer: Answer = echo
+    info: ExecutorInfo = field(default_factory=lambda: ExecutorInfo(model="fake", vision=True))
+    turns: list[Turn] = field(default_factory=list)
+
+    async def load(self) -> None: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        self.turns.append(turn)
+        return await self.answer(turn, emit)
+
+
+@dataclass
+class FakeAgent:
+    """What the kernel asks of an agent."""
+
+    executor: Executor | None
+    name: str = "echo"
+    state: AgentState = AgentState.READY
+    reason: str = ""
+
+    async def health(self) -> Health:
+        return Health(HealthStatus.OK)
+
+
+class Gate:
+    """An answer that says when it was reached and waits to be let through."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+        self.cancelled = False
+
+    async def answer(self, turn: Turn, emit: Emit) -> TurnResult:
+        self.reached.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return await echo(turn, emit)

@@ -1,0 +1,100 @@
+"""Conversations: whose, one run at a time, bounded."""
+
+import asyncio
+
+import pytest
+
+from pallas.conversations import Conversations, key_of, mint, principal_of
+from pallas.model import Fault, FaultType, Message, Principal
+
+ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
+
+
+def test_a_handle_of_another_principal_is_refused_as_not_found() -> None:
+    # PR-19
+    all_ = Conversations()
+    all_.open("id:x", ALICE).messages = (Message("user", "secret"),)
+    with pytest.raises(Fault, match="not found") as caught:
+        all_.open("id:x", BOB)
+    with pytest.raises(Fault) as unknown:
+        all_.find("id:nothing", BOB)
+    assert caught.value.message == unknown.value.message
+
+
+def test_a_throw_away_conversation_is_new_each_time() -> None:
+    # PR-19
+    all_ = Conversations()
+    assert all_.open(None, ALICE) is not all_.open(None, ALICE)
+    assert len(all_) == 0
+
+
+def test_a_handle_never_names_a_session() -> None:
+    # PR-19
+    assert key_of("session:1", None) != key_of(None, "1")
+    assert key_of("h", "1") == key_of("h", "2")
+    assert key_of(None, None) is None
+
+
+@pytest.mark.parametrize("handle", ["", "x" * 201, "a\nb", "\x1b[2J"])
+def test_a_handle_that_cannot_be_shown_is_refused_with_the_rule(handle: str) -> None:
+    with pytest.raises(Fault, match="1 to 200 printable") as caught:
+        key_of(handle, None)
+    assert caught.value.type is FaultType.PROTOCOL
+
+
+def test_minted_handles_differ_and_are_accepted() -> None:
+    handles = {mint() for _ in range(100)}
+    assert len(handles) == 100
+    assert all(key_of(handle, None) for handle in handles)
+
+
+def test_a_principal_never_shows_its_token() -> None:
+    # PR-36
+    token = "sk-very-secret-token"
+    assert token not in repr(principal_of(token))
+    assert principal_of(token) == principal_of(token) != principal_of("other")
+    assert principal_of(None) == principal_of("") == Principal()
+
+
+async def test_runs_of_one_conversation_go_in_the_order_of_asking() -> None:
+    # PR-19
+    conversation = Conversations().open("id:x", ALICE)
+    order: list[int] = []
+
+    async def run(number: int) -> None:
+        async with conversation.turn():
+            order.append(number)
+            await asyncio.sleep(0)
+            order.append(number)
+
+    await asyncio.gather(*(run(number) for number in range(20)))
+    assert order == [number for number in range(20) for _ in range(2)]
+    assert not conversation.busy
+
+
+async def test_a_full_queue_refuses_at_once() -> None:
+    conversation = Conversations().open("id:x", ALICE)
+    async with conversation.turn():
+        tasks = [asyncio.create_task(conversation.turn().__aenter__()) for _ in range(100)]
+        await asyncio.sleep(0)
+        with pytest.raises(Fault, match="100 messages wait"):
+            async with conversation.turn():
+                pass
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    async with asyncio.timeout(5), conversation.turn():
+        pass
+
+
+async def test_the_longest_unused_conversations_are_forgotten_but_never_a_busy_one() -> None:
+    all_ = Conversations(keep=2)
+    first = all_.open("id:1", ALICE)
+    first.messages = (Message("user", "a"),)
+    async with first.turn():
+        for number in range(2, 6):
+            all_.open(f"id:{number}", ALICE)
+        assert all_.find("id:1", ALICE) is first
+    assert len(all_) <= 3
+    with pytest.raises(Fault):
+        all_.find("id:2", ALICE)

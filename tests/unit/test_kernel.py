@@ -1,0 +1,238 @@
+"""The kernel: admits, resolves, bounds, records."""
+
+import asyncio
+import base64
+
+import pytest
+from support.executors import FakeAgent, FakeExecutor, Gate, echo
+
+from pallas.events import Hub
+from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.kernel import Kernel
+from pallas.model import (
+    AgentState,
+    Event,
+    Fault,
+    FaultType,
+    Image,
+    Message,
+    Principal,
+    RunFinished,
+    RunRequest,
+    RunStarted,
+    StepStarted,
+    ToolEvent,
+)
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
+
+
+def kernel_with(executor: FakeExecutor, **agent: object) -> tuple[Kernel, Hub, FakeAgent]:
+    hub = Hub()
+    kernel = Kernel(hub)
+    fake = FakeAgent(executor, **agent)  # type: ignore[arg-type]
+    kernel.attach(fake)
+    return kernel, hub, fake
+
+
+async def test_a_conversation_is_remembered_and_others_are_not_mixed_in() -> None:
+    # PR-19
+    kernel, _, _ = kernel_with(FakeExecutor())
+    for turn in range(3):
+        result = await kernel.run(RunRequest("echo", "hi", conversation="a"))
+        assert result.text == f"{turn * 2}:hi"
+    assert (await kernel.run(RunRequest("echo", "hi", conversation="b"))).text == "0:hi"
+    assert (await kernel.run(RunRequest("echo", "hi"))).text == "0:hi"
+    assert (await kernel.run(RunRequest("echo", "hi"))).text == "0:hi"
+    assert [m.text for m in kernel.open("echo", "a", None, Principal())][:2] == ["hi", "0:hi"]
+
+
+async def test_an_mcp_session_is_a_conversation_and_a_handle_wins_over_it() -> None:
+    # PR-19
+    kernel, _, _ = kernel_with(FakeExecutor())
+    await kernel.run(RunRequest("echo", "one", session="s"))
+    assert (await kernel.run(RunRequest("echo", "two", session="s"))).text == "2:two"
+    assert (await kernel.run(RunRequest("echo", "x", session="s", conversation="c"))).text == "0:x"
+
+
+async def test_given_history_is_used_once_and_then_kept() -> None:
+    # PR-18
+    executor = FakeExecutor()
+    kernel, _, _ = kernel_with(executor)
+    before = (Message("user", "a"), Message("assistant", "b"))
+    first = await kernel.run(RunRequest("echo", "c", conversation="h", history=before))
+    second = await kernel.run(RunRequest("echo", "d", conversation="h", history=before))
+    assert (first.text, second.text) == ("2:c", "4:d")
+
+
+async def test_twenty_calls_on_one_conversation_are_queued_and_all_succeed() -> None:
+    # PR-19
+    kernel, _, _ = kernel_with(FakeExecutor())
+    results = await asyncio.gather(
+        *(kernel.run(RunRequest("echo", "x", conversation="q")) for _ in range(20))
+    )
+    assert sorted(int(result.text.split(":")[0]) for result in results) == list(range(0, 40, 2))
+
+
+async def test_cancelling_the_call_cancels_the_work_and_frees_the_conversation() -> None:
+    gate = Gate()
+    executor = FakeExecutor(gate.answer)
+    kernel, hub, _ = kernel_with(executor)
+    call = asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c")))
+    await gate.reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    executor.answer = echo
+    async with asyncio.timeout(5):
+        assert (await kernel.run(RunRequest("echo", "y", conversation="c"))).text == "0:y"
+    assert gate.cancelled
+    outcomes = [event.outcome for event in hub.since(0).events if isinstance(event, RunFinished)]
+    assert outcomes == ["cancelled", "ok"]
+
+
+async def test_a_run_cancelled_by_id_tells_its_caller() -> None:
+    gate = Gate()
+    kernel, hub, _ = kernel_with(FakeExecutor(gate.answer))
+    call = asyncio.create_task(kernel.run(RunRequest("echo", "x")))
+    await gate.reached.wait()
+    started = next(event for event in hub.since(0).events if isinstance(event, RunStarted))
+    assert kernel.cancel(started.run_id)
+    with pytest.raises(Fault, match="cancelled"):
+        await call
+    assert not kernel.cancel(started.run_id)
+
+
+async def test_a_waiting_run_goes_to_the_executor_that_is_there_when_its_turn_comes() -> None:
+    gate = Gate()
+    kernel, _, agent = kernel_with(FakeExecutor(gate.answer))
+    first = asyncio.create_task(kernel.run(RunRequest("echo", "1", conversation="c")))
+    await gate.reached.wait()
+    second = asyncio.create_task(kernel.run(RunRequest("echo", "2", conversation="c")))
+    successor = FakeExecutor()
+    agent.executor = successor
+    gate.open.set()
+    assert (await first).text == "0:1"
+    assert (await second).text == "2:2"
+    assert [turn.text for turn in successor.turns] == ["2"]
+
+
+async def test_stats_count_active_queued_and_total() -> None:
+    gate = Gate()
+    kernel, _, _ = kernel_with(FakeExecutor(gate.answer))
+    calls = [asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c"))) for _ in range(3)]
+    await gate.reached.wait()
+    assert kernel.stats("echo")[:3] == (1, 2, 0)
+    gate.open.set()
+    await asyncio.gather(*calls)
+    active, queued, total, latency = kernel.stats("echo")
+    assert (active, queued, total) == (0, 0, 3)
+    assert latency is not None
+
+
+async def test_images_are_refused_when_the_model_has_no_vision() -> None:
+    # PR-17
+    executor = FakeExecutor(info=ExecutorInfo(model="plain", vision=False))
+    kernel, _, _ = kernel_with(executor)
+    with pytest.raises(Fault, match="plain has no vision") as caught:
+        await kernel.run(RunRequest("echo", "see", images=(Image(PNG, "image/png"),)))
+    assert caught.value.type is FaultType.CONFIG
+    assert executor.turns == []
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        (Image("not base64!", "image/png"), "not base64"),
+        (Image(base64.b64encode(b"plain text").decode(), "image/png"), "not a PNG"),
+        (Image(PNG, "image/jpeg"), "its bytes are image/png"),
+        (Image(base64.b64encode(b"\0" * (3 * 1024 * 1024 + 1)).decode(), "image/png"), "at most 3145728"),
+    ],
+)
+async def test_a_picture_that_is_none_is_refused_with_the_reason(image: Image, says: str) -> None:
+    # PR-17
+    kernel, _, _ = kernel_with(FakeExecutor())
+    with pytest.raises(Fault, match=says):
+        await kernel.run(RunRequest("echo", "see", images=(image,)))
+
+
+async def test_an_unknown_agent_and_one_in_error_say_so() -> None:
+    kernel, _, agent = kernel_with(FakeExecutor())
+    with pytest.raises(Fault, match="Agent not found: nobody"):
+        await kernel.run(RunRequest("nobody", "x"))
+    agent.state, agent.reason = AgentState.ERROR, "agents/echo.py:3: NameError: name 'x' is not defined"
+    with pytest.raises(Fault, match=r"agents/echo.py:3"):
+        await kernel.run(RunRequest("echo", "x"))
+    agent.state = AgentState.CONNECTING
+    with pytest.raises(Fault, match="connecting") as caught:
+        await kernel.run(RunRequest("echo", "x"))
+    assert caught.value.retryable
+
+
+async def test_a_crash_tells_its_kind_and_never_its_text() -> None:
+    # PR-36
+    async def crash(turn: Turn, emit: Emit) -> TurnResult:
+        raise RuntimeError("key sk-secret")
+
+    kernel, hub, _ = kernel_with(FakeExecutor(crash))
+    with pytest.raises(Fault, match="RuntimeError") as caught:
+        await kernel.run(RunRequest("echo", "x", conversation="c"))
+    assert "sk-secret" not in caught.value.message
+    assert "sk-secret" not in repr(hub.since(0))
+    assert kernel.open("echo", "c", None, Principal()) == ()
+
+
+async def test_a_listener_that_raises_changes_nothing() -> None:
+    # PI-22
+    async def steps(turn: Turn, emit: Emit) -> TurnResult:
+        emit(StepStarted(run_id=turn.run_id, agent=turn.agent, actor=turn.agent, step=1, kind="llm"))
+        return await echo(turn, emit)
+
+    def broken(_: Event) -> None:
+        raise RuntimeError("transport is gone")
+
+    kernel, _, _ = kernel_with(FakeExecutor(steps))
+    assert (await kernel.run(RunRequest("echo", "x"), broken)).text == "0:x"
+
+
+async def test_a_run_counts_its_own_steps_and_tools() -> None:
+    async def work(turn: Turn, emit: Emit) -> TurnResult:
+        run, agent = turn.run_id, turn.agent
+        emit(StepStarted(run_id=run, agent=agent, actor=agent, step=1, kind="llm"))
+        emit(StepStarted(run_id=run, agent=agent, actor="other", step=7, kind="llm"))
+        emit(ToolEvent(run_id=run, agent=agent, server="s", tool="t", phase="started", call_id="1"))
+        nested = ToolEvent(
+            run_id=run, agent=agent, server="s", tool="u", phase="started", call_id="2", nested=True
+        )
+        emit(nested)
+        emit(ToolEvent(run_id=run, agent=agent, server="s", tool="t", phase="completed", call_id="1"))
+        return await echo(turn, emit)
+
+    kernel, _, _ = kernel_with(FakeExecutor(work))
+    result = await kernel.run(RunRequest("echo", "x"))
+    assert (result.steps, result.tools) == (1, 1)
+
+
+async def test_closing_refuses_new_runs_and_cancels_those_that_do_not_end() -> None:
+    gate = Gate()
+    kernel, _, _ = kernel_with(FakeExecutor(gate.answer))
+    call = asyncio.create_task(kernel.run(RunRequest("echo", "x")))
+    await gate.reached.wait()
+    await kernel.close(timeout=0)
+    with pytest.raises(Fault, match="cancelled"):
+        await call
+    with pytest.raises(Fault, match="stopping"):
+        await kernel.run(RunRequest("echo", "x"))
+
+
+async def test_another_principal_never_reads_or_continues_a_conversation() -> None:
+    # PR-19
+    executor = FakeExecutor()
+    kernel, _, _ = kernel_with(executor)
+    alice, bob = Principal("bearer:a"), Principal("bearer:b")
+    await kernel.run(RunRequest("echo", "secret", conversation="c", principal=alice))
+    with pytest.raises(Fault, match="not found"):
+        await kernel.run(RunRequest("echo", "what?", conversation="c", principal=bob))
+    with pytest.raises(Fault, match="not found"):
+        kernel.open("echo", "c", None, bob)
+    assert len(executor.turns) == 1

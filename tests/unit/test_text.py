@@ -1,0 +1,46 @@
+"""Sanitising: nothing that drives a terminal comes through."""
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas.text import one_line, sanitize
+
+
+def test_terminal_escapes_become_visible() -> None:
+    assert sanitize("\x1b[2J\x1b]52;c;cm0=\x07") == "␛[2J␛]52;c;cm0=\\x07"
+
+
+def test_c1_controls_and_reordering_marks_become_visible() -> None:
+    assert sanitize("\x9b2J a\u202egnp.exe") == "\\x9b2J a\\u202egnp.exe"
+
+
+def test_newlines_and_tabs_stay_and_carriage_returns_do_not() -> None:
+    assert sanitize("a\tb\r\nc\rd") == "a\tb\nc\\x0dd"
+
+
+def test_a_limit_cuts_with_an_ellipsis() -> None:
+    assert sanitize("abcdef", 4) == "abc…"
+    assert sanitize("abcd", 4) == "abcd"
+
+
+def test_one_line_takes_the_first_line_that_holds_anything() -> None:
+    assert one_line("\n\n  first \x1b[0m\nsecond") == "first ␛[0m"
+    assert one_line("") == ""
+
+
+@given(st.text())
+def test_no_control_or_format_character_survives(text: str) -> None:
+    clean = sanitize(text)
+    assert all(char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") for char in clean)
+    assert not set(clean) & {"\u202e", "\u2066", "\u200b", "\ufeff"}
+    assert sanitize(clean) == clean
+
+
+@given(st.text(), st.integers(min_value=1, max_value=50))
+def test_a_limited_text_never_exceeds_its_limit(text: str, limit: int) -> None:
+    assert len(sanitize(text, limit)) <= limit
+    line = one_line(text, limit)
+    assert len(line) <= limit
+    assert "\n" not in line
