@@ -1,0 +1,212 @@
+"""Which logger says how much, and that none of them writes to the terminal."""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import RLock
+from typing import Final, TextIO
+
+from .place import fallback_path, log_path
+from .sink import LogFile, Stderr
+
+# Libraries that say every request and every chunk: pinned by name, so that a root at DEBUG stays readable.
+PINNED: Final = (
+    "openai",
+    "openai._base_client",
+    "anthropic",
+    "anthropic._base_client",
+    "sse_starlette",
+    "sse_starlette.sse",
+    "mcp",
+    "mcp.client",
+    "mcp.server",
+    "httpx",
+    "httpcore",
+    # Successors of some of them.
+    "httpx2",
+    "httpcore2",
+    "fastmcp",
+    "uvicorn",
+)
+# These cut themselves off from the root when they are set up, some of them again and again.
+_REJOINED: Final = ("fast_agent", "fastmcp", "mcp", "uvicorn", "uvicorn.error", "uvicorn.access")
+_OURS: Final = ("pallas", "pallas_tui")
+_LEVELS: Final = {"WARN": "WARNING", "FATAL": "CRITICAL", "PROGRESS": "INFO", "TRACE": "DEBUG"}
+
+_logger = logging.getLogger("pallas.log")
+
+
+@dataclass(slots=True)
+class _State:
+    """What is installed, and what the caller last asked for."""
+
+    file: LogFile | None = None
+    wanted: Path | None = None
+    stderr: Stderr | None = None
+    level: str | None = None
+    path: Path | None = None
+    to_stderr: bool | None = None
+    last_resort: logging.Handler | None = None
+    raised: bool = True
+    told: set[str] = field(default_factory=set)
+
+
+_state = _State()
+_lock = RLock()
+
+
+def setup_logging(level: str | None = None, *, path: Path | None = None, stderr: bool | None = None) -> Path:
+    """Send every log record to the JSON file and nothing to the terminal; returns the file's path.
+
+    ``level`` is the project's ``logger.level``; ``PALLAS_LOG_LEVEL`` goes before it, INFO is the default.
+    ``path`` and ``stderr`` go before ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. What is None stays as
+    an earlier call set it. Call it again whenever a library may have set up its own logging, for example
+    after each agent's start: each handler is there exactly once afterwards (SPEC PR-29, PR-33 to PR-35).
+
+    A folder that cannot be used is replaced by a temporary one with one warning. Never raises for that.
+    """
+    with _lock:
+        _state.level = level if level is not None else _state.level
+        _state.path = path.expanduser().absolute() if path is not None else _state.path
+        _state.to_stderr = stderr if stderr is not None else _state.to_stderr
+        first = _state.file is None
+        trouble = _open_file(_state.path or log_path())
+        _open_stderr(_flag("PALLAS_LOG_STDERR") if _state.to_stderr is None else _state.to_stderr)
+        doubtful = _set_levels()
+        _silence_terminal()
+        _attach(first)
+        for warning in (trouble, *doubtful):
+            if warning and warning not in _state.told:
+                _state.told.add(warning)
+                _logger.warning(warning)
+        assert _state.file is not None
+        return _state.file.path
+
+
+def close_logging() -> None:
+    """Take our handlers out again and close the file. Every record is on disk already."""
+    global _state
+    with _lock:
+        for handler in (_state.file, _state.stderr):
+            if handler is not None:
+                logging.getLogger().removeHandler(handler)
+                handler.close()
+        if _state.file is not None:
+            logging.lastResort = _state.last_resort
+            logging.raiseExceptions = _state.raised
+            logging.captureWarnings(False)
+        _state = _State()
+
+
+def _open_file(wanted: Path) -> str:
+    """Open the file unless it is open; returns a warning when another one had to be taken."""
+    if _state.file is not None and wanted == _state.wanted:
+        return ""
+    warning = ""
+    try:
+        opened = LogFile(wanted)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        try:
+            opened = LogFile(fallback_path())
+        except OSError:  # no temporary folder either: the log is lost, the program is not
+            opened = LogFile(Path(os.devnull))
+        warning = (
+            f"cannot write the log to {wanted} ({reason}); writing to {opened.path}."
+            " Set PALLAS_LOG_FILE to another file"
+        )
+    if _state.file is not None:
+        logging.getLogger().removeHandler(_state.file)
+        _state.file.close()
+    _state.file, _state.wanted = opened, wanted
+    return warning
+
+
+def _open_stderr(on: bool) -> None:
+    if on and _state.stderr is None and sys.__stderr__ is not None:
+        _state.stderr = Stderr()
+    elif not on and _state.stderr is not None:
+        logging.getLogger().removeHandler(_state.stderr)
+        _state.stderr = None
+
+
+def _set_levels() -> list[str]:
+    """Set the levels; returns one warning for each name that is no level."""
+    level, unknown = _level(os.environ.get("PALLAS_LOG_LEVEL") or _state.level, logging.INFO)
+    root, unknown_root = _level(os.environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level)
+    for name in PINNED:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger().setLevel(root)
+    for handler in (_state.file, _state.stderr):
+        if handler is not None:
+            handler.setLevel(min(level, root))
+    return [
+        f"unknown log level {name!r}; using {logging.getLevelName(used).lower()}."
+        " Use debug, info, warning, error or critical"
+        for name, used in ((unknown, level), (unknown_root, root))
+        if name
+    ]
+
+
+def _level(name: str | None, default: int) -> tuple[int, str]:
+    """The number of a level's name, and the name again when there is no such level."""
+    if name is None or not name.strip():
+        return default, ""
+    known = logging.getLevelNamesMapping()
+    upper = name.strip().upper()
+    upper = _LEVELS.get(upper, upper)
+    return (known[upper], "") if upper in known else (default, name.strip()[:40])
+
+
+def _silence_terminal() -> None:
+    """Remove every handler of others that would write to the terminal, whoever added it."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in _REJOINED)]
+    loggers += [
+        known for known in logging.Logger.manager.loggerDict.values() if isinstance(known, logging.Logger)
+    ]
+    for logger in loggers:
+        for handler in list(logger.handlers):
+            if _draws(handler):
+                logger.removeHandler(handler)
+    for name in _REJOINED:
+        logging.getLogger(name).propagate = True
+
+
+def _draws(handler: logging.Handler) -> bool:
+    """Whether the handler writes where people look. Files, and what a test listens with, stay."""
+    if handler is _state.stderr:
+        return False
+    if type(handler).__name__ == "RichHandler":
+        return True
+    stream: TextIO | None = getattr(handler, "stream", None)
+    if stream is None or isinstance(handler, logging.FileHandler):
+        return False
+    if stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        return True
+    try:
+        return stream.fileno() in (1, 2) or stream.isatty()
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _attach(first: bool) -> None:
+    root = logging.getLogger()
+    for handler in (_state.file, _state.stderr):
+        if handler is not None and root.handlers.count(handler) != 1:
+            root.removeHandler(handler)
+            root.addHandler(handler)
+    if first:
+        _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
+    # A logger cut off from the root and without a handler falls back to this instead of to stderr.
+    logging.lastResort = _state.file
+    # A foreign handler that fails would print its own traceback.
+    logging.raiseExceptions = False
+    logging.captureWarnings(True)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")

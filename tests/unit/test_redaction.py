@@ -1,0 +1,215 @@
+"""Secrets never reach the log, whatever shape they come in. # PR-36"""
+
+import json
+import logging
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas.config.models import DownstreamConfig, Project
+from pallas.log import forget, redact, redact_project, redact_text
+from pallas.log.records import JsonLines
+
+SECRET = "canary-4f9a2b7c1d"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Authorization: Bearer {SECRET}",
+        f"authorization: bearer {SECRET}",
+        f"Authorization: Basic {SECRET}",
+        f"Proxy-Authorization: Digest username=me, response={SECRET}",
+        f"Cookie: session={SECRET}; theme=dark",
+        f"sent Bearer {SECRET}, got 401",
+        f"{{'Authorization': 'Bearer {SECRET}', 'accept': 'text/plain'}}",
+        f"[(b'authorization', b'Bearer {SECRET}'), (b'x-api-key', b'{SECRET}')]",
+        f'{{"api_key": "{SECRET}", "model": "m"}}',
+        json.dumps(json.dumps({"api_key": SECRET, "model": "m"})),
+        json.dumps(json.dumps(json.dumps({"client_secret": SECRET}))),
+        f"api_key={SECRET}",
+        f"OPENAI_API_KEY={SECRET} pallas",
+        f"x-api-key: {SECRET}",
+        f"Settings(openai=OpenAI(api_key='{SECRET}', base_url='http://x'))",
+        f"http://host/mcp?token={SECRET}&page=2",
+        f"access_token: {SECRET}",
+        f"clientSecret: '{SECRET}'",
+        f"password = {SECRET}",
+        f'password="with \\"quotes\\" {SECRET}"',
+        f"postgresql://user:{SECRET}@db/pallas",
+        f"https://{SECRET}@git.example/repo",
+        "key sk-ant-api03-canary_4f9a2b7c1d-rest",
+        "key sk-canary4f9a2b7c1d",
+        "ghp_canary4f9a2b7c1dcanary4f9a2b7c1d",
+        "eyJhbGciOiJIUzI1NiJ9.eyJjYW5hcnkiOiI0ZjlhMmI3YzFkIn0.canary4f9a2b7c1d",
+        "-----BEGIN RSA PRIVATE KEY-----\ncanary4f9a2b7c1d\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\ncanary4f9a2b7c1d and the text was cut",
+        "Basic Y2FuYXJ5OjRmOWEyYjdjMWQ= refused",
+    ],
+)
+def test_secrets_are_masked_by_their_shape(text: str) -> None:
+    masked = redact_text(text)
+    assert "[redacted]" in masked
+    for trace in ("4f9a2b7c1d", "4f9a2b7c1", "Y2FuYXJ5", "eyJjYW5hcnki"):
+        assert trace not in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bearer forwarding installed",
+        "Bearer token missing: set headers.Authorization",
+        'WWW-Authenticate: Bearer realm="mcp", error="invalid_token"',
+        "Basic authentication is not offered",
+        "max_tokens=1024, input_tokens: 50, tokens: 1,200",
+        '{"max_output_tokens": 16384, "total_tokens": 9}',
+        "OPENAI_API_KEY is not set",
+        "api_key: missing",
+        '{"api_key": null, "token": ""}',
+        "task-0123456789abcdef started",
+        "http://127.0.0.1:8201/mcp answered",
+        "tokenizer: fast",
+    ],
+)
+def test_what_is_no_secret_stays_readable(text: str) -> None:
+    assert redact_text(text) == text
+
+
+def test_a_masked_field_keeps_its_neighbours() -> None:
+    assert (
+        redact_text(f'{{"api_key": "{SECRET}", "model": "m"}}') == '{"api_key": "[redacted]", "model": "m"}'
+    )
+    assert redact_text(f"http://host/mcp?token={SECRET}&page=2") == "http://host/mcp?token=[redacted]&page=2"
+    assert redact_text(f"sent Bearer {SECRET}, got 401") == "sent Bearer [redacted], got 401"
+
+
+def test_a_known_value_is_masked_in_every_spelling() -> None:
+    value = 'pa"ss\\wörd/+ %'
+    redact(value)
+    try:
+        for spelling in (value, json.dumps(value), repr(value), quote(value, safe="")):
+            assert redact_text(f"<{spelling.strip(chr(34) + chr(39))}>") == "<[redacted]>"
+    finally:
+        forget(value)
+
+
+def test_a_secret_inside_a_longer_one_leaves_no_tail() -> None:
+    redact("abcdef", "abcdefghijkl")
+    try:
+        assert redact_text("x abcdefghijkl y") == "x [redacted] y"
+    finally:
+        forget("abcdef", "abcdefghijkl")
+
+
+def test_two_users_of_one_value_each_forget_it() -> None:
+    redact("shared-value")
+    redact("shared-value")
+    forget("shared-value")
+    assert redact_text("shared-value") == "[redacted]"
+    forget("shared-value")
+    assert redact_text("shared-value") == "shared-value"
+
+
+def test_short_values_would_mask_words_and_are_ignored() -> None:
+    redact("", "a", "model")
+    assert redact_text("a model") == "a model"
+
+
+def test_a_projects_own_secrets_are_masked(tmp_path: Path) -> None:
+    downstream = DownstreamConfig(
+        name="notes",
+        transport="http",
+        url="https://someone:url-pass-77@host/mcp",
+        headers={
+            "Authorization": "Bearer header-token-77",
+            "X-Api-Key": "header-key-77",
+            "Accept": "anything",
+        },
+    )
+    project = Project(
+        root=tmp_path,
+        agents_file=tmp_path / "agents.yaml",
+        name="p",
+        agents={},
+        downstreams={"notes": downstream},
+        settings={
+            "openai": {"api_key": "plain words as a key", "base_url": "http://u:base-pass-77@h/v1"},
+            "mcp": {"servers": [{"env": {"DB_PASSWORD": "db-pass-77"}}]},
+        },
+    )
+    redact_project(project)
+    text = redact_text(
+        "url-pass-77 header-token-77 header-key-77 [plain words as a key] base-pass-77 db-pass-77 anything"
+    )
+    assert "77" not in text
+    assert "plain words" not in text
+    assert text.endswith("anything")
+
+
+def _logged(message: str, *args: object, **extra: object) -> str:
+    record = logging.LogRecord("pallas.test", logging.INFO, __file__, 1, message, args, None)
+    vars(record).update(extra)
+    return JsonLines().format(record)
+
+
+def test_extras_and_their_names_are_masked() -> None:
+    line = _logged(
+        "x", headers={"Authorization": SECRET, "n": [{"api_key": SECRET}]}, note=f"Bearer {SECRET}"
+    )
+    assert SECRET not in line
+    assert _logged("x", output_tokens=12, token=SECRET).endswith(
+        '"output_tokens": 12, "token": "[redacted]"}'
+    )
+
+
+def test_a_traceback_is_masked() -> None:
+    try:
+        raise RuntimeError(f"cannot use api_key={SECRET}")
+    except RuntimeError as error:
+        record = logging.LogRecord(
+            "pallas.test", logging.ERROR, __file__, 1, "failed", (), (type(error), error, error.__traceback__)
+        )
+    line = json.loads(JsonLines().format(record))
+    # The source line of the raise is in the traceback as well.
+    assert "api_key=[redacted]" in line["exc"]
+    assert SECRET not in line["exc"].split("RuntimeError:")[1]
+
+
+def test_no_stump_of_a_secret_is_left_where_a_long_text_is_cut() -> None:
+    redact(SECRET)
+    try:
+        for shift in range(len(SECRET) + 1):
+            text = "x" * (64 * 1024 - shift) + SECRET + "y" * 10_000
+            assert SECRET[:4] not in _logged(text)
+            text = "x" * (64 * 1024 + 4096 - shift) + SECRET + "y" * 10_000
+            assert SECRET[:4] not in _logged(text)
+    finally:
+        forget(SECRET)
+
+
+@given(st.text(alphabet=st.sampled_from("token:=\"'\\ ,{}bearer sk-/@.7\n[redacted]"), max_size=200))
+def test_masking_twice_changes_nothing_more(text: str) -> None:
+    once = redact_text(text)
+    assert redact_text(once) == once
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "token:",
+        'token="',
+        "'token':'",
+        "://",
+        "Bearer ",
+        "sk-",
+        "\\",
+        'token":"\\',
+        "-----BEGIN PRIVATE KEY-----",
+    ],
+)
+def test_hostile_text_costs_no_more_than_its_length(unit: str) -> None:
+    # A pattern that backtracks over 256 KiB would need minutes: the suite's own patience is the deadline.
+    redact_text(unit * (256 * 1024 // len(unit)))
