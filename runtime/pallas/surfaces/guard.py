@@ -1,0 +1,133 @@
+"""Host and Origin protection: a web page must not reach an agent by a name of its own (DNS rebinding)."""
+
+import logging
+import re
+from collections.abc import Collection
+from ipaddress import ip_address
+from time import monotonic
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pallas.config.models import Project
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "*"})
+_AUTHORITY: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?"
+)
+_ORIGIN: Final = re.compile(r"https?://(?P<authority>[^/?#@]+)", re.IGNORECASE)
+# Whoever floods us with bad requests must not fill the log as well.
+_TELL_EVERY: Final = 60.0
+
+
+def allowed_hosts_of(project: Project, bind: str) -> frozenset[str]:
+    """The hosts a listener of ``project`` bound to ``bind`` answers to (SPEC C23).
+
+    ``host`` from agents.yaml, the localhost names, the bind address unless it is a wildcard, and
+    ``allowed_hosts``. This machine's own name is not guessed: who wants it writes it there.
+    """
+    named = [project.host, *project.allowed_hosts, *([] if bind in _WILDCARDS else [bind])]
+    return LOCAL_NAMES | {host for entry in named if (host := _entry(entry))}
+
+
+class HostOriginGuard:
+    """ASGI middleware: 421 unless ``Host`` is allowed, 403 when an ``Origin`` is given that is not (PR-8).
+
+    Hosts are compared without port, without a trailing dot and regardless of case; localhost names always
+    pass. A missing, doubled or malformed ``Host`` is 421, an ``Origin`` that is no http(s) origin 403.
+    """
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
+        self._app = app
+        self._allowed = LOCAL_NAMES | {host for entry in allowed_hosts if (host := _entry(entry))}
+        self._told = -_TELL_EVERY
+        self._refused = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        hosts = _values(scope, b"host")
+        origins = _values(scope, b"origin")
+        if len(hosts) != 1 or _host(hosts[0]) not in self._allowed:
+            self._tell("Host", hosts)
+            await _refuse(scope, send, 421, _MISDIRECTED)
+        elif origins and (len(origins) != 1 or _origin_host(origins[0]) not in self._allowed):
+            self._tell("Origin", origins)
+            await _refuse(scope, send, 403, _FORBIDDEN)
+        else:
+            await self._app(scope, receive, send)
+
+    def _tell(self, header: str, values: list[str]) -> None:
+        self._refused += 1
+        if monotonic() - self._told >= _TELL_EVERY:
+            said = one_line(", ".join(values), 100) or "none"
+            log.warning(
+                "refused %d request(s), the last for its %s header (%s);"
+                " allowed_hosts: in agents.yaml adds names",
+                self._refused,
+                header,
+                said,
+            )
+            self._told, self._refused = monotonic(), 0
+
+
+# What the caller sent is not repeated in the answer.
+_MISDIRECTED: Final = (
+    b"Misdirected Request: this server does not answer to the host name in the Host header. "
+    b"Add the name to allowed_hosts: in agents.yaml if it is one of yours.\n"
+)
+_FORBIDDEN: Final = (
+    b"Forbidden: requests from the web origin in the Origin header are not allowed. "
+    b"Add its host to allowed_hosts: in agents.yaml if it is one of yours.\n"
+)
+
+
+async def _refuse(scope: Scope, send: Send, status: int, body: bytes) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+
+
+def _origin_host(origin: str) -> str | None:
+    match = _ORIGIN.fullmatch(origin)
+    return _host(match["authority"]) if match else None
+
+
+def _host(authority: str) -> str | None:
+    """The host of ``host[:port]`` in one spelling, None when that is not what it is."""
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        return None
+    if match["v6"] is None:
+        return str(match["name"]).removesuffix(".").lower() or None
+    try:
+        return ip_address(match["v6"]).compressed
+    except ValueError:
+        return None
+
+
+def _entry(written: str) -> str | None:
+    """A host as the user wrote it: an IPv6 address may stand without brackets."""
+    text = written.strip()
+    try:
+        return ip_address(text).compressed
+    except ValueError:
+        return _host(text)
