@@ -1,0 +1,85 @@
+"""``pallas check``: every mistake of a project, with nothing started."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pallas.config import Mistake, Project, read_project
+
+
+def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
+    """Print what is wrong with the project and return the exit status: 2 on mistakes, 0 otherwise.
+
+    Mistakes and warnings go to stderr, one a line, and a summary to stdout; with ``as_json`` one JSON
+    object goes to stdout and nothing to stderr. With ``do_import`` each agent's code is imported too, in a
+    process of its own; without it fast-agent is not imported.
+    """
+    found, mistakes = read_project(project)
+    if found is not None and do_import:
+        from .imports import probe
+
+        mistakes += probe(found)
+    ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
+    if as_json:
+        body = {
+            "ok": ok,
+            "mistakes": [_mistake(mistake) for mistake in mistakes],
+            "agents": _agents(found) if found else [],
+        }
+        print(json.dumps(body, indent=2))
+        return 0 if ok else 2
+    for mistake in mistakes:
+        print(_line(mistake), file=sys.stderr)
+    if ok and found is not None:
+        print(_summary(found, mistakes))
+    return 0 if ok else 2
+
+
+def _line(mistake: Mistake) -> str:
+    if mistake.level == "error":
+        return str(mistake)
+    return str(mistake).replace(f"{mistake.where}: ", f"{mistake.where}: warning: ", 1)
+
+
+def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
+    agents = list(project.agents.values())
+    ports = ", ".join(f"{agent.name} {agent.port}" for agent in agents)
+    parts = [
+        f"{len(agents)} agent{'s' * (len(agents) != 1)}",
+        f"ports {ports}, registry {project.registry_port}",
+    ]
+    if project.provider or project.model:
+        parts.append("model " + ".".join(part for part in (project.provider, project.model) if part))
+    if warnings:
+        parts.append(f"{len(warnings)} warning{'s' * (len(warnings) != 1)}")
+    return f"ok: {'; '.join(parts)}"
+
+
+def _mistake(mistake: Mistake) -> dict[str, Any]:
+    return {
+        "file": mistake.where.file,
+        "line": mistake.where.line,
+        "key": mistake.key,
+        "problem": mistake.problem,
+        "hint": mistake.hint,
+        "level": mistake.level,
+    }
+
+
+def _agents(project: Project) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": agent.name,
+            "port": agent.port,
+            "title": agent.title,
+            "description": agent.description,
+            "module": agent.module,
+            "card": str(agent.card) if agent.card else None,
+            "depends_on": list(agent.depends_on),
+            "instance_scope": agent.instance_scope,
+            "capabilities": asdict(agent.capabilities) if agent.capabilities else None,
+        }
+        for agent in project.agents.values()
+    ]

@@ -1,0 +1,40 @@
+"""The child process of ``pallas check --import``: imports one agent and reports, in a file.
+
+``python -m pallas.cli.import_probe NAME FILE``, in the project's folder. The report is a JSON object with
+``servers`` (names the agent uses) and ``problem`` (empty when the agent would start).
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pallas.config import load_project
+from pallas.model import Fault
+
+_LIMIT = 2_000
+
+
+def main(name: str, report: Path) -> None:
+    """Write the report on agent ``name`` to ``report``."""
+    report.write_text(json.dumps(_look(name)), encoding="utf-8")
+
+
+def _look(name: str) -> dict[str, Any]:
+    from pallas.executors.fastagent import seam
+    from pallas.executors.fastagent.loading import load
+
+    project = load_project(Path.cwd())
+    try:
+        fast = load(project, project.agents[name])
+        if seam.default_agent(fast)[0] is None:
+            return {"problem": "defines no agent; decorate a function with @fast.agent(...)"}
+        return {"problem": "", "servers": list(seam.all_servers(fast))}
+    except Fault as fault:
+        return {"problem": fault.message[:_LIMIT]}
+    except BaseException as error:  # user code may raise anything, and that is the finding
+        return {"problem": f"does not import: {type(error).__name__}: {error}"[:_LIMIT]}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

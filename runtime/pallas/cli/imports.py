@@ -1,0 +1,136 @@
+"""Each agent's code imported in a process of its own, as the fleet would, to tell what does not work."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from pallas.config import AgentConfig, Mistake, Project, Where, export_env
+from pallas.config.files import module_file, shown
+from pallas.config.notes import Notes, allowed, did_you_mean
+
+DEADLINE: Final = 60.0
+_AT_A_TIME: Final = 4
+_MAX_REPORT: Final = 64 * 1024
+_SHORTEST_SECRET: Final = 6
+_SECRET: Final = re.compile(r"key|token|secret|password|authorization|headers|env$", re.IGNORECASE)
+_PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
+
+
+def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
+    """What is wrong with the agents' code, in the order of the agents; empty when they all import.
+
+    Each import has ``deadline`` seconds. User code runs in child processes, which are all gone on return.
+    """
+    environ = dict(os.environ)
+    export_env(project.root, environ)
+    with TemporaryDirectory(prefix="pallas-check-") as folder:
+        reports = asyncio.run(_import_all(project, environ, Path(folder), deadline))
+    secrets = _secrets(project, environ)
+    return tuple(
+        mistake
+        for agent, report in zip(project.agents.values(), reports, strict=True)
+        for mistake in _mistakes(project, agent, report, secrets)
+    )
+
+
+async def _import_all(
+    project: Project, environ: dict[str, str], folder: Path, deadline: float
+) -> list[dict[str, Any]]:
+    free = asyncio.Semaphore(min(_AT_A_TIME, os.cpu_count() or 1))
+
+    async def one(number: int, name: str) -> dict[str, Any]:
+        async with free:
+            return await _import(project.root, name, environ, folder / str(number), deadline)
+
+    return await asyncio.gather(*(one(number, name) for number, name in enumerate(project.agents)))
+
+
+async def _import(
+    root: Path, name: str, environ: dict[str, str], report: Path, deadline: float
+) -> dict[str, Any]:
+    # -P: the project's own files must not stand in for Python's while the probe itself starts.
+    command = (sys.executable, "-P", "-m", "pallas.cli.import_probe", name, str(report))
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=root,
+        env=environ,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(deadline):
+            status = await child.wait()
+    except TimeoutError:
+        return {"problem": f"does not import within {deadline:g} seconds"}
+    finally:
+        # Whatever the user's code started goes with it.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
+    try:
+        with report.open("rb") as stream:
+            found: dict[str, Any] = json.loads(stream.read(_MAX_REPORT))
+            return found
+    except (OSError, ValueError):
+        return {"problem": f"ended the process while it was imported (status {status})"}
+
+
+def _mistakes(
+    project: Project, agent: AgentConfig, report: dict[str, Any], secrets: Sequence[str]
+) -> tuple[Mistake, ...]:
+    notes = Notes()
+    path = agent.card or module_file(project.root, agent.module or "")
+    where = Where(shown(project.root, path)) if path else agent.where
+    key = f"agents.{agent.name}.{'card' if agent.card else 'module'}"
+    if problem := _masked(str(report.get("problem", "")), secrets):
+        place = _PLACE.fullmatch(problem)
+        if place:
+            notes.error(Where(place["file"], int(place["line"])), key, f"does not import: {place['problem']}")
+        else:
+            problem, _, hint = problem.partition("; ")
+            notes.error(where, key, problem, hint)
+    servers = _mapping(_mapping(project.settings, "mcp"), "servers")
+    for name in report.get("servers", ()):
+        if name not in servers:
+            problem = f"uses server {name}, which is not under mcp.servers"
+            notes.error(where, key, problem, allowed(servers), did_you_mean(name, servers))
+    return notes.sorted([])
+
+
+def _secrets(project: Project, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What must not be repeated from an exception's text: what .env sets, and every key and token."""
+    found = [value for name, value in environ.items() if name not in os.environ]
+
+    def collect(value: Any, secret: bool) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                collect(inner, secret or _SECRET.search(key) is not None)
+        elif isinstance(value, list):
+            for inner in value:
+                collect(inner, secret)
+        elif secret and isinstance(value, str):
+            found.append(value)
+
+    collect(project.settings, False)
+    return tuple(sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True))
+
+
+def _masked(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _mapping(outer: Any, key: str) -> Mapping[str, Any]:
+    inner = outer.get(key)
+    return inner if isinstance(inner, Mapping) else {}
