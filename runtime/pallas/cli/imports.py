@@ -19,7 +19,7 @@ from pallas.config.notes import Notes, allowed, did_you_mean
 DEADLINE: Final = 60.0
 _AT_A_TIME: Final = 4
 _MAX_REPORT: Final = 64 * 1024
-_SHORTEST_SECRET: Final = 6
+_SHORTEST_SECRET: Final = 8
 _SECRET: Final = re.compile(r"key|token|secret|password|authorization|headers|env$", re.IGNORECASE)
 _PLACE: Final = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 

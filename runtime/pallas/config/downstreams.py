@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from .models import DownstreamConfig
+from .models import DownstreamConfig, Where
 from .network import url_problem
 from .notes import nearest
 from .section import Section
@@ -153,11 +153,14 @@ def _unset(section: Section) -> tuple[str, ...]:
     )
     if (token := section.table.get("access_token")) is not None:
         nodes["access_token"] = token
-    places = {name: (key, node.where) for key, node in nodes.items() for name in reversed(unset_in(node))}
+    places: dict[str, tuple[str, Where]] = {}
+    for key, node in nodes.items():
+        for name in unset_in(node):
+            places.setdefault(name, (key, node.where))
     for name, (key, where) in places.items():
         problem = f"server {server} needs {name}, which is not set"
         section.notes.warn(where, section.key(key), problem, f"set {name} in the environment or in .env")
-    return tuple(sorted(places))
+    return tuple(places)
 
 
 def _warn_of_misspelt_auth(section: Section) -> None:

@@ -1,0 +1,197 @@
+"""pallas check: exit status, what goes where, and the imports."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from config_writing import AGENTS, Folder
+
+from pallas.cli.check import check
+from pallas.cli.imports import probe
+
+AGENT = """\
+from fast_agent import FastAgent
+
+fast = FastAgent("x")
+
+
+@fast.agent(name="x", instruction="x", servers={servers})
+async def main() -> None: ...
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.delenv("PALLAS_AGENTS_CONFIG", raising=False)
+    return (
+        Folder(tmp_path).write("agents/__init__.py", "").write("agents/jarvis.py", AGENT.format(servers=[]))
+    )
+
+
+def test_a_right_project_gives_one_line_and_zero(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.agents(AGENTS + "  research: {module: agents.research, port: 24202}\n")
+    folder.config("default_model: generic.scripted\n")
+    assert check(folder.root) == 0
+    out, err = capsys.readouterr()
+    assert out == (
+        "ok: 2 agents; ports jarvis 24201, research 24202, registry 24200; model generic.scripted\n"
+    )
+    assert err == ""
+
+
+def test_mistakes_go_to_stderr_one_a_line_and_give_two(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.agents("name: demo\nagents:\n  jarvis: {modul: agents.jarvis, port: 0}\n")
+    assert check(folder.root) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: module, card, port, title, description, "
+        "depends_on, icons, instance_scope, max_instances, max_iterations, loop_repeat_threshold, "
+        "model_capabilities; did you mean module",
+        "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
+        "for example `module: agents.jarvis`, or card",
+        "agents.yaml:3: agents.jarvis.port: 0 is out of range; allowed: 1 to 65535",
+    ]
+
+
+def test_a_warning_fails_nothing(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.config("defaul_model: x\n")
+    assert check(folder.root) == 0
+    out, err = capsys.readouterr()
+    assert out.endswith("; 1 warning\n")
+    assert err == "fastagent.config.yaml:1: warning: defaul_model: unknown key; did you mean default_model\n"
+
+
+def test_json_is_one_object(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.config("defaul_model: x\nmodel_capabilities: {vision: true}\n")
+    assert check(folder.root, as_json=True) == 0
+    out, err = capsys.readouterr()
+    body = json.loads(out)
+    assert (body["ok"], err) == (True, "")
+    assert body["mistakes"] == [
+        {
+            "file": "fastagent.config.yaml",
+            "line": 1,
+            "key": "defaul_model",
+            "problem": "unknown key",
+            "hint": "did you mean default_model",
+            "level": "warning",
+        }
+    ]
+    (agent,) = body["agents"]
+    assert (agent["name"], agent["port"], agent["capabilities"]["vision"]) == ("jarvis", 24201, True)
+
+
+def test_json_tells_mistakes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path, as_json=True) == 2
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], body["agents"]) == (False, [])
+    assert [(found["file"], found["line"], found["level"]) for found in body["mistakes"]] == [
+        ("agents.yaml", 0, "error")
+    ]
+
+
+def test_without_import_the_users_code_and_fast_agent_stay_out(folder: Folder) -> None:
+    folder.agents().write("agents/jarvis.py", "raise SystemExit('was imported')\n")
+    code = (
+        "import sys; from pathlib import Path; from pallas.cli.check import check\n"
+        f"status = check(Path({str(folder.root)!r}), as_json=True)\n"
+        "sys.exit(9 if 'fast_agent' in sys.modules else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_import_tells_what_does_not_work_of_each_agent(folder: Folder) -> None:
+    names = ("fine", "raises", "exits", "dies", "bare", "empty", "broken", "lost", "deep", "card")
+    entries = "".join(
+        f"  {name}: {{module: agents.{name}, port: {number}}}\n"
+        for number, name in enumerate(names[:-1], start=25000)
+    )
+    folder.agents(f"name: demo\nagents:\n{entries}  card: {{card: bad.md, port: 26000}}\n")
+    folder.config("default_model: passthrough\nmcp: {servers: {research: {url: 'http://127.0.0.1:1/mcp'}}}\n")
+    folder.write(".env", "PLANTED=hunter2planted\n").write("bad.md", "---\ntype: nothing\n---\nx")
+    sources = {
+        "fine": AGENT.format(servers=["research"]),
+        "raises": "import os\n\n\nraise RuntimeError('no ' + os.environ['PLANTED'])\n",
+        "exits": "import sys\nsys.exit(3)\n",
+        "dies": "import os\nos._exit(3)\n",
+        "bare": "print('loud')\n",
+        "empty": "from fast_agent import FastAgent\nfast = FastAgent('x')\n",
+        "broken": "def f(:\n",
+        "lost": AGENT.format(servers=["reserch"]),
+        "deep": "import agents.inner\n",
+    }
+    for name, source in sources.items():
+        folder.write(f"agents/{name}.py", source)
+    folder.write("agents/inner.py", "\n\nimport nowhere_at_all\n")
+    project = folder.load()
+    told = {mistake.key.split(".")[1]: str(mistake) for mistake in probe(project)}
+    assert "fine" not in told
+    assert told["raises"] == "agents/raises.py:4: agents.raises.module: does not import: RuntimeError: no ***"
+    assert "agents/exits.py:2: " in told["exits"] and "exit(3)" in told["exits"]
+    assert "agents/dies.py: " in told["dies"] and "ended the process" in told["dies"]
+    assert "no `fast`" in told["bare"]
+    assert "defines no agent" in told["empty"]
+    assert told["broken"].startswith("agents/broken.py:1: ") and "SyntaxError" in told["broken"]
+    assert told["lost"] == (
+        "agents/lost.py: agents.lost.module: uses server reserch, which is not under mcp.servers; "
+        "allowed: research; did you mean research"
+    )
+    assert told["deep"].startswith("agents/inner.py:3: ") and "ModuleNotFoundError" in told["deep"]
+    assert "card" in told and "bad.md" in told["card"]
+
+
+def test_import_mistakes_give_two(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.agents().config("default_model: passthrough\n").write("agents/jarvis.py", "fast = 1\n")
+    assert check(folder.root, do_import=True) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("agents/jarvis.py: agents.jarvis.module: ")) == ("", True)
+    assert "`fast` is int" in err
+
+
+def test_an_import_that_never_ends_is_ended(folder: Folder) -> None:
+    folder.agents().write("agents/jarvis.py", "import time\ntime.sleep(600)\n")
+    (mistake,) = probe(folder.load(), deadline=1)
+    assert str(mistake) == "agents/jarvis.py: agents.jarvis.module: does not import within 1 seconds"
+
+
+def test_what_an_import_started_is_ended_with_it(folder: Folder) -> None:
+    folder.agents().write(
+        "agents/jarvis.py",
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pids', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "os._exit(3)\n",
+    )
+    (mistake,) = probe(folder.load())
+    assert "ended the process while it was imported (status 3)" in str(mistake)
+    for pid in (folder.root / "pids").read_text().split():
+        assert _ended(int(pid))
+
+
+def _ended(pid: int) -> bool:
+    """Whether the process is gone within ten seconds; a zombie that nobody reaps counts as gone."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_the_command_line_of_the_check_is_not_seen_by_the_agents(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pallas", "--port", "abc"])
+    folder.agents().config("default_model: passthrough\n")
+    assert probe(folder.load()) == ()
