@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
-from support.fleets import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 
 from pallas.fleet.fleet import Fleet
 

@@ -228,5 +228,3 @@ async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:
     module = await asyncio.to_thread(importlib.import_module, "pallas.executors.fastagent.executor")
     executor: Executor = module.FastAgentExecutor(project, config)
     return executor
-
-

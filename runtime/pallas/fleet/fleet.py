@@ -17,7 +17,7 @@ from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.model import AgentState, Fault, FaultType, FleetChanged, FleetSnapshot, FleetState, Notice
 from pallas.preflight import ProviderReport, preflight
-from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
+from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
@@ -160,6 +160,8 @@ class Fleet:
             log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
             await self._quietly(program.stop() for program in self._programs.values())
         self._unlisten()
+        if loading := sys.modules.get("pallas.executors.fastagent.loading"):
+            loading.forget(self.project.root)
         for sock in self._sockets.values():
             sock.close()
         self._move(FleetState.STOPPED)
@@ -234,15 +236,14 @@ class Fleet:
         from pallas.scripted.app import scripted_app
         from pallas.scripted.script import load_script
 
-        self._scripted = Listener(scripted_app(load_script(scripted.script)), self._sockets["scripted"])
+        app = HostOriginGuard(scripted_app(load_script(scripted.script)), LOCAL_NAMES)
+        self._scripted = Listener(app, self._sockets["scripted"])
         await self._scripted.start()
 
     async def _start_registry(self) -> None:
         if self._only:
             return
-        app = registry_app(
-            self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._reports
-        )
+        app = registry_app(self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._reports)
         self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
         await self._registry.start()
 
@@ -298,5 +299,3 @@ def _children_use_our_python() -> None:
     path = os.environ.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != ours:
         os.environ["PATH"] = ours + os.pathsep + path
-
-

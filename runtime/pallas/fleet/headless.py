@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.events import Hub
-from pallas.log import close_logging, redact, setup_logging
+from pallas.log import close_logging, redact_project, setup_logging
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
 
 from .fleet import Fleet
@@ -34,7 +34,7 @@ def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
         print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
         return 2
     log_file = setup_logging(project.log_level)
-    _redact_keys(project)
+    redact_project(project)
     try:
         return asyncio.run(_serve(project, agent, dev, log_file))
     finally:
@@ -99,12 +99,3 @@ class _Narrator:
 
 def _say(project: str, text: str) -> None:
     print(f"[{project}] {text}", flush=True)
-
-
-def _redact_keys(project: Project) -> None:
-    """No key of the project reaches the log, whoever writes it there."""
-    for section in project.settings.values():
-        if isinstance(section, dict):
-            key = section.get("api_key")
-            if isinstance(key, str) and len(key) >= 6:
-                redact(key)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.events import Hub
-from pallas.log import setup_logging
+from pallas.log import redact_project, setup_logging
 from pallas.model import EventBatch, Fault, FleetChanged, FleetSnapshot, FleetState
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class FleetThread:
             return
         self._name = project.name
         setup_logging(project.log_level)
+        redact_project(project)
         from .fleet import Fleet
 
         fleet = Fleet(project, hub=self._hub, dev=True)
@@ -101,9 +102,11 @@ class FleetThread:
         stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
         try:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done() and not starting.cancelled() and (error := starting.exception()):
-                log.error("the fleet could not start", exc_info=error)
-                self._fail(error.message if isinstance(error, Fault) else f"{type(error).__name__}: {error}")
+            problem = starting.exception() if starting.done() and not starting.cancelled() else None
+            if problem is not None:
+                log.error("the fleet could not start", exc_info=problem)
+                known = isinstance(problem, Fault)
+                self._fail(str(problem) if known else f"{type(problem).__name__}: {problem}")
             else:
                 # fast-agent resets its loggers whenever an agent starts: ours go back on.
                 setup_logging(project.log_level)

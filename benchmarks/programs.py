@@ -1,0 +1,139 @@
+"""Projects and processes that the measurements run on."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import httpx2
+import yaml
+
+MODULE = """
+from fast_agent import FastAgent
+
+fast = FastAgent("{name}")
+
+
+@fast.agent(name="{name}", instruction="You are {name}.", servers={servers})
+async def main() -> None: ...
+"""
+ECHO = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("echo")
+
+
+@server.tool()
+def echo(text: str) -> str:
+    return text
+
+
+server.run("stdio")
+"""
+DEADLINE = 120.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody holds."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def project(root: Path, count: int, *, stdio: bool = False) -> list[str]:
+    """A project of ``count`` agents on the passthrough model; returns their URLs."""
+    registry, *ports = free_ports(count + 1)
+    servers = ["echo"] if stdio else []
+    (root / "agents").mkdir(parents=True)
+    (root / "agents" / "__init__.py").touch()
+    agents: dict[str, Any] = {}
+    for number, port in enumerate(ports):
+        name = f"agent{number}"
+        (root / "agents" / f"{name}.py").write_text(MODULE.format(name=name, servers=servers))
+        agents[name] = {"module": f"agents.{name}", "port": port}
+    topology = {"name": "bench", "bind": "127.0.0.1", "registry_port": registry, "agents": agents}
+    (root / "agents.yaml").write_text(yaml.safe_dump(topology))
+    settings: dict[str, Any] = {"default_model": "passthrough"}
+    if stdio:
+        (root / "echo.py").write_text(ECHO)
+        settings["mcp"] = {"servers": {"echo": {"command": "python", "args": ["echo.py"]}}}
+    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings))
+    return [f"http://127.0.0.1:{port}/mcp" for port in ports]
+
+
+@contextmanager
+def process(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A Python program in a group of its own, ended with the block."""
+    running = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, "PALLAS_LOG_FILE": str(cwd / "pallas.log")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            running.send_signal(signal.SIGTERM)
+        try:
+            running.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+
+
+def until_line(running: subprocess.Popen[str], text: str) -> None:
+    """Until the program has printed ``text``."""
+    assert running.stdout is not None
+    lines: list[str] = []
+    for line in running.stdout:
+        lines.append(line)
+        if text in line:
+            return
+    raise SystemExit(f"{text!r} did not come:\n{''.join(lines)}")
+
+
+def until_http(url: str) -> None:
+    """Until something answers there."""
+    deadline = perf_counter() + DEADLINE
+    while perf_counter() < deadline:
+        with suppress(httpx2.HTTPError):
+            httpx2.get(url, timeout=1.0)
+            return
+        sleep(0.02)
+    raise SystemExit(f"{url} did not answer")
+
+
+@contextmanager
+def fleet(count: int, *, stdio: bool = False) -> Iterator[tuple[list[str], subprocess.Popen[str], float]]:
+    """A running fleet: its agents' URLs, its process, and the seconds until all agents were ready."""
+    with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
+        root = Path(folder) / "project"
+        urls = project(root, count, stdio=stdio)
+        began = perf_counter()
+        with process("-m", "pallas.server", cwd=root) as running:
+            until_line(running, "running")
+            yield urls, running, perf_counter() - began
+
+
+@contextmanager
+def bare() -> Iterator[str]:
+    """A running bare FastMCP server: its URL."""
+    (port,) = free_ports(1)
+    here = Path(__file__).resolve().parent.parent
+    with process("-m", "benchmarks.bare", str(port), cwd=here) as _:
+        url = f"http://127.0.0.1:{port}/mcp"
+        until_http(url)
+        yield url

@@ -1,0 +1,95 @@
+"""The places where we touch fast-agent beyond its public API: this fails when one of them moves."""
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from support.live import agent_module, write_project
+
+from pallas.config import load_project
+from pallas.executors.fastagent import seam
+from pallas.executors.fastagent.loading import forget, load
+
+
+@pytest.fixture
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path, {"one": agent_module("one", ("docs",))})
+    project = load_project(tmp_path)
+    yield load(project, project.agents["one"])
+    forget(tmp_path)
+
+
+def test_the_settings_we_silence_exist_and_take_our_values(fast: Any) -> None:
+    settings = fast._settings
+    assert fast.args.quiet is True
+    assert settings.logger.progress_display is False
+    assert settings.logger.type == "none"
+    assert settings.session_history is False
+
+
+def test_the_consoles_we_silence_exist() -> None:
+    from fast_agent.ui import console
+
+    seam.silence_consoles()
+    assert console.console.quiet
+    assert console.error_console.quiet
+    assert console.server_console.quiet
+
+
+def test_the_default_agent_and_its_servers_are_found(fast: Any) -> None:
+    name, config = seam.default_agent(fast)
+    assert name == "one"
+    assert config.servers == ["docs"]
+    assert seam.all_servers(fast) == ("docs",)
+
+
+def test_a_module_never_sees_our_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pallas", "--port", "not-a-number"])
+    write_project(tmp_path, {"argv": agent_module("argv")})
+    project = load_project(tmp_path)
+    assert load(project, project.agents["argv"]).name == "argv"
+    assert sys.argv == ["pallas", "--port", "not-a-number"]
+    forget(tmp_path)
+
+
+def test_the_tool_execution_handler_has_the_methods_fast_agent_calls() -> None:
+    from fast_agent.mcp.tool_execution_handler import ToolExecutionHandler
+
+    from pallas.executors.fastagent.progress import RunProgress
+
+    wanted = {
+        name
+        for name, member in inspect.getmembers(ToolExecutionHandler, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert wanted
+    for name in wanted:
+        theirs = list(inspect.signature(getattr(ToolExecutionHandler, name)).parameters)
+        ours = list(inspect.signature(getattr(RunProgress, name)).parameters)
+        assert ours == theirs, name
+
+
+def test_request_params_take_what_we_pass() -> None:
+    from fast_agent.types import RequestParams
+
+    fields = RequestParams.model_fields
+    assert {"tool_execution_handler", "emit_loop_progress", "max_iterations"} <= set(fields)
+
+
+def test_messages_have_the_fields_that_kept_copies_rely_on() -> None:
+    from fast_agent.types import PromptMessageExtended
+
+    from pallas.executors.fastagent.messages import keep, user_message
+
+    hints = get_type_hints(PromptMessageExtended, include_extras=False)
+    assert {"role", "content", "tool_calls", "tool_results", "stop_reason"} <= set(hints)
+    kept = keep(user_message("hi"))
+    assert kept.model_copy(deep=True) is kept
+    changed = kept.model_copy(update={"role": "assistant"})
+    assert changed is not kept
+    assert kept.role == "user"
+    assert kept.model_dump() == user_message("hi").model_dump()

@@ -1,0 +1,143 @@
+"""Small projects on disk, and fleets of them that really run."""
+
+import os
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mcp import Client
+
+from pallas.config import load_project
+from pallas.fleet.fleet import Fleet
+from pallas.model import AgentState
+
+from .ports import free_ports
+
+ERAS = ("2026-07-28", "legacy")
+
+ECHO_SERVER = '''
+import asyncio
+from mcp.server.mcpserver import MCPServer, Context
+
+server = MCPServer("echo")
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it again."""
+    return "echo:" + text
+
+@server.tool()
+def boom(text: str) -> str:
+    """Fail."""
+    raise ValueError("kaput")
+
+@server.tool()
+async def slow(text: str) -> str:
+    """Take a minute."""
+    await asyncio.sleep(60)
+    return "slow"
+
+server.run("stdio")
+'''
+
+
+def agent_module(name: str, servers: tuple[str, ...] = (), **more: object) -> str:
+    """The source of an agent's module."""
+    extra = "".join(f", {key}={value!r}" for key, value in more.items())
+    return textwrap.dedent(f"""
+        from fast_agent import FastAgent
+
+        fast = FastAgent("{name}")
+
+
+        @fast.agent(name="{name}", instruction="You are {name}.", servers={list(servers)!r}{extra})
+        async def main() -> None: ...
+    """)
+
+
+def write_project(
+    root: Path,
+    agents: Mapping[str, str | None],
+    *,
+    keys: Mapping[str, Mapping[str, Any]] | None = None,
+    top: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Path:
+    """A project whose ``agents`` are module sources by name (None: a plain agent), on free ports.
+
+    ``keys`` adds to an agent's entry, ``top`` to agents.yaml, ``config`` to the fast-agent
+    configuration, ``files`` are written as they are. The model is fast-agent's passthrough.
+    """
+    registry, *ports = free_ports(len(agents) + 1)
+    (root / "agents").mkdir(parents=True, exist_ok=True)
+    (root / "agents" / "__init__.py").write_text("")
+    entries: dict[str, Any] = {}
+    for (name, source), port in zip(agents.items(), ports, strict=True):
+        (root / "agents" / f"{name}.py").write_text(source or agent_module(name))
+        entries[name] = {"module": f"agents.{name}", "port": port, **(keys or {}).get(name, {})}
+    topology = {"name": "test", "registry_port": registry, "agents": entries, **(top or {})}
+    (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False))
+    settings: dict[str, Any] = {
+        "default_model": "passthrough",
+        "logger": {"type": "none", "progress_display": False},
+        **(config or {}),
+    }
+    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    (root / "echo_server.py").write_text(ECHO_SERVER)
+    for path, content in (files or {}).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    return root
+
+
+ECHO: Mapping[str, Any] = {"mcp": {"servers": {"echo": {"command": "python", "args": ["echo_server.py"]}}}}
+
+
+@asynccontextmanager
+async def running(root: Path, *, only: str | None = None) -> AsyncIterator[Fleet]:
+    """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end."""
+    before, argv = Path.cwd(), sys.argv
+    sys.argv = ["pallas"]
+    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only)
+    try:
+        await fleet.start()
+        yield fleet
+    finally:
+        await fleet.stop()
+        os.chdir(before)
+        sys.argv = argv
+
+
+@asynccontextmanager
+async def client(
+    fleet: Fleet, agent: str, *, era: str = ERAS[0], bearer: str | None = None
+) -> AsyncIterator[Client]:
+    """A real MCP client of one agent, in the era asked for."""
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    url = next(each.url for each in fleet.agents if each.name == agent)
+    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=era) as connected,
+    ):
+        yield connected
+
+
+async def ask(connected: Client, message: str, **arguments: Any) -> str:
+    """The text an agent answers; fails the test when it is an error."""
+    result = await connected.call_tool("send_message", {"message": message, **arguments})
+    text = "".join(getattr(block, "text", "") for block in result.content)
+    assert not result.is_error, text
+    return text
+
+
+def all_ready(fleet: Fleet) -> bool:
+    """Whether every agent is ready."""
+    return all(agent.state is AgentState.READY for agent in fleet.agents)
