@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from ..frame import Frame
@@ -22,6 +23,8 @@ class Pane(Widget):
 
     is_showing: bool = False
     """Whether a person can see the pane now."""
+    caption: reactive[str] = reactive("", repaint=False)
+    """A few words on the right of the title, for example ``12 new below``; set it whenever it changes."""
 
     def absorb(self, frame: Frame) -> None:
         """Take in one frame. While ``is_showing`` is false keep the data and paint nothing.

@@ -1,0 +1,333 @@
+"""The workbench: one screen over one fleet, fed by one pump."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, ClassVar, Final, Protocol, TextIO
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.screen import Screen
+
+from pallas.events import Hub
+from pallas.model import EventBatch, FleetPort, FleetSnapshot, FleetState
+
+from .actions import ACTIONS, bindings
+from .pump import PERIOD, Pump
+from .screens.main import LatePane, MainScreen
+from .screens.story import StoryScreen
+from .settings import Settings
+from .text import ASCII, UNICODE, count
+from .widgets.failure import Failure
+from .widgets.list_pane import Story
+from .widgets.pane import Pane
+
+DARK: Final = "textual-dark"
+LIGHT: Final = "textual-light"
+_TWICE: Final = 2.0
+_STYLES: Final = Path(__file__).parent / "styles"
+_PACKAGE: Final = __name__.partition(".")[0] + "."
+_logger = logging.getLogger("pallas_tui")
+
+
+class RunningFleet(FleetPort, Protocol):
+    """A fleet that this process starts and stops; ``start`` returns at once, ``stop`` blocks."""
+
+    def start(self) -> None:
+        """Begin to start."""
+        ...
+
+    def stop(self, timeout: float) -> None:
+        """Stop, within ``timeout`` seconds."""
+        ...
+
+
+class _NoFleet:
+    """What is shown before there is a fleet."""
+
+    def __init__(self, name: str) -> None:
+        self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
+        self._hub = Hub(1)
+
+    def snapshot(self) -> FleetSnapshot:
+        return self._snapshot
+
+    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
+        return self._hub.since(seq, limit)
+
+    def cancel(self, run_id: str) -> None:
+        """There is nothing to cancel."""
+
+
+class Workbench(App[int]):
+    """Shows a fleet and lets its user talk to it.
+
+    ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
+    try after a start that failed. ``late`` are the panes made after the first paint. ``clock`` gives Unix
+    seconds. ``stray`` are the streams that anything printed in this process should go to.
+    The fleet is the caller's to stop: ``fleet`` is the one that runs, None when none was started.
+    """
+
+    TITLE = "Pallas"
+    CSS_PATH = sorted(_STYLES.glob("*.tcss"))
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        make_fleet: Callable[[], RunningFleet],
+        *,
+        name: str = "",
+        late: Sequence[LatePane] = (),
+        settings: Settings | None = None,
+        clock: Callable[[], float] = time,
+        stray: tuple[TextIO, TextIO] | None = None,
+        driver_class: type[Driver] | None = None,
+    ) -> None:
+        super().__init__(driver_class=driver_class)
+        self.settings = settings or Settings()
+        self.glyphs = ASCII if _wants_ascii(self.settings) else UNICODE
+        self.fleet: RunningFleet | None = None
+        self._make_fleet = make_fleet
+        self._late = late
+        self._stray = stray
+        self._pump = Pump(_NoFleet(name), clock)
+        self._pressed_at = float("-inf")
+        self._failure: BaseException | None = None
+
+    # Beginning and end
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The main screen."""
+        return MainScreen(self._late, self.glyphs)
+
+    @property
+    def main(self) -> MainScreen:
+        """The main screen, which is always at the bottom of the stack."""
+        screen = self.screen_stack[0]
+        assert isinstance(screen, MainScreen)
+        return screen
+
+    def on_mount(self) -> None:
+        """Paint first; the fleet starts after that."""
+        if self._stray is not None:
+            # Textual's own capture would swallow prints; it puts back what was there before at its end.
+            sys.stdout, sys.stderr = self._stray
+        self._choose_theme()
+        if self.settings.keys:
+            self.set_keymap(dict(self.settings.keys))
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, partial(self.exit, 0))
+        for mistake in self.settings.mistakes:
+            _logger.warning(mistake)
+            self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
+
+    @on(MainScreen.Painted)
+    async def _begin(self) -> None:
+        """The first paint is out: now what takes its time."""
+        self._beat()
+        self.set_interval(PERIOD, self._beat)
+        await self._start_fleet()
+
+    def _choose_theme(self) -> None:
+        wanted = self.settings.theme
+        if wanted and wanted not in self.available_themes:
+            self.notify(
+                f"theme: no such theme: {wanted}; ^p, Theme lists them", severity="warning", markup=False
+            )
+            wanted = ""
+        if not wanted:
+            # On 16 colours the terminal's own are the readable ones.
+            wanted = "ansi-dark" if self.console.color_system == "standard" else DARK
+        self.theme = wanted
+
+    async def _start_fleet(self) -> None:
+        try:
+            self.fleet = self._make_fleet()
+            self.fleet.start()
+        except Exception as error:
+            _logger.exception("the fleet could not be started")
+            self._pump.attach(_Broken(f"{type(error).__name__}: {error}; the log has the whole story"))
+            return
+        self._pump.attach(self.fleet)
+
+    @on(Failure.Retry)
+    async def _retry(self) -> None:
+        """Start anew after the user has mended something."""
+        fleet, self.fleet = self.fleet, None
+        self._pump.attach(_NoFleet(""))
+        if fleet is not None:
+            await asyncio.to_thread(fleet.stop, 5.0)
+        await self._start_fleet()
+
+    def _beat(self) -> None:
+        frame = self._pump.read()
+        if frame is not None:
+            self.main.absorb(frame)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual would print a traceback with local variables, which may hold what nobody should see.
+        _logger.error("the workbench stopped", exc_info=error)
+        self._failure = self._failure or error
+        super()._handle_exception(error)
+        self._exit_renderables.clear()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the workbench, None when it was its user."""
+        return self._failure
+
+    # Actions
+
+    def action_show(self, pane: str) -> None:
+        """Go to a pane."""
+        self.main.show(pane)
+
+    def action_zoom(self) -> None:
+        """Zoom the current pane, or step back."""
+        self.main.zoom()
+
+    def action_resize_dock(self, lines: int) -> None:
+        """Change the height of the dock."""
+        self.main.resize_dock(lines)
+
+    def action_resize_rail(self, columns: int) -> None:
+        """Change the width of the agents pane."""
+        self.main.resize_rail(columns)
+
+    def action_toggle_rail(self) -> None:
+        """Hide or show the agents pane."""
+        self.main.toggle_rail()
+
+    def action_toggle_theme(self) -> None:
+        """From dark to light and back, within the family of the current theme."""
+        dark, light = ("ansi-dark", "ansi-light") if self.theme.startswith("ansi-") else (DARK, LIGHT)
+        self.theme = light if self.current_theme.dark else dark
+
+    async def action_back(self) -> None:
+        """One step back; never quits."""
+        self.main.back()
+
+    def action_help(self) -> None:
+        """Help for the focused pane."""
+        from .screens.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.main.focus_target(), self.screen.active_bindings.values()))
+
+    async def action_quit(self) -> None:
+        """Leave; with runs in flight ask once."""
+        runs = sum(agent.runs_active for agent in self.fleet.snapshot().agents) if self.fleet else 0
+        if not runs or self.main.asking:
+            self.exit(0)
+            return
+        while self.screen is not self.main:
+            await self.pop_screen()
+        question = f"{count(runs, 'run is', 'runs are')} in flight and will be cancelled. Quit?"
+        self.main.ask(question, partial(self.exit, 0))
+
+    async def action_quit_twice(self) -> None:
+        """Leave on the second ctrl+c within two seconds."""
+        now = monotonic()
+        if now - self._pressed_at < _TWICE:
+            self._pressed_at = float("-inf")
+            await self.action_quit()
+        else:
+            self._pressed_at = now
+            self.notify("Press ctrl+c again to quit.", timeout=_TWICE)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Above the main screen only those actions work that do not reach below it."""
+        if not self.screen_stack:
+            return True
+        if not isinstance(self.screen, MainScreen):
+            return action not in _BELOW
+        return self.screen.can_go_back if action == "back" else True
+
+    # The palette
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Every action there is: those of the registry, and those of any other widget of the panes."""
+        for action in ACTIONS:
+            if action.scope == "app":
+                yield SystemCommand(action.title, action.help, partial(self.run_action, action.run))
+        yield SystemCommand("Theme", "Choose one of all themes", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save the screen as an SVG file", self._take_screenshot)
+        if isinstance(screen, MainScreen):
+            yield from self._pane_commands(screen)
+
+    def _pane_commands(self, screen: MainScreen) -> Iterable[SystemCommand]:
+        registered = {action.id: action for action in ACTIONS}
+        for pane in screen.query(Pane):
+            seen: set[str] = set()
+            for widget in (pane, *pane.query("*")):
+                for binding in _own_bindings(widget):
+                    if not binding.description or binding.action in seen:
+                        continue
+                    seen.add(binding.action)
+                    action = registered.get(binding.id or "")
+                    title = action.title if action else f"{pane.TITLE}: {binding.description}"
+                    help_text = binding.tooltip or f"{binding.description}, in {pane.TITLE.lower()}"
+                    run = partial(self._run_in, pane, widget, binding.action)
+                    yield SystemCommand(title, help_text, run)
+
+    async def _run_in(self, pane: Pane, widget: DOMNode, action: str) -> None:
+        self.main.show(str(pane.id))
+        await self.run_action(action, widget)
+
+    def _take_screenshot(self) -> None:
+        # After the palette is gone from the picture.
+        self.set_timer(0.1, self.deliver_screenshot)
+
+    # What the panes ask for
+
+    @on(Story)
+    def _on_story(self, event: Story) -> None:
+        self.push_screen(StoryScreen(event.title, event.text))
+
+    @on(MainScreen.CancelRun)
+    def _on_cancel_run(self, event: MainScreen.CancelRun) -> None:
+        if self.fleet is not None:
+            self.fleet.cancel(event.run_id)
+
+
+class _Broken(_NoFleet):
+    """What is shown when there is no fleet and will be none."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__("")
+        self._snapshot = FleetSnapshot("", FleetState.FAILED, time(), "", error=error)
+
+
+_BELOW: Final = frozenset(
+    action.run.partition("(")[0]
+    for action in ACTIONS
+    if action.scope == "app" and action.id not in ("quit", "quit.twice", "theme")
+)
+
+
+def _own_bindings(widget: DOMNode) -> Iterable[Any]:
+    """The bindings that a widget of ours declares, not those of Textual's own classes."""
+    for base in type(widget).__mro__:
+        if base.__module__.startswith(_PACKAGE):
+            yield from base.__dict__.get("BINDINGS", ())
+
+
+def _wants_ascii(settings: Settings) -> bool:
+    if settings.ascii is not None:
+        return settings.ascii
+    # Python makes UTF-8 of a C locale; the terminal that was set up for it does not.
+    locale = next(
+        (os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "utf-8"
+    )
+    return "utf" not in locale.lower()

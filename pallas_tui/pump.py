@@ -1,0 +1,50 @@
+"""The one clock of the workbench: what the fleet said and how it is, ten times a second."""
+
+from collections.abc import Callable
+from typing import Final
+
+from pallas.model import AgentState, FleetPort, FleetSnapshot, FleetState
+
+from .frame import Frame
+
+PERIOD: Final = 0.1
+"""Seconds between two ticks."""
+IDLE: Final = 1.0
+"""Seconds after which a frame is made although nothing happened."""
+
+_MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentState.STOPPING})
+
+
+class Pump:
+    """Turns a fleet into frames. It never waits and holds at most one batch of the hub's events."""
+
+    def __init__(self, fleet: FleetPort, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._seq = 0
+        self._last: FleetSnapshot | None = None
+        self._sent = float("-inf")
+
+    def attach(self, fleet: FleetPort) -> None:
+        """Read another fleet from now on, from its first event."""
+        self._fleet, self._seq, self._last = fleet, 0, None
+
+    def read(self) -> Frame | None:
+        """The next frame; None when nothing happened, nothing is on its way and the last is not old."""
+        batch = self._fleet.since(self._seq)
+        # After the events: a run that they do not end yet is still counted in the snapshot.
+        snapshot = self._fleet.snapshot()
+        now = self._clock()
+        self._seq = batch.next
+        news = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
+        if not news and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
+            return None
+        self._last, self._sent = snapshot, now
+        return Frame(snapshot, batch.events, now, batch.dropped)
+
+
+def _moving(snapshot: FleetSnapshot) -> bool:
+    """Whether something on screen counts time."""
+    return snapshot.state in (FleetState.STARTING, FleetState.STOPPING) or any(
+        agent.runs_active or agent.state in _MOVING for agent in snapshot.agents
+    )

@@ -1,0 +1,5 @@
+"""The fleet at the edge of the eye: who is there, how they are, and why."""
+
+from .pane import AgentsPane
+
+__all__ = ["AgentsPane"]

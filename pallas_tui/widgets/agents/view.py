@@ -1,0 +1,121 @@
+"""How an agent looks: its line in the list, and what is said of the selected one."""
+
+from typing import Final
+
+from pallas.model import AgentSnapshot, AgentState, Downstream, Reach
+
+from ...state import Branch, Tone, reason_of, tone_of
+from ...text import Glyphs, Line, Part, duration, fit, right, since, wrapped
+from ..tones import DIM, KEY, STRONG, STYLES, shape
+
+_STATE_WIDTH: Final = 11
+_LABEL_WIDTH: Final = 8
+_STEPS: Final = {
+    AgentState.WAITING: "waiting",
+    AgentState.IMPORTING: "import",
+    AgentState.CONNECTING: "connect",
+    AgentState.ERROR: "failed",
+    AgentState.STOPPING: "stopping",
+    AgentState.STOPPED: "stopped",
+}
+_REACH: Final = {
+    Reach.OK: Tone.OK,
+    Reach.UNKNOWN: Tone.STARTING,
+    Reach.UNREACHABLE: Tone.ERROR,
+    Reach.AUTH_REQUIRED: Tone.DEGRADED,
+}
+
+
+def agent_line(branch: Branch, width: int, now: float, glyphs: Glyphs) -> Line:
+    """One agent: its place in the tree, shape, name; on the right its port and runs, or its step."""
+    agent = branch.agent
+    tone = tone_of(agent)
+    lead = _lead(branch, glyphs)
+    name_width = width - len(lead) - 2 - _STATE_WIDTH - 1
+    return (
+        (lead, DIM),
+        shape(tone, glyphs),
+        (" " + fit(agent.name, name_width, glyphs) + " ", "" if tone is not Tone.STOPPED else DIM),
+        *_state(agent, tone, now, glyphs),
+    )
+
+
+def _lead(branch: Branch, glyphs: Glyphs) -> str:
+    if not branch.last:
+        return ""
+    above = "".join("  " if last else f"{glyphs.pipe} " for last in branch.last[:-1])
+    return above + (glyphs.corner if branch.last[-1] else glyphs.tee) + " "
+
+
+def _state(agent: AgentSnapshot, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ...]:
+    if agent.state is AgentState.READY:
+        runs = f"{min(agent.runs_active, 99)}{glyphs.running}" if agent.runs_active else ""
+        return (f":{agent.port:<5}", DIM), (right(runs, _STATE_WIDTH - 6), STRONG)
+    text = _STEPS[agent.state]
+    if tone is Tone.STARTING and agent.state is not AgentState.WAITING:
+        text = f"{text} {max(0.0, now - agent.since):.0f} s"
+    return ((right(text, _STATE_WIDTH), STYLES[tone]),)
+
+
+def agent_details(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> list[Line]:
+    """What is known of one agent, the reason for anything red first."""
+    tone = tone_of(agent)
+    lines: list[Line] = [(shape(tone, glyphs), (f" {fit(agent.name, width - 2, glyphs)}", STRONG))]
+    if agent.title and agent.title != agent.name:
+        lines.append(((fit(agent.title, width, glyphs), DIM),))
+    if reason := reason_of(agent):
+        lines.append(())
+        lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
+        lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
+    lines.append(())
+    for label, text in _facts(agent, now, glyphs):
+        lines += _fact(label, text, width)
+    lines.append(((fit(agent.url, width, glyphs), DIM),))
+    if agent.downstreams:
+        lines += [(), (("downstreams", DIM),)]
+        for one in agent.downstreams:
+            lines += _downstream(one, width, glyphs)
+    return lines
+
+
+def _facts(agent: AgentSnapshot, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
+    dot = f" {glyphs.dot} "
+    state = agent.state.value
+    if tone_of(agent) is Tone.STARTING:
+        state += f" for {duration(now - agent.since, running=True)}"
+    elif at := since(agent.since, now):
+        state += f" since {at}"
+    facts = [("state", state)]
+    if agent.started_in is not None:
+        facts.append(("start", f"took {duration(agent.started_in)}"))
+    if agent.state is AgentState.READY:
+        health = agent.health.status.value
+        if at := since(agent.health.since, now):
+            health += f" since {at}"
+        facts.append(("health", health))
+    if agent.model:
+        facts.append(("model", agent.model + (f"{dot}vision" if agent.vision else "")))
+    runs = f"{agent.runs_total} so far{dot}{agent.runs_active} now"
+    if agent.runs_queued:
+        runs += f"{dot}{agent.runs_queued} waiting"
+    facts.append(("runs", runs))
+    facts.append(("last", "none yet" if agent.last_latency is None else duration(agent.last_latency)))
+    if agent.depends_on:
+        facts.append(("needs", ", ".join(agent.depends_on)))
+    return facts
+
+
+def _fact(label: str, text: str, width: int) -> list[Line]:
+    first, *rest = wrapped(text, width - _LABEL_WIDTH)
+    lines: list[Line] = [((f"{label:<{_LABEL_WIDTH}}", DIM), (first, ""))]
+    return lines + [((" " * _LABEL_WIDTH, ""), (line, "")) for line in rest]
+
+
+def _downstream(one: Downstream, width: int, glyphs: Glyphs) -> list[Line]:
+    tone = _REACH[one.reach]
+    what = f"{one.transport}  {one.reach.value}"
+    name = fit(one.name, width - 2 - len(what) - 1, glyphs)
+    lines: list[Line] = [(shape(tone, glyphs), (f" {name} ", ""), (what, DIM))]
+    if one.detail and one.reach is not Reach.OK:
+        lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(one.detail, width - 2)]
+    return lines

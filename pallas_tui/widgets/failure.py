@@ -1,0 +1,69 @@
+"""What stands in place of the chat when the fleet could not start."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from ..actions import bindings
+from ..clipboard import copy
+from ..state import Tone
+from ..text import Glyphs, count
+from .tones import DIM, KEY, STYLES
+
+
+class Failure(VerticalScroll):
+    """Every mistake in full, and what to do about it."""
+
+    HELP = """\
+The fleet could not start. Each line says which file and line is wrong, how, and what is allowed.
+Mend them in your editor, save, and try again here; the workbench need not be left for that.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("failure")
+
+    class Retry(Message):
+        """Somebody wants the fleet started again."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="failure")
+        self.display = False
+        self._glyphs = glyphs
+        self._error = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="failure-text", markup=False)
+
+    def tell(self, error: str) -> None:
+        """Show the mistakes, one a line; empty takes the whole thing away."""
+        if error == self._error:
+            return
+        self._error = error
+        self.display = bool(error)
+        lines = [line for line in error.splitlines() if line.strip()]
+        text = Content.assemble(
+            (f"{self._glyphs.error} The fleet could not start", STYLES[Tone.ERROR]),
+            (f"   {count(len(lines), 'mistake')}\n\n" if len(lines) > 1 else "\n\n", DIM),
+            "\n\n".join(lines),
+            ("\n\nMend the files in your editor, save, then press ", DIM),
+            ("r", KEY),
+            (" to try again. ", DIM),
+            ("y", KEY),
+            (" copies this, ", DIM),
+            ("4", KEY),
+            (" shows the log, ", DIM),
+            ("^q", KEY),
+            (" quits.", DIM),
+        )
+        self.query_one(Static).update(text)
+
+    def action_retry(self) -> None:
+        """Start the fleet again."""
+        self.post_message(self.Retry())
+
+    async def action_copy(self) -> None:
+        """Copy the mistakes."""
+        self.notify(await copy(self.app, self._error))

@@ -1,0 +1,172 @@
+"""How a run and its steps look in the feed, and where each line of them stands."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Literal
+
+from ...feed_state import Run, State, Step
+from ...state import Tone
+from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, duration, fit, right
+from ..tones import DIM, STRONG, STYLES, shape
+
+_TIME_WIDTH: Final = 9
+_AGENT_WIDTH: Final = 14
+_STATE_WIDTH: Final = 11
+_TONES: Final[dict[State, Tone]] = {
+    "running": Tone.STARTING,
+    "ok": Tone.OK,
+    "error": Tone.ERROR,
+    "cancelled": Tone.STOPPED,
+    "unknown": Tone.STOPPED,
+}
+
+Place = tuple[Run, int]
+"""A line: a run and the index of a step in it, or one of the two below."""
+HEAD: Final = -1
+FAULT: Final = -2
+LEFT_OUT: Final = -3
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The lines of one run, in order: its head, its fault, what was left out, its steps."""
+
+    run: Run
+    opened: bool
+
+    @property
+    def extras(self) -> tuple[int, ...]:
+        places = (HEAD, FAULT) if self.run.fault else (HEAD,)
+        return (*places, LEFT_OUT) if self.opened and self.run.left_out else places
+
+    def __len__(self) -> int:
+        return len(self.extras) + (len(self.run.steps) if self.opened else 0)
+
+
+class Outline:
+    """Which line of the feed is what. Made anew for each change: it costs one pass over the runs."""
+
+    def __init__(self, runs: Iterable[Run], is_open: Callable[[Run], bool]) -> None:
+        self._blocks = [_Block(run, is_open(run)) for run in runs]
+        self._ends = list(accumulate(len(block) for block in self._blocks))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def at(self, index: int) -> Place:
+        """What stands in line ``index``."""
+        number = bisect_right(self._ends, index)
+        block = self._blocks[number]
+        offset = index - (self._ends[number] - len(block))
+        extras = block.extras
+        return block.run, extras[offset] if offset < len(extras) else offset - len(extras)
+
+    def find(self, run_id: str, place: int) -> int | None:
+        """The line of a place, or of its run's head when it is not there any more."""
+        for block, end in zip(self._blocks, self._ends, strict=True):
+            if block.run.id == run_id:
+                start, extras = end - len(block), block.extras
+                if place in extras:
+                    return start + extras.index(place)
+                if place >= 0 and start + len(extras) + place < end:
+                    return start + len(extras) + place
+                return start
+        return None
+
+
+def feed_line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
+    """One line of the feed; durations and outcomes stand in columns of their own on the right."""
+    run, index = place
+    if index == HEAD:
+        return _head(run, opened, width, now, glyphs)
+    if index == FAULT:
+        lead = " " * _TIME_WIDTH + "  "
+        return (
+            (lead, ""),
+            (f"{glyphs.error} {fit(run.fault, width - len(lead) - 2, glyphs)}", STYLES[Tone.ERROR]),
+        )
+    if index == LEFT_OUT:
+        text = f"{glyphs.ellipsis} {count(run.left_out, 'earlier step')} not kept"
+        return ((" " * _TIME_WIDTH + "  " + text, DIM),)
+    return _step(run, index, width, now, glyphs)
+
+
+def _head(run: Run, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
+    marker = glyphs.open if opened else glyphs.closed
+    preview = run.preview or ("(only images)" if run.images else "(began before this was open)")
+    extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
+    room = width - _TIME_WIDTH - 2 - _AGENT_WIDTH - 1 - DURATION_WIDTH - 1 - _STATE_WIDTH
+    word = "cancelling" if run.cancelling else run.state
+    return (
+        (f"{clock(run.started)} ", DIM),
+        (f"{marker} ", DIM),
+        (fit(run.agent, _AGENT_WIDTH, glyphs) + " ", STRONG),
+        (fit(preview + extra, room, glyphs), ""),
+        *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
+    )
+
+
+def _step(run: Run, index: int, width: int, now: float, glyphs: Glyphs) -> Line:
+    step = run.steps[index]
+    lead = "  " + "  " * step.depth + _branch(run.steps, index, glyphs) + " "
+    room = width - _TIME_WIDTH - len(lead) - DURATION_WIDTH - 1 - _STATE_WIDTH
+    running = step.state == "running"
+    # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
+    word = "" if not step.call_id and step.state == "ok" else step.state
+    return (
+        (f"{clock(step.at)} ", DIM),
+        (lead, DIM),
+        (fit(step.label, room, glyphs), "" if step.call_id else DIM),
+        *_outcome(step.seconds(now), running, step.state, word, glyphs),
+    )
+
+
+def _branch(steps: list[Step], index: int, glyphs: Glyphs) -> str:
+    depth = steps[index].depth
+    later = next((step.depth for step in steps[index + 1 : index + 50] if step.depth <= depth), None)
+    return glyphs.tee if later == depth else glyphs.corner
+
+
+def _outcome(
+    seconds: float | None,
+    running: bool,
+    state: State,
+    word: State | Literal["", "cancelling"],
+    glyphs: Glyphs,
+) -> tuple[Part, ...]:
+    took = "" if seconds is None else duration(seconds, running)
+    tone = _TONES[state]
+    parts: tuple[Part, ...] = ((right(took, DURATION_WIDTH) + " ", STRONG if running else ""),)
+    if not word:
+        return (*parts, (" " * _STATE_WIDTH, ""))
+    mark: Part = (glyphs.running, STYLES[tone]) if running else shape(tone, glyphs)
+    return (*parts, mark, (f" {word:<{_STATE_WIDTH - 2}}", STYLES[tone]))
+
+
+def run_story(run: Run, now: float) -> str:
+    """Everything that is known of a run, as text to read and to copy."""
+    took = run.elapsed(now)
+    head = [
+        f"{run.agent}: {run.state}" + ("" if took is None else f" after {duration(took)}"),
+        f"run {run.id}, began {clock(run.started)}"
+        + (f", conversation {run.conversation}" if run.conversation else ""),
+    ]
+    if any(number is not None for number in run.tokens):
+        tokens = ("?" if number is None else str(number) for number in run.tokens)
+        head.append("{} tokens in, {} out".format(*tokens))
+    parts = ["\n".join(head)]
+    if run.preview or run.images:
+        parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))
+    if run.fault:
+        parts.append(run.fault)
+    steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
+    for step in run.steps:
+        seconds = step.seconds(now)
+        took_text = "" if seconds is None else f"  {duration(seconds)}"
+        word = step.state if step.call_id or step.state != "ok" else ""
+        steps.append(f"{clock(step.at)} {'  ' * step.depth}{step.label}{took_text}  {word}".rstrip())
+    if steps:
+        parts.append("\n".join(steps))
+    return "\n\n".join(parts)

@@ -1,0 +1,63 @@
+"""The line in which a list is filtered."""
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Input
+
+
+class FilterLine(Input):
+    """Appears on ``/`` below a list, filters as one types, and stays while it filters.
+
+    Enter goes back to the list, escape also takes the filter away.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Clear the filter"),
+        Binding("enter,down", "keep", "Back to the list"),
+    ]
+
+    class Filtered(Message):
+        """The words changed: ``words`` are lower case, empty when there is no filter."""
+
+        def __init__(self, line: "FilterLine") -> None:
+            super().__init__()
+            self.words = line.words
+
+    class Left(Message):
+        """The focus should go back to the list."""
+
+    def __init__(self, hint: str, *, id: str | None = None) -> None:  # noqa: A002 - Textual's word
+        super().__init__(placeholder=f"filter: {hint}", compact=True, select_on_focus=False, id=id)
+        self.display = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is asked for."""
+        return tuple(self.value.lower().split())
+
+    def open(self) -> None:
+        """Show the line and type into it."""
+        self.display = True
+        self.focus()
+
+    def clear_filter(self) -> None:
+        """Take the filter away."""
+        self.value = ""
+        self.display = False
+
+    def action_close(self) -> None:
+        """Take the filter away and go back."""
+        self.clear_filter()
+        self.post_message(self.Left())
+
+    def action_keep(self) -> None:
+        """Go back, the filter stays."""
+        self.display = bool(self.words)
+        self.post_message(self.Left())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while typing."""
+        event.stop()
+        self.post_message(self.Filtered(self))

@@ -1,0 +1,100 @@
+"""What the panes that are a filtered list have in common."""
+
+from textual import on
+from textual.message import Message
+
+from ..clipboard import copy
+from .filter import FilterLine
+from .lines import LineView
+from .pane import Pane
+
+
+class Story(Message):
+    """Somebody wants to read everything about something."""
+
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self.title = title
+        self.text = text
+
+
+class ListPane(Pane):
+    """A pane with one ``LineView`` and one ``FilterLine``, which its subclass composes."""
+
+    @property
+    def view(self) -> LineView:
+        """The list."""
+        return self.query_one(LineView)
+
+    @property
+    def filter(self) -> FilterLine:
+        """The line it is filtered in."""
+        return self.query_one(FilterLine)
+
+    def story(self) -> tuple[str, str] | None:
+        """Title and text of everything that is known of the selected item."""
+        raise NotImplementedError
+
+    def choose(self) -> None:
+        """What enter does."""
+        raise NotImplementedError
+
+    def filter_by(self, words: tuple[str, ...]) -> None:
+        """Show only items in which every word occurs."""
+        raise NotImplementedError
+
+    def selection_changed(self) -> None:
+        """Another item is selected, or another part of the list is in view."""
+
+    def focus_pane(self) -> None:
+        self.view.focus()
+
+    def action_choose(self) -> None:
+        """Enter."""
+        self.choose()
+
+    def action_story(self) -> None:
+        """Read everything about the selected item."""
+        if (story := self.story()) is not None:
+            self.post_message(Story(*story))
+
+    async def action_copy(self) -> None:
+        """Copy everything about the selected item."""
+        if (story := self.story()) is not None:
+            self.notify(await copy(self.app, story[1]))
+
+    def action_filter(self) -> None:
+        """Filter the list."""
+        self.filter.open()
+
+    def action_unfilter(self) -> None:
+        """Take the filter away."""
+        self.filter.clear_filter()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape belongs to the filter only while there is one."""
+        if action == "unfilter":
+            return self.is_mounted and bool(self.filter.words)
+        return True
+
+    @on(LineView.Moved)
+    def _moved(self, event: LineView.Moved) -> None:
+        event.stop()
+        self.selection_changed()
+        self.refresh_bindings()
+
+    @on(LineView.Chosen)
+    def _chosen(self, event: LineView.Chosen) -> None:
+        event.stop()
+        self.choose()
+
+    @on(FilterLine.Filtered)
+    def _filtered(self, event: FilterLine.Filtered) -> None:
+        event.stop()
+        self.filter_by(event.words)
+        self.selection_changed()
+
+    @on(FilterLine.Left)
+    def _left(self, event: FilterLine.Left) -> None:
+        event.stop()
+        self.view.focus()

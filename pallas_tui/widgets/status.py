@@ -1,0 +1,112 @@
+"""The bottom line: the keys that work now, and questions in place of them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ..state import Tone
+from ..text import Line, fit, width_of
+from .bar import Bar, Button
+from .tones import DIM, KEY, STYLES
+
+
+class StatusLine(Bar):
+    """The keys of the focused pane first, then those that work everywhere; a click presses one."""
+
+    def __init__(self) -> None:
+        super().__init__(id="status")
+
+    def on_mount(self) -> None:
+        """Follow the focus."""
+        self.screen.bindings_updated_signal.subscribe(self, self._follow)
+
+    def on_resize(self) -> None:
+        """What fits depends on the width."""
+        self._follow(self.screen)
+
+    def _follow(self, screen: Screen[object]) -> None:
+        if screen is not self.app.screen or not self.is_mounted:
+            return
+        bindings = [active.binding for active in screen.active_bindings.values() if active.enabled]
+        self.put(tuple(_buttons(bindings, self.app.get_key_display)))
+
+
+class Ask(Widget, can_focus=True):
+    """A question on the bottom line; only ``y`` says yes, leaving it in any way says no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,escape", "answer(False)", "no"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="ask")
+        self.display = False
+        self._question = ""
+        self._yes: Callable[[], None] | None = None
+        self._before: Widget | None = None
+
+    @property
+    def question(self) -> str:
+        """What is being asked, empty when nothing is."""
+        return self._question if self._yes is not None else ""
+
+    def ask(self, question: str, yes: Callable[[], None]) -> None:
+        """Ask, and call ``yes`` on yes. A question that stands is replaced."""
+        if self._yes is None:
+            self._before = self.screen.focused
+        self._question, self._yes = question, yes
+        self._stand(True)
+        self.refresh()
+        self.focus()
+
+    def render(self) -> Content:
+        """The question and its keys."""
+        keys: Line = (("  y", KEY), (" yes", ""), ("  n", KEY), (" no ", ""))
+        room = self.content_size.width - width_of(keys) - 1
+        return Content.assemble((" " + fit(self._question, room), STYLES[Tone.DEGRADED]), *keys)
+
+    def action_answer(self, yes: bool) -> None:
+        """Take the answer, give the focus back."""
+        call, self._yes = self._yes, None
+        self._stand(False)
+        if self._before is not None and self._before.is_mounted:
+            self._before.focus()
+        self._before = None
+        if yes and call is not None:
+            call()
+
+    def on_blur(self) -> None:
+        """Somebody went elsewhere: no."""
+        if self._yes is not None:
+            self._yes, self._before = None, None
+            self._stand(False)
+
+    def _stand(self, asking: bool) -> None:
+        """Question and keys share one line, so that nothing moves."""
+        self.display = asking
+        for line in self.screen.query(StatusLine):
+            line.display = not asking
+
+
+def _buttons(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> Iterator[Button]:
+    """A button a binding, each action once; the keys of a group stand together before one word."""
+    words: dict[str, str] = {}
+    keys: dict[str, list[Binding]] = {}
+    actions: set[str] = set()
+    for binding in bindings:
+        if binding.show and binding.action not in actions:
+            actions.add(binding.action)
+            name = binding.action if binding.group is None else binding.group.description
+            words[name] = binding.description if binding.group is None else binding.group.description
+            keys.setdefault(name, []).append(binding)
+    for name, group in keys.items():
+        for index, binding in enumerate(group):
+            # Digits may stand side by side, names of keys may not.
+            lead = " " if index == 0 or len(display(binding)) > 1 else ""
+            word = f" {words[name]} " if index == len(group) - 1 else ""
+            yield Button(((f"{lead}{display(binding)}", KEY), (word, DIM)), binding.key)
