@@ -18,6 +18,8 @@ QUEUE_TIMEOUT: Final = 1800.0
 # A conversation nobody used for a day is forgotten.
 IDLE_SECONDS: Final = 24 * 3600.0
 MAX_HANDLE: Final = 200
+# How many old ones are looked at when a new one comes: enough to shrink, never a pause.
+_LOOKED_AT: Final = 8
 
 
 class Conversation:
@@ -105,12 +107,15 @@ class Conversations:
 
     def _forget(self) -> None:
         now = monotonic()
-        for key, each in list(self._all.items()):
-            over = len(self._all) > self._keep
-            if not over and now - each.used < self._idle_seconds:
-                break
-            if not each.busy:
+        for _ in range(_LOOKED_AT):
+            key, oldest = next(iter(self._all.items()))
+            if len(self._all) <= self._keep and now - oldest.used < self._idle_seconds:
+                return
+            if oldest.busy:
+                self._all.move_to_end(key)
+            else:
                 del self._all[key]
+
 
 
 def _not_found() -> Fault:

@@ -11,13 +11,14 @@ from time import time
 from typing import Final
 
 import httpx2
+from starlette.applications import Starlette
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.model import AgentState, Fault, FaultType, FleetChanged, FleetSnapshot, FleetState, Notice
 from pallas.preflight import ProviderReport, preflight
-from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard, allowed_hosts_of
+from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
@@ -50,6 +51,7 @@ class Fleet:
         self.kernel = Kernel(self.hub)
         self.metrics = Metrics(self.snapshot)
         self.state = FleetState.STARTING
+        self.model_server: Starlette | None = None
         self._since = time()
         self._only = only
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
@@ -236,8 +238,8 @@ class Fleet:
         from pallas.scripted.app import scripted_app
         from pallas.scripted.script import load_script
 
-        app = HostOriginGuard(scripted_app(load_script(scripted.script)), LOCAL_NAMES)
-        self._scripted = Listener(app, self._sockets["scripted"])
+        self.model_server = scripted_app(load_script(scripted.script))
+        self._scripted = Listener(self.model_server, self._sockets["scripted"])
         await self._scripted.start()
 
     async def _start_registry(self) -> None:

@@ -1,0 +1,136 @@
+"""Nobody ever hears another caller's words: seen at the model, over the real provider path."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.ports import free_ports
+
+from pallas.fleet.fleet import Fleet
+from pallas.scripted.app import record_of
+
+PARENT = """
+from fast_agent import FastAgent
+
+fast = FastAgent("parent")
+
+
+@fast.agent(name="child", instruction="You are the child.")
+@fast.agent(name="parent", instruction="You are the parent.", agents=["child"], default=True)
+async def main() -> None: ...
+"""
+SCRIPT = """
+rules:
+  - when: {last: user, system: the parent, text: delegate}
+    call: [{tool: agent__child, arguments: {message: "{{ last }}"}}]
+  - when: {last: tool}
+    say: "The child said: {{ result }}"
+  - when: {last: user}
+    say: "heard {{ turns }}: {{ last }}"
+"""
+
+
+def scripted_project(root: Path, agents: dict[str, str | None], **more: Any) -> Path:
+    """A project on the offline model: what the model was sent can be read back."""
+    (port,) = free_ports(1)
+    return write_project(
+        root,
+        agents,
+        top={"scripted": {"script": "model.yaml", "port": port}},
+        config={
+            "default_model": "generic.scripted",
+            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+        },
+        files={"model.yaml": SCRIPT},
+        **more,
+    )
+
+
+def seen_with(fleet: Fleet, text: str) -> list[str]:
+    """The model inputs, as JSON, whose last message holds the text."""
+    assert fleet.model_server is not None
+    bodies = record_of(fleet.model_server).requests
+    return [json.dumps(body["messages"]) for body in bodies if text in json.dumps(body["messages"][-1])]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_two_callers_never_hear_each_other_also_after_a_restart(tmp_path: Path, era: str) -> None:
+    # PR-19
+    root = scripted_project(tmp_path, {"harper": None})
+    for life in ("first life", "second life"):
+        async with (
+            running(root) as fleet,
+            client(fleet, "harper", era=era, bearer="alice-token") as alice,
+            client(fleet, "harper", era=era, bearer="bob-token") as bob,
+        ):
+            for number in range(3):
+                await ask(alice, f"alice {life} {number}", conversation_id="alices")
+                await ask(bob, f"bob {life} {number}", conversation_id="bobs")
+                await ask(alice, f"alice alone {life}")
+                await ask(bob, f"bob alone {life}")
+            (last,) = seen_with(fleet, f"alice {life} 2")
+            assert f"alice {life} 0" in last
+            assert "bob" not in last
+            (last,) = seen_with(fleet, f"bob {life} 2")
+            assert "alice" not in last
+            if life == "second life":
+                assert "first life" not in json.dumps(record_of(fleet.model_server).requests)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_many_conversations_at_once_stay_apart(tmp_path: Path, era: str) -> None:
+    # PR-19
+    root = scripted_project(tmp_path, {"harper": None}, keys={"harper": {"max_instances": 3}})
+    async with running(root) as fleet, client(fleet, "harper", era=era) as caller:
+
+        async def talk(name: str) -> None:
+            for number in range(4):
+                answer = await ask(caller, f"<{name}> says {number}", conversation_id=name)
+                assert answer == f"heard {number + 1}: <{name}> says {number}"
+
+        await asyncio.gather(*(talk(f"caller{number}") for number in range(12)))
+        for number in range(12):
+            (last,) = seen_with(fleet, f"<caller{number}> says 3")
+            others = [f"<caller{other}>" for other in range(12) if other != number]
+            assert not any(other in last for other in others)
+
+
+async def test_a_sub_agent_keeps_nothing_for_the_next_conversation(tmp_path: Path) -> None:
+    # PR-19
+    root = scripted_project(tmp_path, {"parent": PARENT}, keys={"parent": {"max_instances": 1}})
+    async with running(root) as fleet, client(fleet, "parent") as caller:
+        first = await ask(caller, "delegate the alpha secret", conversation_id="one")
+        assert "alpha" in first
+        await ask(caller, "delegate the beta secret", conversation_id="two")
+        assert fleet.model_server is not None
+        bodies = [json.dumps(body["messages"]) for body in record_of(fleet.model_server).requests]
+        assert sum("the child" in body.lower() for body in bodies) >= 2
+        assert not any("alpha" in body and "beta" in body for body in bodies)
+
+
+async def test_the_history_an_agent_is_given_reaches_its_model_once(tmp_path: Path) -> None:
+    # PR-18
+    root = scripted_project(tmp_path, {"harper": None})
+    rows = [
+        {"role": "user", "content": "earlier question"},
+        {"role": "assistant", "content": "earlier answer"},
+    ]
+    async with running(root) as fleet, client(fleet, "harper") as caller:
+        answer = await ask(caller, "and now", conversation_id="x", history=rows)
+        assert answer == "heard 2: and now"
+        again = await ask(caller, "once more", conversation_id="x", history=rows)
+        assert again == "heard 3: once more"
+
+
+async def test_a_pooled_agent_serves_a_new_conversation_without_building_an_agent(tmp_path: Path) -> None:
+    # PR-19
+    root = write_project(tmp_path, {"one": agent_module("one")})
+    async with running(root) as fleet, client(fleet, "one") as caller:
+        executor: Any = fleet.agents[0].executor
+        assert executor._pool.size == 1
+        for number in range(20):
+            await ask(caller, "x", conversation_id=f"c{number}")
+        assert executor._pool.size == 1
