@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from config_writing import AGENTS, Folder
+from support.config_folder import AGENTS, Folder
 
 from pallas.cli.check import check
 from pallas.cli.imports import probe

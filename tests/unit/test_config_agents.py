@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from config_writing import AGENTS, Folder
+from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, Icon, Where
 
@@ -204,6 +204,11 @@ MISTAKES = [
     (agent("module: agents.jarvis\nport: 65536"), "port: 65536 is out of range; allowed: 1 to 65535"),
     (agent("module: agents.jarvis\nport: true"), "port: is true, where a whole number is needed"),
     (agent("module: agents.jarvis\nport: 1.5"), "port: is a number (1.5), where a whole number is needed"),
+    (
+        agent("module: agents.jarvis\nport: 020000"),
+        "port: YAML reads 020000 as 8192; write 8192 if that is meant",
+    ),
+    (agent("module: agents.jarvis\nport: 24:20"), "port: YAML reads 24:20 as 1460"),
     (agent(RIGHT, "registry_port: -1\n"), "registry_port: -1 is out of range"),
     (agent(RIGHT + "max_instances: 65"), "max_instances: 65 is out of range; allowed: 1 to 64"),
     (agent(RIGHT + "max_iterations: 0"), "max_iterations: 0 is out of range; allowed: 1 or more"),

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from config_writing import AGENTS, Folder
+from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, export_env
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from config_writing import AGENTS, Folder
+from support.config_folder import AGENTS, Folder
 
 from pallas.config import Capabilities, ConfigError
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from config_writing import AGENTS, Folder
+from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, load_project
 
@@ -98,6 +98,12 @@ def test_a_missing_agents_file_says_what_to_run(tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere: there is no such folder; pass --project DIR"):
         load_project(tmp_path / "nowhere", {})
+
+
+@pytest.mark.parametrize("name", ["~no-such-user-at-all/x", "a\0b", "x" * 5000])
+def test_a_name_that_no_folder_can_have_is_no_crash(name: str) -> None:
+    with pytest.raises(ConfigError, match="there is no such folder"):
+        load_project(Path(name), {})
 
 
 def test_a_file_in_place_of_the_folder_is_named(folder: Folder) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
-from config_writing import AGENTS, Folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, Project
 from pallas.config.agents import AGENT_KEYS

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from config_writing import Folder
+from support.config_folder import Folder
 
 from pallas.config import upstream
 
@@ -57,3 +57,22 @@ def test_a_downstream_url_is_the_one_fast_agent_calls() -> None:
         "http://a.example.com/x?y=1",
     ):
         assert endpoint(url) == MCPServerSettings.model_validate({"url": url}).url
+
+
+def test_the_reference_names_every_key() -> None:
+    from pallas.config.agents import AGENT_KEYS, CAPABILITY_KEYS, SCOPES
+    from pallas.config.icons import ICON_KEYS
+    from pallas.config.programs import SCRIPTED_KEYS, SERVER_KEYS
+    from pallas.config.topology import PROJECT_KEYS
+
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    keys = (
+        *PROJECT_KEYS,
+        *AGENT_KEYS,
+        *CAPABILITY_KEYS,
+        *SERVER_KEYS,
+        *SCRIPTED_KEYS,
+        *upstream.DOWNSTREAM_KEYS,
+    )
+    assert [key for key in (*keys, *SCOPES) if f"`{key}`" not in text] == []
+    assert [key for key in ICON_KEYS if key not in text] == []

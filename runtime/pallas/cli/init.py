@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,7 +23,8 @@ def init(target: Path) -> int:
     Returns the exit status: 0, or 2 when a file is in the way or the folder cannot be written; nothing
     that exists is ever overwritten.
     """
-    target = target.expanduser()
+    with suppress(RuntimeError):
+        target = target.expanduser()
     wanted = list(_template())
     taken = [name for name, _ in wanted if os.path.lexists(target / name)]
     if taken:

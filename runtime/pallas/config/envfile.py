@@ -10,6 +10,7 @@ from typing import Final
 from dotenv.parser import parse_stream
 from dotenv.variables import parse_variables
 
+from .files import is_there, whole
 from .models import ConfigError, Where
 from .notes import Notes
 from .textfile import read_text, warn_if_shared
@@ -24,7 +25,7 @@ def read_env(root: Path, environ: Mapping[str, str], notes: Notes) -> dict[str, 
     No ``.env`` is an empty one. A line that is no ``NAME=value`` is noted, never repeated.
     """
     path = root / ENV_FILE
-    if not path.exists():
+    if not is_there(path):
         return {}
     warn_if_shared(path, ENV_FILE, notes)
     text = read_text(path, ENV_FILE, notes)
@@ -50,7 +51,7 @@ def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> No
     Raises ConfigError when ``.env`` cannot be read; then nothing is changed.
     """
     notes = Notes()
-    values = read_env(root.expanduser().resolve(), environ, notes)
+    values = read_env(whole(root), environ, notes)
     mistakes = tuple(found for found in notes.sorted([ENV_FILE]) if found.level == "error")
     if mistakes:
         raise ConfigError(mistakes)

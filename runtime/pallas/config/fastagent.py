@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from .agents import read_capabilities
 from .downstreams import SERVERS_PATH, read_downstreams
+from .files import is_there
 from .models import DownstreamConfig, Where
 from .notes import Notes, nearest
 from .section import Section
@@ -75,7 +76,7 @@ def read_fast_agent(root: Path, environ: Mapping[str, str], notes: Notes) -> Fas
 
 def _only_one(root: Path, names: tuple[str, ...], notes: Notes) -> str | None:
     """The one of ``names`` that is there; two of them are a mistake, as they are for fast-agent."""
-    found = [name for name in names if (root / name).exists()]
+    found = [name for name in names if is_there(root / name)]
     if len(found) > 1:
         notes.error(Where(found[0]), "", f"is one of {len(found)}: {' and '.join(found)}", "keep one of them")
     return found[0] if found else None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,23 @@ def file_like(root: Path, wanted: Path) -> str | None:
 def shown(root: Path, path: Path) -> str:
     """``path`` as the user would write it: relative to the project where it lies inside."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def whole(path: Path) -> Path:
+    """``path`` made absolute, links followed, ``~`` replaced where there is such a user."""
+    with suppress(RuntimeError):
+        path = path.expanduser()
+    with suppress(OSError, ValueError):
+        return path.resolve()
+    return path.absolute()
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has this name; what may not be looked at counts as absent."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def is_file(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from .agents import capabilities_of
 from .envfile import ENV_FILE, read_env
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
-from .files import shown
+from .files import is_folder, is_there, shown, whole
 from .models import ConfigError, Mistake, Project, Where
 from .notes import Notes
 from .textfile import warn_if_shared
@@ -37,9 +37,9 @@ def read_project(
 ) -> tuple[Project | None, tuple[Mistake, ...]]:
     """The project, None when it has mistakes, and all mistakes and warnings in order."""
     notes = Notes()
-    root = root.expanduser().resolve()
-    if not root.is_dir():
-        problem = "is not a folder" if root.exists() else "there is no such folder"
+    root = whole(root)
+    if not is_folder(root):
+        problem = "is not a folder" if is_there(root) else "there is no such folder"
         notes.error(
             Where(str(root)), "", problem, "pass --project DIR, or run `pallas init DIR` for a new one"
         )
@@ -59,7 +59,7 @@ def read_project(
 def _topology(
     root: Path, path: Path, file: str, variables: Mapping[str, str], notes: Notes
 ) -> Topology | None:
-    if not path.exists():
+    if not is_there(path):
         hint = "run `pallas init DIR` for a new project, or pass --project DIR"
         if variables.get(AGENTS_VARIABLE):
             hint = f"{AGENTS_VARIABLE} names it; paths start at the project's folder"

@@ -1,5 +1,6 @@
 """Typed reading of one mapping: what does not fit is noted, and reading goes on."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -129,6 +130,10 @@ class Section:
         if value is None or isinstance(value, bool) or not fits:
             self.error(key, f"{self._is(node)}, where {kind} is needed", span, where=node.where)
             return None
+        if isinstance(node, Leaf) and isinstance(value, int) and _SURPRISING.fullmatch(node.raw):
+            # Octal and base sixty: nobody means them.
+            self.error(key, f"YAML reads {node.raw} as {value}", f"write {value} if that is meant", span)
+            return None
         if not low <= value <= (value if high is None else high):
             shown = f"{value} " if self.echo and len(str(value)) < 40 else ""
             self.error(key, f"{shown}is out of range", span, where=node.where)
@@ -239,6 +244,9 @@ class Section:
         if node.value is None:
             return "write a value or leave the key out"
         return f'quote it: "{node.raw}"' if self.echo else "quote it"
+
+
+_SURPRISING = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
 
 
 def _because(node: Node) -> str:
