@@ -1,0 +1,148 @@
+"""Before the agents start: does each provider with a key accept it, and does it have the model?"""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
+
+import httpx2
+
+from pallas.config.models import Project
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+TIMEOUT: Final = 5.0
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+OPENAI_URL: Final = "https://api.openai.com/v1"
+ANTHROPIC_PROBE_MODEL: Final = "claude-sonnet-4-5"
+_ANTHROPIC_VERSION: Final = "2023-06-01"
+_MAX_BODY: Final = 8 * 1024 * 1024
+
+Provider = Literal["anthropic", "openai"]
+PROVIDERS: Final[tuple[Provider, ...]] = ("anthropic", "openai")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderReport:
+    """What the check of one provider found. ``active`` when ``default_model`` names it.
+
+    ``message`` is empty when ``ok``, else one line that begins with the provider's name.
+    """
+
+    provider: str
+    active: bool
+    ok: bool
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One request; ``model`` is what must be there, empty when access alone is checked."""
+
+    provider: Provider
+    active: bool
+    url: str
+    headers: Mapping[str, str]
+    model: str
+
+
+async def preflight(project: Project) -> tuple[ProviderReport, ...]:
+    """Ask every provider of the project that has a key, all at once, 5 s at most (SPEC PR-20).
+
+    Only tells: a failure is a report and a warning in the log, never an error. Providers other than
+    ``anthropic`` and ``openai`` are not asked.
+    """
+    checks = [check for provider in PROVIDERS if (check := _check(project, provider))]
+    if not checks:
+        return ()
+    client = await asyncio.to_thread(httpx2.AsyncClient, timeout=None, follow_redirects=False)
+    async with client:
+        problems = await asyncio.gather(*(_problem(client, check) for check in checks))
+    reports = []
+    for check, problem in zip(checks, problems, strict=True):
+        message = f"{check.provider}: {problem}" if problem else ""
+        reports.append(ProviderReport(check.provider, check.active, not problem, message))
+        if message:
+            log.warning("provider check failed: %s", message, extra={"provider": check.provider})
+    return tuple(reports)
+
+
+def _check(project: Project, provider: Provider) -> _Check | None:
+    settings = project.settings.get(provider)
+    settings = settings if isinstance(settings, Mapping) else {}
+    active = project.provider == provider
+    key = _text(settings, "api_key")
+    if not key and active:
+        # fast-agent takes the active provider's key from the environment as well.
+        key = os.environ.get(f"{provider.upper()}_API_KEY", "").strip()
+    if not key:
+        return None
+    # "?" begins fast-agent's own parameters of a model, which the provider does not know.
+    model = project.model.partition("?")[0] if active else ""
+    if provider == "anthropic":
+        base = (_text(settings, "base_url") or ANTHROPIC_URL).rstrip("/").removesuffix("/v1")
+        asked = quote(model or ANTHROPIC_PROBE_MODEL, safe="")
+        headers = {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
+        return _Check(provider, active, f"{base}/v1/models/{asked}", headers, model)
+    base = (_text(settings, "base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+    return _Check(provider, active, f"{base}/models", {"Authorization": f"Bearer {key}"}, model)
+
+
+def _text(settings: Mapping[str, Any], key: str) -> str:
+    value = settings.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+async def _problem(client: httpx2.AsyncClient, check: _Check) -> str:
+    """What is wrong, without the provider's name and without anything secret; empty when all is well."""
+    where = _host(check.url)
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            status, body = await _get(client, check)
+    except TimeoutError:
+        return f"no answer from {where} within {TIMEOUT:g} s"
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError) as error:
+        # The texts of these may repeat headers and URLs.
+        return f"cannot connect to {where} ({type(error).__name__})"
+    missing = f"model {one_line(check.model or ANTHROPIC_PROBE_MODEL, 100)!r} not found"
+    if status in (401, 403):
+        return f"the API key was refused (HTTP {status})"
+    if status == 404 and check.provider == "anthropic":
+        return missing
+    if status != 200:
+        return f"HTTP {status} from {where}"
+    if check.provider == "openai" and check.model:
+        return _absent(body, check.model, where, missing)
+    return ""
+
+
+def _host(url: str) -> str:
+    try:
+        host = urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        host = ""
+    return one_line(host, 100) or "its address"
+
+
+async def _get(client: httpx2.AsyncClient, check: _Check) -> tuple[int, bytes]:
+    async with client.stream("GET", check.url, headers=dict(check.headers)) as response:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _MAX_BODY:
+                break
+        return response.status_code, bytes(body)
+
+
+def _absent(body: bytes, model: str, where: str, missing: str) -> str:
+    try:
+        answer = json.loads(body)
+        known = {entry["id"] for entry in answer["data"]}
+    except (ValueError, TypeError, KeyError):
+        return f"{where} did not answer with a list of models"
+    return "" if model in known else missing

@@ -1,0 +1,144 @@
+"""One request of a probe and the first message that answers it."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+
+_MAX_BODY: Final = 1 << 20
+_MAX_REDIRECTS: Final = 3
+_CLEAN_UP: Final = 0.5
+_VERSION: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class NotMcp(Exception):
+    """The answer is not one of an MCP server; the text says in what way."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A session a server opened for us, to be ended whatever happens."""
+
+    url: str
+    id: str
+    headers: Mapping[str, str]
+    version: str = ""
+
+    async def end(self, client: httpx2.AsyncClient) -> None:
+        """Send the DELETE; how the server takes it is its own business. At most half a second."""
+        headers = httpx2.Headers(self.headers)
+        headers["Mcp-Session-Id"] = self.id
+        if _VERSION.fullmatch(self.version):
+            headers["MCP-Protocol-Version"] = self.version
+        with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(_CLEAN_UP),
+                client.stream("DELETE", self.url, headers=headers, follow_redirects=False),
+            ):
+                pass
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and first JSON-RPC message; ``session`` where the server opened one."""
+
+    status: int
+    message: Mapping[str, Any]
+    session: Session | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The result, empty unless the request succeeded and has one."""
+        result = self.message.get("result")
+        return result if self.accepted and isinstance(result, Mapping) else {}
+
+    @property
+    def error_code(self) -> int | None:
+        """The JSON-RPC error code; an OAuth style ``error`` is a text and has none."""
+        error = self.message.get("error")
+        code = error.get("code") if isinstance(error, Mapping) else None
+        return code if isinstance(code, int) else None
+
+
+async def ask(
+    client: httpx2.AsyncClient,
+    url: str,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str],
+    opened: list[Session],
+) -> Answer:
+    """POST ``body`` and read the first message of the answer, at most 1 MiB of it.
+
+    A session is added to ``opened`` as soon as its id is known, before the body is read. Redirects that
+    keep the method are followed within the origin, three at most, so that credentials go nowhere else.
+    Raises NotMcp, and what httpx2 raises; the caller has the deadline.
+    """
+    sent = httpx2.Headers(headers)
+    sent.update(
+        {
+            "Accept": "application/json, text/event-stream",
+            # A small answer must not unfold to a large one.
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+        }
+    )
+    for _ in range(_MAX_REDIRECTS + 1):
+        async with client.stream("POST", url, json=dict(body), headers=sent, follow_redirects=False) as got:
+            if got.status_code in (307, 308) and "location" in got.headers:
+                url = _within_origin(url, got.headers["location"])
+                continue
+            if 300 <= got.status_code < 400:
+                raise NotMcp(f"HTTP {got.status_code}: it redirects")
+            session = None
+            if 200 <= got.status_code < 300 and (id_ := got.headers.get("mcp-session-id")):
+                session = Session(url, id_, headers)
+                opened.append(session)
+            return Answer(got.status_code, await _first_message(got), session)
+    raise NotMcp("it redirects in a circle")
+
+
+def _within_origin(url: str, location: str) -> str:
+    target = urljoin(url, location)
+    if _origin(target) != _origin(url):
+        raise NotMcp("it redirects to another origin, which is not followed")
+    return target
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+async def _first_message(response: httpx2.Response) -> Mapping[str, Any]:
+    """The answer to our request, ``{}`` where there is none that can be understood."""
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        return {}
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "text/event-stream":
+            async for event in httpx2.EventSource(response, max_event_size=_MAX_BODY):
+                # An empty event primes the stream; a notification may come before the answer.
+                message = json.loads(event.data) if event.data.strip() else None
+                if isinstance(message, dict) and ("result" in message or "error" in message):
+                    return message
+            return {}
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > _MAX_BODY:
+                return {}
+        message = json.loads(body)
+    except (ValueError, RecursionError, httpx2.SSEError):
+        return {}
+    return message if isinstance(message, dict) else {}

@@ -1,0 +1,126 @@
+"""All downstreams of an agent at once, and not more often than needed."""
+
+import asyncio
+import functools
+import logging
+import ssl
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+import httpx2
+
+from pallas.config.models import DownstreamConfig
+from pallas.model import Downstream, Reach
+
+from .downstream import TIMEOUT, Era, found, probe, probe_client, unprobed
+
+log = logging.getLogger(__name__)
+
+CACHE_SECONDS: Final = 10.0
+
+
+class Prober:
+    """Probes ``downstreams`` together and remembers what it found for ``cache`` seconds (SPEC C3, PI-10).
+
+    However many ask, one round runs at a time; it is over after ``timeout`` seconds, and who has not
+    answered by then is unreachable. Belongs to one event loop; close it there.
+    """
+
+    def __init__(
+        self,
+        downstreams: Sequence[DownstreamConfig],
+        *,
+        timeout: float = TIMEOUT,
+        cache: float = CACHE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._downstreams = tuple(downstreams)
+        self._timeout = timeout
+        self._cache = cache
+        self._clock = clock
+        self._eras: dict[str, Era] = {}
+        self._client: httpx2.AsyncClient | None = None
+        self._found = tuple(unprobed(config) for config in self._downstreams)
+        self._problems: frozenset[str] = frozenset()
+        self._at: float | None = None
+        self._round: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[Downstream]] = set()
+        self._closed = False
+
+    @property
+    def latest(self) -> tuple[Downstream, ...]:
+        """What was found last, in the order given; ``unknown`` before the first round. Any thread."""
+        return tuple(self._corrected(each) for each in self._found)
+
+    async def probe(self, problems: Collection[str] = ()) -> tuple[Downstream, ...]:
+        """What is found now, or was at most ``cache`` seconds ago. Never raises; one round's time at most.
+
+        ``problems`` names the downstreams that could not be connected when last used: that a command can
+        be executed says little when the program ends at once.
+        """
+        self._problems = frozenset(problems)
+        fresh = self._at is not None and self._clock() - self._at < self._cache
+        if self._downstreams and not fresh and not self._closed:
+            if self._round is None or self._round.done():
+                self._round = asyncio.create_task(self._run(), name="probe downstreams")
+            # A caller that is cancelled must not end the round of the others.
+            await asyncio.wait({self._round})
+        return self.latest
+
+    async def close(self) -> None:
+        """End what is still running and let go of the connections."""
+        self._closed = True
+        tasks: set[asyncio.Task[None] | asyncio.Task[Downstream]] = {*self._late}
+        if self._round is not None:
+            tasks.add(self._round)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=2.0)
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _run(self) -> None:
+        try:
+            self._found = await self._look()
+        except (OSError, ValueError) as error:
+            # No certificates to check with, for example: better told than a guess.
+            log.exception("downstreams cannot be probed")
+            detail = f"cannot be probed ({type(error).__name__}); the log says why"
+            self._found = tuple(found(each, Reach.UNREACHABLE, detail) for each in self._downstreams)
+        self._at = self._clock()
+
+    async def _look(self) -> tuple[Downstream, ...]:
+        if self._client is None:
+            self._client = probe_client(await asyncio.to_thread(_certificates))
+        client = self._client
+        tasks = [
+            asyncio.create_task(probe(config, client, self._eras, self._timeout), name=f"probe {config.name}")
+            for config in self._downstreams
+        ]
+        # Those that are late end the session they may have opened on their own.
+        self._late.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._late.discard)
+        done, _ = await asyncio.wait(tasks, timeout=self._timeout)
+        silence = f"no answer within {self._timeout:g} s"
+        return tuple(
+            task.result() if task in done else found(config, Reach.UNREACHABLE, silence)
+            for config, task in zip(self._downstreams, tasks, strict=True)
+        )
+
+    def _corrected(self, downstream: Downstream) -> Downstream:
+        failed = downstream.name in self._problems and downstream.transport == "stdio"
+        if failed and downstream.reach is Reach.OK:
+            return replace(
+                downstream, reach=Reach.UNREACHABLE, detail="its program could not be started or ended"
+            )
+        return downstream
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """One store for all agents: reading it takes tens of milliseconds, so never in the loop."""
+    return httpx2.create_ssl_context()

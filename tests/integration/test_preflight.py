@@ -1,0 +1,236 @@
+"""What each provider is asked before the agents start, and what is said of its answer."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from support.fake_downstreams import FakeDownstream, redirect, serving, status, talking
+from support.ports import free_ports
+from support.waiting import until
+
+from pallas import preflight as module
+from pallas.config.models import Project
+from pallas.model import AgentState, HealthStatus
+from pallas.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
+from pallas.probe import health_of
+
+KEY = "sk-canary-4f9a2b7c1d"
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _project(provider: str = "", model: str = "", **settings: Any) -> Project:
+    return Project(
+        Path("/p"), Path("/p/agents.yaml"), "p", {}, provider=provider, model=model, settings=settings
+    )
+
+
+async def provider(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+    """Both providers: it has the models ``good`` and ``gpt-4.1``, and wants the key of this file."""
+    bearer, api_key = request.headers.get("authorization"), request.headers.get("x-api-key")
+    if KEY not in (api_key, (bearer or "").removeprefix("Bearer ")):
+        return JSONResponse({"error": {"message": f"bad key {KEY}"}}, 401)
+    if request.url.path == "/v1/models":
+        return JSONResponse({"object": "list", "data": [{"id": "good"}, {"id": "gpt-4.1"}]})
+    if request.url.path.rsplit("/", 1)[-1] in ("good", "claude-sonnet-4-5"):
+        return JSONResponse({"type": "model"})
+    return JSONResponse({"type": "error"}, 404)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[tuple[FakeDownstream, str]]:
+    fake = FakeDownstream(provider)
+    async with serving(fake) as origin:
+        yield fake, origin
+
+
+def _keys(origin: str, key: str = KEY) -> dict[str, Any]:
+    return {
+        "anthropic": {"api_key": key, "base_url": origin},
+        "openai": {"api_key": key, "base_url": f"{origin}/v1"},
+    }
+
+
+Fake = tuple[FakeDownstream, str]
+
+
+def test_the_limits_and_addresses_are_those_of_the_contract() -> None:  # PR-20, PR-11
+    assert TIMEOUT == 5.0
+    assert (ANTHROPIC_URL, OPENAI_URL) == ("https://api.anthropic.com", "https://api.openai.com/v1")
+
+
+@pytest.mark.parametrize(
+    ("active", "anthropic_path"),
+    [("anthropic", "/v1/models/good"), ("openai", "/v1/models/claude-sonnet-4-5")],
+)
+async def test_each_provider_is_asked_exactly_what_the_contract_says(
+    fake: Fake, active: str, anthropic_path: str
+) -> None:  # PR-20
+    downstream, origin = fake
+    reports = await preflight(_project(active, "good", **_keys(origin)))
+    assert reports == (
+        ProviderReport("anthropic", active == "anthropic", True),
+        ProviderReport("openai", active == "openai", True),
+    )
+    asked = {(seen.method, seen.path) for seen in downstream.seen}
+    assert asked == {("GET", anthropic_path), ("GET", "/v1/models")}
+    assert len(downstream.seen) == 2
+    by_path = {seen.path: seen.headers for seen in downstream.seen}
+    assert by_path[anthropic_path]["x-api-key"] == KEY
+    assert by_path[anthropic_path]["anthropic-version"] == "2023-06-01"
+    assert by_path["/v1/models"]["authorization"] == f"Bearer {KEY}"
+
+
+async def test_without_an_address_the_providers_own_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # PR-11
+    checks = [module._check(_project("openai", "m", openai={"api_key": KEY}), "openai")]
+    checks.append(module._check(_project("openai", "m", anthropic={"api_key": KEY}), "anthropic"))
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1/")
+    checks.append(module._check(_project("openai", "m", openai={"api_key": KEY, "base_url": ""}), "openai"))
+    assert [check.url for check in checks if check] == [
+        "https://api.openai.com/v1/models",
+        "https://api.anthropic.com/v1/models/claude-sonnet-4-5",
+        "http://127.0.0.1:9/v1/models",
+    ]
+
+
+async def test_who_has_no_key_is_not_asked(fake: Fake) -> None:
+    downstream, origin = fake
+    for project in (
+        _project(),
+        _project("openai", "good", openai={"base_url": f"{origin}/v1"}),
+        _project("openai", "good", openai={"api_key": "", "base_url": f"{origin}/v1"}),
+        _project("openai", "good", openai=None),
+        _project("generic", "good", generic={"api_key": KEY, "base_url": f"{origin}/v1"}),
+    ):
+        assert await preflight(project) == ()
+    assert downstream.seen == []
+
+
+async def test_the_active_providers_key_may_come_from_the_environment(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, origin = fake
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    settings = {"openai": {"base_url": f"{origin}/v1"}}
+    assert await preflight(_project("openai", "good", **settings)) == (ProviderReport("openai", True, True),)
+    assert await preflight(_project("generic", "good", **settings)) == ()
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_a_model_that_is_not_there_is_named(fake: Fake, name: str) -> None:  # PR-21
+    _, origin = fake
+    reports = await preflight(_project(name, "bad-model", **_keys(origin)))
+    by_name = {report.provider: report for report in reports}
+    assert by_name[name] == ProviderReport(name, True, False, f"{name}: model 'bad-model' not found")
+    assert all(report.ok for report in reports if report.provider != name)
+    health = health_of(AgentState.READY, (), by_name[name].message)
+    assert (health.status, health.message) == (
+        HealthStatus.DEGRADED,
+        f"LLM: {name}: model 'bad-model' not found",
+    )
+
+
+async def test_a_part_of_a_models_name_is_not_the_model(fake: Fake) -> None:
+    _, origin = fake
+    for model, ok in (
+        ("gpt-4.1", True),
+        ("gpt-4", False),
+        ("gpt-4.1.x", False),
+        ("good?reasoning=low", True),
+    ):
+        (report,) = await preflight(_project("openai", model, openai=_keys(origin)["openai"]))
+        assert report.ok is ok, model
+
+
+async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    _, origin = fake
+    wrong = "sk-wrong-canary-77"
+    with caplog.at_level(logging.DEBUG, "pallas"):
+        reports = await preflight(_project("openai", "good", **_keys(origin, wrong)))
+    assert [report.message for report in reports] == [
+        "anthropic: the API key was refused (HTTP 401)",
+        "openai: the API key was refused (HTTP 401)",
+    ]
+    warnings = [record for record in caplog.records if record.name == "pallas.preflight"]
+    assert [record.levelname for record in warnings] == ["WARNING", "WARNING"]
+    for text in (caplog.text, repr(reports)):
+        assert wrong not in text
+        assert KEY not in text
+
+
+async def test_other_failures_are_reports_and_never_errors(fake: Fake) -> None:  # PR-20
+    downstream, origin = fake
+    host = origin.removeprefix("http://")
+
+    async def message() -> str:
+        (report,) = await preflight(_project("openai", "good", openai=_keys(origin)["openai"]))
+        assert not report.ok
+        return report.message
+
+    downstream.answer = status(503)
+    assert await message() == f"openai: HTTP 503 from {host}"
+    for body in (b"", b"<html>", b"[]", b'{"data": 3}', b'{"data": [{"name": "good"}]}', b'{"data": [[1]]}'):
+        downstream.answer = status(200, body)
+        assert await message() == f"openai: {host} did not answer with a list of models"
+    other = FakeDownstream(provider)
+    async with serving(other) as elsewhere:
+        downstream.answer = redirect(307, f"{elsewhere}/v1/models")
+        assert await message() == f"openai: HTTP 307 from {host}"
+    assert other.seen == []
+
+
+@pytest.mark.parametrize(
+    ("base_url", "key", "said"),
+    [
+        ("http://127.0.0.1:{port}/v1", KEY, "openai: cannot connect to 127.0.0.1:{port} (ConnectError)"),
+        ("http://me:hidden-77@127.0.0.1:{port}/v1", KEY, "openai: cannot connect to 127.0.0.1:{port} ("),
+        ("http://127.0.0.1:{port}/v1", "line\nhidden-77", "openai: cannot connect to 127.0.0.1:{port} ("),
+        ("not a url", KEY, "openai: cannot connect to its address ("),
+        ("http://[::1/v1", KEY, "openai: cannot connect to its address ("),
+    ],
+)
+async def test_an_address_or_key_that_cannot_be_used_is_told(base_url: str, key: str, said: str) -> None:
+    (port,) = free_ports(1)
+    settings = {"api_key": key, "base_url": base_url.format(port=port)}
+    (report,) = await preflight(_project("openai", "good", openai=settings))
+    assert report.message.startswith(said.format(port=port))
+    assert "hidden-77" not in report.message
+    assert not report.ok
+
+
+async def test_a_provider_that_never_answers_costs_one_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # PR-20
+    monkeypatch.setattr(module, "TIMEOUT", 0.3)
+    async with talking(b"") as origin:
+        reports = await preflight(_project("openai", "good", **_keys(origin)))
+    host = origin.removeprefix("http://")
+    assert [report.message for report in reports] == [
+        f"anthropic: no answer from {host} within 0.3 s",
+        f"openai: no answer from {host} within 0.3 s",
+    ]
+
+
+async def test_providers_are_asked_at_the_same_time() -> None:
+    fakes = [FakeDownstream(provider, gate=asyncio.Event()) for _ in range(2)]
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(serving(fake)) for fake in fakes]
+        settings = {"anthropic": _keys(first)["anthropic"], "openai": _keys(second)["openai"]}
+        asking = asyncio.create_task(preflight(_project("openai", "good", **settings)))
+        await until(lambda: all(fake.active for fake in fakes))
+        for fake in fakes:
+            assert fake.gate is not None
+            fake.gate.set()
+        assert all(report.ok for report in await asking)

@@ -1,0 +1,503 @@
+"""Downstream probes on real sockets, in both protocol eras."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from support.fake_downstreams import (
+    Answer,
+    FakeDownstream,
+    event_stream,
+    handshake,
+    modern,
+    newer,
+    redirect,
+    serving,
+    slow,
+    stateless_handshake,
+    status,
+    talking,
+)
+from support.waiting import until
+
+from pallas.config.models import DownstreamConfig
+from pallas.model import AgentState, Downstream, HealthStatus, Reach
+from pallas.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
+from pallas.surfaces.health import health_text
+
+SECRET = "canary-4f9a2b7c1d"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    async with probe_client() as client:
+        yield client
+
+
+def _http(origin: str, name: str = "notes", path: str = "/mcp", **options: Any) -> DownstreamConfig:
+    return DownstreamConfig(name=name, transport="http", url=origin + path, **options)
+
+
+async def _probe_fake(
+    client: httpx2.AsyncClient, answer: Answer, **options: Any
+) -> tuple[Downstream, FakeDownstream]:
+    fake = FakeDownstream(answer)
+    async with serving(fake) as origin:
+        found = await probe(_http(origin, **options), client, {})
+    return found, fake
+
+
+async def test_a_modern_only_server_is_reachable_without_a_handshake(
+    client: httpx2.AsyncClient,
+) -> None:  # PI-13
+    found, fake = await _probe_fake(client, modern)
+    assert (found.reach, found.detail) == (Reach.OK, "")
+    assert [seen.rpc for seen in fake.seen] == ["server/discover"]
+
+
+async def test_a_server_of_a_version_to_come_is_reachable(client: httpx2.AsyncClient) -> None:
+    found, fake = await _probe_fake(client, newer)
+    assert found.reach is Reach.OK
+    assert len(fake.seen) == 1
+
+
+async def test_a_handshake_server_gets_initialize_and_its_own_session_back(
+    client: httpx2.AsyncClient,
+) -> None:  # PI-11
+    found, fake = await _probe_fake(
+        client, handshake, headers={"Authorization": f"Bearer {SECRET}", "X-A": "b"}
+    )
+    assert found.reach is Reach.OK
+    discover, initialize, delete = fake.seen
+    assert (discover.rpc, initialize.rpc, delete.method) == ("server/discover", "initialize", "DELETE")
+    assert "mcp-protocol-version" not in initialize.headers
+    assert initialize.headers["accept"] == "application/json, text/event-stream"
+    assert delete.headers["mcp-protocol-version"] == "2025-11-25"
+    assert "mcp-session-id" not in initialize.headers
+    for seen in fake.seen:
+        assert seen.headers["authorization"] == f"Bearer {SECRET}"
+        assert seen.headers["x-a"] == "b"
+    assert (fake.opened, fake.sessions) == (1, set())
+    assert SECRET not in repr(found)
+
+
+async def test_no_session_no_delete(client: httpx2.AsyncClient) -> None:  # PI-11
+    found, fake = await _probe_fake(client, stateless_handshake)
+    assert found.reach is Reach.OK
+    assert {seen.method for seen in fake.seen} == {"POST"}
+
+
+async def test_a_hundred_checks_leave_no_session_behind(client: httpx2.AsyncClient) -> None:  # PI-11
+    fake, eras = FakeDownstream(handshake), _no_eras()
+    async with serving(fake) as origin:
+        found = [await probe(_http(origin), client, eras) for _ in range(100)]
+    assert {each.reach for each in found} == {Reach.OK}
+    assert (fake.opened, fake.sessions) == (100, set())
+
+
+def _no_eras() -> Eras:
+    return {}
+
+
+async def test_the_era_is_remembered_and_given_up_when_the_server_changes(
+    client: httpx2.AsyncClient,
+) -> None:  # PI-13
+    fake, eras = FakeDownstream(handshake), _no_eras()
+    async with serving(fake) as origin:
+        config = _http(origin)
+        await probe(config, client, eras)
+        assert eras == {config.url: "handshake"}
+        fake.seen.clear()
+        await probe(config, client, eras)
+        assert [seen.rpc for seen in fake.seen] == ["initialize", ""]
+        fake.seen.clear()
+        fake.answer = modern
+        assert (await probe(config, client, eras)).reach is Reach.OK
+        assert [seen.rpc for seen in fake.seen] == ["initialize", "server/discover"]
+        assert eras == {config.url: "modern"}
+        fake.seen.clear()
+        fake.answer = handshake
+        assert (await probe(config, client, eras)).reach is Reach.OK
+        assert eras == {config.url: "handshake"}
+        fake.answer = status(500)
+        await probe(config, client, eras)
+        assert eras == {}
+
+
+async def test_a_real_server_of_both_eras_is_reached_and_keeps_no_session(client: httpx2.AsyncClient) -> None:
+    from fastmcp import FastMCP
+
+    app = FastMCP("both").http_app(path="/mcp")
+    eras = _no_eras()
+    async with app.lifespan(app), serving(app) as origin:
+        assert (await probe(_http(origin), client, eras)).reach is Reach.OK
+        assert list(eras.values()) == ["modern"]
+        eras[f"{origin}/mcp"] = "handshake"
+        assert (await probe(_http(origin), client, eras)).reach is Reach.OK
+        assert list(eras.values()) == ["handshake"]
+
+
+@pytest.mark.parametrize("code", [400, 404, 500, 503])
+async def test_an_http_error_is_unreachable(client: httpx2.AsyncClient, code: int) -> None:  # PI-12
+    found, fake = await _probe_fake(client, status(code))
+    assert (found.reach, found.detail) == (Reach.UNREACHABLE, f"HTTP {code}")
+    assert [seen.rpc for seen in fake.seen] == ["server/discover", "initialize"]
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_a_server_that_wants_credentials_is_told_apart(
+    client: httpx2.AsyncClient, code: int
+) -> None:  # PI-12
+    oauth = json.dumps({"error": "invalid_token", "error_description": "no"}).encode()
+    found, fake = await _probe_fake(client, status(code, oauth))
+    assert (found.reach, found.detail) == (Reach.AUTH_REQUIRED, f"HTTP {code}")
+    assert len(fake.seen) == 1
+
+
+async def test_a_server_that_waits_for_the_callers_token_is_as_it_should_be(
+    client: httpx2.AsyncClient,
+) -> None:
+    found, fake = await _probe_fake(client, status(401), forward_inbound_auth=True)
+    assert (found.reach, found.detail) == (Reach.OK, "asks for the caller's token")
+    assert "authorization" not in fake.seen[0].headers
+    found, _ = await _probe_fake(client, status(403), forward_inbound_auth=True)
+    assert found.reach is Reach.AUTH_REQUIRED
+    configured = {"authorization": f"Bearer {SECRET}"}
+    found, _ = await _probe_fake(client, status(401), forward_inbound_auth=True, headers=configured)
+    assert found.reach is Reach.AUTH_REQUIRED
+
+
+async def test_a_closed_port_is_unreachable(client: httpx2.AsyncClient) -> None:  # PI-12
+    async with serving(FakeDownstream(modern)) as origin:
+        pass
+    found = await probe(_http(origin), client, {})
+    assert found.reach is Reach.UNREACHABLE
+    assert found.detail.startswith("cannot connect")
+
+
+async def test_a_black_hole_is_unreachable_after_one_deadline(client: httpx2.AsyncClient) -> None:  # PI-12
+    async with talking(b"") as origin:
+        found = await probe(_http(origin), client, {}, timeout=0.3)
+    assert (found.reach, found.detail) == (Reach.UNREACHABLE, "no answer within 0.3 s")
+
+
+async def test_one_deadline_covers_both_eras(client: httpx2.AsyncClient) -> None:  # PI-13
+    # The first refusal comes in time, the second would not.
+    calls = 0
+
+    async def answer(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+        return Response(status_code=400)
+
+    fake = FakeDownstream(answer)
+    async with serving(fake) as origin:
+        found = await probe(_http(origin), client, {}, timeout=0.5)
+    assert (calls, found.detail) == (2, "no answer within 0.5 s")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n{\x1b[2J",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: \xff\xfe\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + b"[" * 100_000,
+        b"",
+    ],
+)
+async def test_garbage_is_unreachable(client: httpx2.AsyncClient, first: bytes) -> None:  # PI-12
+    async with talking(first, hang_up=True) as origin:
+        found = await probe(_http(origin), client, {})
+    assert found.reach is Reach.UNREACHABLE
+    assert "\x1b" not in found.detail
+    assert found.detail
+
+
+async def test_an_endless_answer_is_not_read_to_its_end(client: httpx2.AsyncClient) -> None:
+    taken, limit = 0, 1 << 26
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal taken
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while taken < limit:
+                writer.write(b"x" * (1 << 16))
+                await writer.drain()
+                taken += 1 << 16
+        writer.close()
+
+    async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        found = await probe(_http(f"http://127.0.0.1:{port}"), client, {})
+    assert found.detail == "HTTP 200, but not as an MCP server answers"
+    # 1 MiB is read for each era; the rest is what buffers hold on the way.
+    assert taken < limit
+
+
+async def test_notifications_before_the_answer_are_skipped(client: httpx2.AsyncClient) -> None:
+    async def answer(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+        result = {"jsonrpc": "2.0", "id": body["id"], "result": {"supportedVersions": ["2026-07-28"]}}
+        return event_stream(request, [note, result], {})
+
+    found, _ = await _probe_fake(client, answer)
+    assert found.reach is Reach.OK
+
+
+async def test_a_session_is_ended_even_when_the_answer_never_comes(
+    client: httpx2.AsyncClient,
+) -> None:  # PI-11
+    async def answer(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        if request.method == "POST" and body["method"] == "initialize":
+            return event_stream(request, [], {"Mcp-Session-Id": fake.open_session()})
+        return await handshake(fake, request, body)
+
+    fake = FakeDownstream(answer)
+    async with serving(fake) as origin:
+        found = await probe(_http(origin), client, {}, timeout=0.5)
+        assert found.reach is Reach.UNREACHABLE
+        assert (fake.opened, fake.sessions) == (1, set())
+
+
+async def test_credentials_never_follow_a_redirect_to_another_origin(client: httpx2.AsyncClient) -> None:
+    other = FakeDownstream(modern)
+    async with serving(other) as elsewhere:
+        for code in (301, 302, 303, 307, 308):
+            headers = {"Authorization": f"Bearer {SECRET}"}
+            found, fake = await _probe_fake(client, redirect(code, f"{elsewhere}/mcp"), headers=headers)
+            assert found.reach is Reach.UNREACHABLE
+            assert "redirects" in found.detail
+            assert len(fake.seen) == 1
+    assert other.seen == []
+
+
+async def test_a_redirect_within_the_origin_is_followed(client: httpx2.AsyncClient) -> None:
+    fake = FakeDownstream(handshake)
+    app = Starlette(routes=[Mount("/mcp", app=fake)])
+    async with serving(app) as origin:
+        found = await probe(_http(origin, headers={"Authorization": "Bearer x"}), client, {})
+    assert found.reach is Reach.OK
+    assert {seen.path for seen in fake.seen} == {"/mcp/"}
+    assert {seen.headers.get("authorization") for seen in fake.seen} == {"Bearer x"}
+    assert fake.sessions == set()
+
+
+async def test_a_redirect_in_a_circle_ends(client: httpx2.AsyncClient) -> None:
+    found, fake = await _probe_fake(client, redirect(307, "/mcp"))
+    assert (found.reach, found.detail) == (Reach.UNREACHABLE, "it redirects in a circle")
+    assert len(fake.seen) == 4
+
+
+async def test_cookies_of_one_server_do_not_reach_another(client: httpx2.AsyncClient) -> None:
+    async def baker(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        return Response(status_code=400, headers={"set-cookie": f"session={SECRET}; Path=/"})
+
+    await _probe_fake(client, baker)
+    _, fake = await _probe_fake(client, modern)
+    assert "cookie" not in fake.seen[0].headers
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://127.0.0.1:1/mcp", {"X-A": "line\nbreak"}),
+        ("http://127.0.0.1:1/mcp", {"X-A": "\u2603"}),
+        ("http://[::1/mcp", {}),
+        ("http://127.0.0.1:99999/mcp", {}),
+        ("http:///mcp", {}),
+        ("ftp://127.0.0.1/mcp", {}),
+    ],
+)
+async def test_what_cannot_be_sent_is_unreachable(
+    client: httpx2.AsyncClient, url: str, headers: dict[str, str]
+) -> None:
+    found = await probe(DownstreamConfig("notes", "http", url=url, headers=headers), client, {})
+    assert found.reach is Reach.UNREACHABLE
+    assert found.detail
+
+
+async def test_the_target_shows_no_credentials(client: httpx2.AsyncClient) -> None:
+    fake = FakeDownstream(modern)
+    async with serving(fake) as origin:
+        secret_url = origin.replace("://", f"://me:{SECRET}@") + f"/mcp?api_key={SECRET}"
+        found = await probe(DownstreamConfig("notes", "http", url=secret_url), client, {})
+    assert (found.reach, found.target) == (Reach.OK, f"{origin}/mcp")
+    command = DownstreamConfig("tool", "stdio", command=("tool", "--token", f"--api-key={SECRET}"))
+    assert SECRET not in repr(await probe(command, client, {}))
+
+
+async def test_an_event_stream_server_is_reached_by_its_stream(client: httpx2.AsyncClient) -> None:
+    async def answer(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        return event_stream(request, [], {})
+
+    for kind, reach in (
+        (answer, Reach.OK),
+        (status(401), Reach.AUTH_REQUIRED),
+        (status(200), Reach.UNREACHABLE),
+    ):
+        fake = FakeDownstream(kind)
+        async with serving(fake) as origin:
+            found = await probe(DownstreamConfig("old", "sse", url=f"{origin}/sse"), client, {})
+        assert (found.reach, found.transport) == (reach, "http")
+        assert [seen.method for seen in fake.seen] == ["GET"]
+
+
+async def test_a_command_is_reached_when_it_can_be_executed(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for command, reach in (
+        ("sh", Reach.OK),
+        (sys.executable, Reach.OK),
+        ("no-such-command-here", Reach.UNREACHABLE),
+        (str(tmp_path / "missing"), Reach.UNREACHABLE),
+        (str(plain), Reach.UNREACHABLE),
+        (str(folder), Reach.UNREACHABLE),
+    ):
+        found = await probe(DownstreamConfig("tool", "stdio", command=(command, "-c", "x")), client, {})
+        assert (found.reach, found.transport) == (reach, "stdio"), command
+        assert bool(found.detail) is (reach is Reach.UNREACHABLE)
+    assert not os.access(plain, os.X_OK)
+
+
+def test_the_limits_are_those_of_the_contract() -> None:  # PI-10
+    assert TIMEOUT == 3.0
+    assert CACHE_SECONDS <= 10.0
+
+
+async def test_ten_downstreams_are_probed_at_the_same_time() -> None:  # PI-10
+    fakes = [FakeDownstream(slow(0.2, modern), gate=asyncio.Event()) for _ in range(10)]
+    async with AsyncExitStack() as stack:
+        origins = [await stack.enter_async_context(serving(fake)) for fake in fakes]
+        prober = Prober([_http(origin, f"d{number}") for number, origin in enumerate(origins)])
+        asking = asyncio.create_task(prober.probe())
+        # None of them answers before all ten were asked: one after the other would never end.
+        await until(lambda: all(fake.active for fake in fakes))
+        for fake in fakes:
+            assert fake.gate is not None
+            fake.gate.set()
+        found = await asking
+        await prober.close()
+    assert [each.name for each in found] == [f"d{number}" for number in range(10)]
+    assert {each.reach for each in found} == {Reach.OK}
+
+
+async def test_one_that_never_answers_costs_one_deadline_and_is_named() -> None:  # PI-10
+    hole = FakeDownstream(modern, gate=asyncio.Event())
+    fakes = [FakeDownstream(modern), hole, FakeDownstream(modern)]
+    async with AsyncExitStack() as stack:
+        origins = [await stack.enter_async_context(serving(fake)) for fake in fakes]
+        names = ("first", "black_hole", "last")
+        prober = Prober([_http(*pair) for pair in zip(origins, names, strict=True)], timeout=1.0)
+        found = await prober.probe()
+        await prober.close()
+        health = health_of(AgentState.READY, found)
+        assert (health.status, health.message) == (HealthStatus.DEGRADED, "Unreachable: black_hole")
+        assert found[1].detail == "no answer within 1 s"
+        # The other era is not tried as well: that would have been a second deadline.
+        assert [seen.rpc for seen in hole.seen] == ["server/discover"]
+        assert hole.gate is not None
+        hole.gate.set()
+
+
+async def test_callers_share_one_round_and_its_answer() -> None:  # C3
+    now = 100.0
+    fake = FakeDownstream(modern, gate=asyncio.Event())
+    async with serving(fake) as origin:
+        prober = Prober([_http(origin)], clock=lambda: now)
+        assert [each.reach for each in prober.latest] == [Reach.UNKNOWN]
+        asking = [asyncio.create_task(prober.probe()) for _ in range(20)]
+        await until(lambda: fake.active)
+        asking[0].cancel()  # one caller that goes away does not end the round of the others
+        assert fake.gate is not None
+        fake.gate.set()
+        results = await asyncio.gather(*asking, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert results[1:] == [prober.latest] * 19
+        assert (len(fake.seen), prober.latest[0].reach) == (1, Reach.OK)
+        now += CACHE_SECONDS - 0.1
+        await prober.probe()
+        assert len(fake.seen) == 1
+        now += 0.2
+        fake.answer = status(503)
+        assert (await prober.probe())[0].reach is Reach.UNREACHABLE
+        assert len(fake.seen) == 3
+        await prober.close()
+        now += 60
+        assert await prober.probe() == prober.latest
+
+
+async def test_a_command_that_did_not_start_is_unreachable_though_it_could_be_executed() -> None:
+    prober = Prober([DownstreamConfig("tool", "stdio", command=("sh",))])
+    assert (await prober.probe())[0].reach is Reach.OK
+    assert (await prober.probe(("tool", "other")))[0].reach is Reach.UNREACHABLE
+    assert prober.latest[0].reach is Reach.UNREACHABLE
+    assert (await prober.probe())[0].reach is Reach.OK
+    await prober.close()
+
+
+async def test_closing_ends_a_round_that_runs() -> None:
+    async with talking(b"") as origin:
+        prober = Prober([_http(origin)])
+        asking = asyncio.create_task(prober.probe())
+        await asyncio.wait({asking}, timeout=0.05)
+        before = asyncio.all_tasks()
+        await prober.close()
+        assert await asking == prober.latest
+    assert not [task for task in before if task.get_name().startswith("probe") and not task.done()]
+
+
+def _found(name: str, reach: Reach) -> Downstream:
+    return Downstream(name, "http", "http://x/mcp", reach)
+
+
+def test_all_causes_stand_in_one_line() -> None:  # PR-22, PI-12
+    found = [
+        _found("neo4j", Reach.UNREACHABLE),
+        _found("argos", Reach.OK),
+        _found("vault", Reach.AUTH_REQUIRED),
+        _found("gitea", Reach.UNREACHABLE),
+        _found("later", Reach.UNKNOWN),
+    ]
+    health = health_of(AgentState.READY, found, "openai: model 'bad-model' not found")
+    assert health.status is HealthStatus.DEGRADED
+    assert health.message == (
+        "Unreachable: neo4j, gitea; Auth required: vault; LLM: openai: model 'bad-model' not found"
+    )
+    assert health_of(AgentState.READY, found[1:2]).status is HealthStatus.OK
+    only_model = health_of(AgentState.READY, (), "openai: model 'bad-model' not found")  # PR-21
+    assert only_model.message == "LLM: openai: model 'bad-model' not found"
+
+
+@pytest.mark.parametrize("state", list(AgentState))
+def test_an_agent_that_cannot_answer_says_error_and_why(state: AgentState) -> None:  # PI-12
+    health = health_of(state, (), "", "agents.yaml:3: module x: boom" if state is AgentState.ERROR else "")
+    body = json.loads(health_text(health))
+    if state is AgentState.READY:
+        assert (body["status"], "message" in body) == ("ok", False)
+    else:
+        assert body["status"] == "error"
+        assert body["message"]
+    assert ("boom" in health.message) is (state is AgentState.ERROR)
