@@ -93,3 +93,14 @@ def test_messages_have_the_fields_that_kept_copies_rely_on() -> None:
     assert changed is not kept
     assert kept.role == "user"
     assert kept.model_dump() == user_message("hi").model_dump()
+
+
+def test_a_models_back_off_can_be_shortened() -> None:
+    from fast_agent.llm.fastagent_llm import FastAgentLLM
+    from fast_agent.llm.internal.passthrough import PassthroughLLM
+
+    llm = PassthroughLLM()
+    assert isinstance(llm, FastAgentLLM)
+    seam.retry_sooner(type("Agent", (), {"llm": llm}))
+    assert llm._retry_wait_seconds(0) == seam.RETRY_SECONDS
+    assert llm._retry_wait_seconds(1) == 2 * seam.RETRY_SECONDS

@@ -38,7 +38,7 @@ def serve(
         typer.Option(metavar="NAME", help="Serve one agent only: no registry, no dependencies."),
     ] = None,
     headless: Annotated[
-        bool, typer.Option("--serve", help="Serve all agents and the registry (what happens without a command).")
+        bool, typer.Option("--serve", help="Serve all agents and the registry; so does no command at all.")
     ] = False,
     project: ProjectOption = HERE,
     version: Annotated[

@@ -123,6 +123,9 @@ class Fleet:
             self.reserve()
         os.chdir(self.project.root)
         _children_use_our_python()
+        for name in self.project.unset:
+            # fast-agent reads its files itself and would send the text ``${NAME}`` as it stands (PR-10).
+            os.environ.setdefault(name, "")
         for warning in self.project.warnings:
             log.warning("%s", warning)
             self.hub.publish(Notice(level="warning", text=str(warning)))

@@ -8,13 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fast_agent import FastAgent
-from fast_agent.core.exceptions import (
-    AgentConfigError,
-    ModelConfigError,
-    ProviderKeyError,
-    ServerConfigError,
-    ServerInitializationError,
-)
 from fast_agent.core.harness import AgentHarness
 from fast_agent.types import PromptMessageExtended, RequestParams
 
@@ -24,6 +17,7 @@ from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import models, seam
+from .faults import fault_of, raise_failure, servers_in
 from .loading import load
 from .messages import Kept, keep, text_of, to_message, to_native, user_message
 from .pool import Pool
@@ -131,7 +125,7 @@ class FastAgentExecutor:
             raise
         except Exception as error:
             log.exception("%s: run %s failed", turn.agent, turn.run_id, extra={"agent": turn.agent})
-            raise _fault_of(error) from error
+            raise fault_of(error) from error
         finally:
             progress.abandon()
 
@@ -162,7 +156,7 @@ class FastAgentExecutor:
                     await self._pool.trim()
         except Exception as error:
             if not started.done():
-                started.set_exception(_fault_of(error))
+                started.set_exception(fault_of(error))
             else:
                 log.exception("%s: the harness ended badly", self._config.name)
         finally:
@@ -177,7 +171,7 @@ class FastAgentExecutor:
         try:
             session = await self._harness.session(key)
         except Exception as error:
-            self._problems = _servers_in(error)
+            self._problems = servers_in(error)
             log.warning(
                 "%s: an instance could not be made: %s",
                 self._config.name,
@@ -185,7 +179,7 @@ class FastAgentExecutor:
                 exc_info=error,
                 extra={"agent": self._config.name},
             )
-            raise _fault_of(error) from error
+            raise fault_of(error) from error
         self._problems = ()
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
@@ -200,6 +194,8 @@ class FastAgentExecutor:
             if instance.text is not None:
                 instance.text("", False, True)
 
+        for each in everyone:
+            seam.retry_sooner(each)
         if hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
         return instance
@@ -239,7 +235,7 @@ class FastAgentExecutor:
                 agent.usage_accumulator.reset()
             question = user_message(turn.text, turn.images)
             answer = await agent.generate([question], params)
-            _raise_error(answer)
+            raise_failure(answer)
             history = list(agent.message_history)
             usage = _usage(agent)
         finally:
@@ -292,37 +288,3 @@ def _usage(agent: Any) -> Usage:
     taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
     given = [turn.completion.total for turn in turns if turn.completion.total is not None]
     return Usage(sum(taken) if taken else None, sum(given) if given else None)
-
-
-def _raise_error(answer: PromptMessageExtended) -> None:
-    if answer.stop_reason is None or answer.stop_reason.value != "error":
-        return
-    raise Fault(FaultType.UPSTREAM, f"the model's provider failed: {one_line(text_of(answer), 300)}")
-
-
-def _servers_in(error: BaseException) -> tuple[str, ...]:
-    if not isinstance(error, ServerInitializationError):
-        return ()
-    parts = str(error).split("'")
-    return (one_line(parts[1], 80),) if len(parts) > 2 else ()
-
-
-def _fault_of(error: BaseException) -> Fault:
-    """What a caller may know of a failure of fast-agent; the log has the rest."""
-    first = one_line(str(error), 300) or type(error).__name__
-    if isinstance(error, Fault):
-        return error
-    if isinstance(error, ServerInitializationError):
-        names = ", ".join(_servers_in(error)) or "a server"
-        return Fault(
-            FaultType.UPSTREAM,
-            f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
-            retryable=True,
-        )
-    if isinstance(error, ProviderKeyError):
-        return Fault(FaultType.AUTH, f"the model's provider refused its key: {first}")
-    if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
-        return Fault(FaultType.CONFIG, first)
-    if isinstance(error, TimeoutError):
-        return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
-    return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")

@@ -52,6 +52,15 @@ def forget(root: Path) -> None:
     importlib.invalidate_caches()
 
 
+def _evict(package: str, root: Path) -> None:
+    """Make room for the project's own package where another project's of that name was imported."""
+    found = sys.modules.get(package)
+    ours = (root / package).is_dir() or (root / f"{package}.py").is_file()
+    if found is not None and ours and not _file_of(found).startswith(f"{root}/"):
+        for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+            del sys.modules[name]
+
+
 def _file_of(module: ModuleType) -> str:
     paths = getattr(module, "__path__", None)
     return getattr(module, "__file__", None) or (next(iter(paths), "") if paths else "")
@@ -59,6 +68,7 @@ def _file_of(module: ModuleType) -> str:
 
 def _module(project: Project, agent: AgentConfig) -> FastAgent:
     assert agent.module
+    _evict(agent.module.partition(".")[0], project.root)
     importlib.invalidate_caches()
     module = importlib.import_module(agent.module)
     fast = getattr(module, "fast", None)

@@ -6,7 +6,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from fast_agent import FastAgent
 
@@ -51,3 +51,14 @@ def plain_argv() -> Iterator[None]:
         yield
     finally:
         sys.argv = saved
+
+
+# fast-agent waits 10 s, then 20 s, before it tries a failed provider again: too long to look at.
+RETRY_SECONDS: Final = 2.0
+
+
+def retry_sooner(agent: Any) -> None:
+    """Wait two seconds, then four, between the tries of a failed model call (``llm_retries`` counts them)."""
+    llm = getattr(agent, "llm", None)
+    if llm is not None and hasattr(llm, "retry_backoff_seconds"):
+        llm.retry_backoff_seconds = RETRY_SECONDS

@@ -1,0 +1,99 @@
+"""What a caller may know of a failure of fast-agent or of the provider behind it."""
+
+import json
+from typing import Any, Final
+
+from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL, FAST_AGENT_PROVIDER_ERROR
+from fast_agent.core.exceptions import (
+    AgentConfigError,
+    ModelConfigError,
+    ProviderKeyError,
+    ServerConfigError,
+    ServerInitializationError,
+)
+from fast_agent.types import PromptMessageExtended
+
+from pallas.log import redact_text
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+_CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "RemoteProtocolError")
+_TIMEOUT: Final = ("APITimeoutError", "ReadTimeout", "TimeoutError")
+
+
+def raise_failure(answer: PromptMessageExtended) -> None:
+    """Raise the Fault that an answer stands for when the provider failed, else return (DR-22)."""
+    if answer.stop_reason is None or answer.stop_reason.value != "error":
+        return
+    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL))
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The Fault for an exception: known causes say how to mend them, others only their kind."""
+    if isinstance(error, Fault):
+        return error
+    first = _safe(str(error)) or type(error).__name__
+    if isinstance(error, ServerInitializationError):
+        names = ", ".join(servers_in(error)) or "a server"
+        return Fault(
+            FaultType.UPSTREAM,
+            f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
+            retryable=True,
+        )
+    if isinstance(error, ProviderKeyError):
+        return Fault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
+    if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
+        return Fault(FaultType.CONFIG, first)
+    if isinstance(error, TimeoutError):
+        return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
+    return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
+
+
+def servers_in(error: BaseException) -> tuple[str, ...]:
+    """The downstream that an initialisation error is about, by name; empty where it is another error."""
+    if not isinstance(error, ServerInitializationError):
+        return ()
+    parts = str(error).split("'")
+    return (one_line(parts[1], 80),) if len(parts) > 2 else ()
+
+
+def _provider_fault(status: tuple[int | None, str], detail: str) -> Fault:
+    code, kind = status
+    said = f" ({_safe(detail)})" if detail else ""
+    if code in (401, 403):
+        return Fault(
+            FaultType.AUTH,
+            f"the model's provider refused the key, HTTP {code}; correct it in the secrets{said}",
+        )
+    if code == 429:
+        return Fault(
+            FaultType.UPSTREAM, f"the model's provider is over its rate limit, HTTP 429{said}", retryable=True
+        )
+    if code is not None:
+        return Fault(
+            FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{said}", retryable=code >= 500
+        )
+    if kind in _TIMEOUT:
+        return Fault(FaultType.TIMEOUT, f"the model's provider did not answer; check its base_url{said}")
+    if kind in _CONNECTION:
+        return Fault(FaultType.TRANSPORT, f"the model's provider cannot be reached; check its base_url{said}")
+    return Fault(FaultType.UPSTREAM, f"the model's provider failed{said}")
+
+
+def _status(answer: PromptMessageExtended) -> tuple[int | None, str]:
+    try:
+        body: Any = json.loads(_channel(answer, FAST_AGENT_PROVIDER_ERROR))
+        status, kind = body.get("status"), body.get("error_type")
+    except (ValueError, AttributeError):
+        return None, ""
+    return (status if isinstance(status, int) else None), str(kind or "")
+
+
+def _channel(answer: PromptMessageExtended, name: str) -> str:
+    blocks = (answer.channels or {}).get(name, ())
+    return "\n".join(text for block in blocks if (text := getattr(block, "text", "")))
+
+
+def _safe(text: str) -> str:
+    """One line of a foreign text, without what looks like a key."""
+    return one_line(redact_text(text), 300)

@@ -1,0 +1,83 @@
+"""A model provider that fails: the caller learns what, whether to retry, and nothing secret."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.live import client, running, write_project
+from support.ports import free_ports
+
+from pallas.fleet.fleet import Fleet
+
+SCRIPT = """
+rules:
+  - {when: {text: refuse}, error: {status: 401, message: "bad key sk-abcdefghijklmnopqrstuvwx"}}
+  - {when: {text: hurry}, error: {status: 429, message: "slow down"}}
+  - {when: {text: break}, error: {status: 503, message: "oops"}}
+  - {when: {text: odd}, error: {status: 404, message: "no such model"}}
+  - {when: {last: user}, say: "fine"}
+"""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    (port,) = free_ports(1)
+    root: Path = write_project(
+        tmp_path_factory.mktemp("provider"),
+        {"here": None},
+        top={"scripted": {"script": "model.yaml", "port": port}},
+        config={
+            "default_model": "generic.scripted",
+            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+            "llm_retries": 0,
+        },
+        files={"model.yaml": SCRIPT},
+    )
+    async with running(root) as running_fleet:
+        yield running_fleet
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code", "retryable", "says"),
+    [
+        ("refuse", "AUTH", -32003, False, "HTTP 401"),
+        ("hurry", "UPSTREAM", -32002, True, "rate limit"),
+        ("break", "UPSTREAM", -32002, True, "HTTP 503"),
+        ("odd", "UPSTREAM", -32002, False, "HTTP 404"),
+    ],
+)
+async def test_a_providers_refusal_has_its_type_and_no_key(
+    fleet: Fleet, text: str, kind: str, code: int, retryable: bool, says: str
+) -> None:
+    # PR-36
+    async with client(fleet, "here") as here:
+        result = await here.call_tool("send_message", {"message": text, "conversation_id": "c"})
+        body = json.loads(result.content[0].text)  # type: ignore[union-attr]
+        assert result.is_error
+        assert body["code"] == code
+        assert body["data"] == {"type": kind, "retryable": retryable}
+        assert says in body["error"]
+        assert "sk-abc" not in repr(result)
+        again = await here.call_tool("send_message", {"message": "hello", "conversation_id": "c"})
+        assert again.content[0].text == "fine"  # type: ignore[union-attr]
+
+
+async def test_a_provider_that_is_away_says_so_and_may_be_tried_again(tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    settings = {
+        "default_model": "generic.scripted",
+        "generic": {"base_url": f"http://127.0.0.1:{nobody}/v1", "api_key": "offline"},
+        "llm_retries": 0,
+    }
+    write_project(tmp_path, {"away": None}, config=settings)
+    async with running(tmp_path) as fleet, client(fleet, "away") as away:
+        result = await away.call_tool("send_message", {"message": "hello"})
+        body = json.loads(result.content[0].text)  # type: ignore[union-attr]
+        # The provider's own library calls a refused connection a time-out.
+        assert body["data"]["type"] in ("TRANSPORT", "TIMEOUT")
+        assert body["data"]["retryable"]
+        assert "check its base_url" in body["error"]
