@@ -153,18 +153,22 @@ def test_a_record_of_installation_reaches_the_file(file: Path) -> None:  # PR-30
     assert _messages(file) == ["bearer forwarding installed"]
 
 
-def test_fast_agents_own_set_up_is_undone_by_the_next_call(file: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_fast_agent_is_heard_once_though_it_sets_up_its_logger_at_every_start(
+    file: Path, again: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     setup_logging(path=file)
     from fast_agent.config import LoggerSettings, Settings
     from fast_agent.context import configure_logger
 
-    asyncio.run(configure_logger(Settings(logger=LoggerSettings(type="console", level="warning"))))
-    console = logging.getLogger("fast_agent").handlers
-    assert [type(handler) for handler in console] == [logging.StreamHandler]
-    setup_logging(path=file)
-    assert console == []
-    logging.getLogger("fast_agent").warning("from the agent")
-    assert _messages(file).count("from the agent") == 1
+    for kind in ("none", "console"):
+        asyncio.run(configure_logger(Settings(logger=LoggerSettings(type=kind, level="warning"))))
+        assert not logging.getLogger("fast_agent").propagate
+        if again:
+            setup_logging(path=file)
+        logging.getLogger("fast_agent").warning("from the agent (%s)", kind)
+    assert _messages(file) == ["from the agent (none)", "from the agent (console)"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_fastmcp_does_not_draw_on_the_terminal(file: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -137,16 +137,18 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path) -> None:
         downstreams={"notes": downstream},
         settings={
             "openai": {"api_key": "plain words as a key", "base_url": "http://u:base-pass-77@h/v1"},
+            "generic": {"api_key": "offline"},
             "mcp": {"servers": [{"env": {"DB_PASSWORD": "db-pass-77"}}]},
         },
     )
     redact_project(project)
     text = redact_text(
-        "url-pass-77 header-token-77 header-key-77 [plain words as a key] base-pass-77 db-pass-77 anything"
+        "url-pass-77 header-token-77 header-key-77 [plain words as a key] base-pass-77 db-pass-77"
+        " offline anything"
     )
     assert "77" not in text
     assert "plain words" not in text
-    assert text.endswith("anything")
+    assert text.endswith(" offline anything")
 
 
 def _logged(message: str, *args: object, **extra: object) -> str:

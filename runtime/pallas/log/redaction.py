@@ -21,6 +21,8 @@ _NAME: Final = (
     r"|credential|token|authorization|cookie)s?"
 )
 _SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
+_API_KEY: Final = re.compile(r"api[_-]?key\Z", re.IGNORECASE)
+_PLACEHOLDER: Final = re.compile(r"[A-Za-z_-]{1,12}")
 _HEADER: Final = re.compile(r"(?:authorization|cookie)\Z", re.IGNORECASE)
 
 # Words that follow "bearer" or "token:" in a sentence and are no credential.
@@ -129,7 +131,10 @@ def forget(*secrets: str) -> None:
 
 
 def redact_project(project: "Project") -> None:
-    """Mask every secret the project's files hold: keys, passwords, configured headers."""
+    """Mask every secret the project's files hold: keys, passwords, configured headers.
+
+    Keys that stand for none, such as ``offline`` or ``not-needed``, are words and stay readable.
+    """
     redact(*_secrets_in(project.settings))
     for downstream in project.downstreams.values():
         redact(*_secrets_in(downstream.headers), *_userinfo(downstream.url))
@@ -197,6 +202,8 @@ def _secrets_in(values: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, list | tuple):
             yield from (found for item in value if isinstance(item, Mapping) for found in _secrets_in(item))
         elif isinstance(value, str):
+            if _API_KEY.search(str(name)) and _PLACEHOLDER.fullmatch(value):
+                continue
             if is_sensitive(str(name)):
                 # "Bearer abc": the part after the scheme is what may turn up alone.
                 yield from (value, value.partition(" ")[2].strip()) if _HEADER.search(str(name)) else (value,)

@@ -32,6 +32,8 @@ PINNED: Final = (
 )
 # These cut themselves off from the root when they are set up, some of them again and again.
 _REJOINED: Final = ("fast_agent", "fastmcp", "mcp", "uvicorn", "uvicorn.error", "uvicorn.access")
+# This one whenever one of its agents starts, also long after our own start.
+_RECUT: Final = "fast_agent"
 _OURS: Final = ("pallas", "pallas_tui")
 _LEVELS: Final = {"WARN": "WARNING", "FATAL": "CRITICAL", "PROGRESS": "INFO", "TRACE": "DEBUG"}
 
@@ -62,8 +64,8 @@ def setup_logging(level: str | None = None, *, path: Path | None = None, stderr:
 
     ``level`` is the project's ``logger.level``; ``PALLAS_LOG_LEVEL`` goes before it, INFO is the default.
     ``path`` and ``stderr`` go before ``PALLAS_LOG_FILE`` and ``PALLAS_LOG_STDERR``. What is None stays as
-    an earlier call set it. Call it again whenever a library may have set up its own logging, for example
-    after each agent's start: each handler is there exactly once afterwards (SPEC PR-29, PR-33 to PR-35).
+    an earlier call set it. Call it again whenever a library may have set up its own logging: each handler
+    is there exactly once afterwards (SPEC PR-29, PR-33 to PR-35).
 
     A folder that cannot be used is replaced by a temporary one with one warning. Never raises for that.
     """
@@ -97,6 +99,7 @@ def close_logging() -> None:
             logging.lastResort = _state.last_resort
             logging.raiseExceptions = _state.raised
             logging.captureWarnings(False)
+            logging.getLogger(_RECUT).removeFilter(_rejoin)
         _state = _State()
 
 
@@ -164,16 +167,28 @@ def _level(name: str | None, default: int) -> tuple[int, str]:
 
 def _silence_terminal() -> None:
     """Remove every handler of others that would write to the terminal, whoever added it."""
-    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in _REJOINED)]
-    loggers += [
-        known for known in logging.Logger.manager.loggerDict.values() if isinstance(known, logging.Logger)
-    ]
-    for logger in loggers:
-        for handler in list(logger.handlers):
-            if _draws(handler):
-                logger.removeHandler(handler)
+    known = list(logging.Logger.manager.loggerDict.values())
+    for logger in (logging.getLogger(), *(each for each in known if isinstance(each, logging.Logger))):
+        _undraw(logger)
     for name in _REJOINED:
         logging.getLogger(name).propagate = True
+    # A filter survives what fast-agent does to its logger; handlers do not.
+    logging.getLogger(_RECUT).addFilter(_rejoin)
+
+
+def _undraw(logger: logging.Logger) -> None:
+    for handler in list(logger.handlers):
+        if _draws(handler):
+            logger.removeHandler(handler)
+
+
+def _rejoin(record: logging.LogRecord) -> bool:
+    """Join the logger to the root again when it was cut off since: its record then reaches the file."""
+    logger = logging.getLogger(record.name)
+    if not logger.propagate:
+        _undraw(logger)
+        logger.propagate = True
+    return True
 
 
 def _draws(handler: logging.Handler) -> bool:
