@@ -28,6 +28,8 @@ from .screens.story import StoryScreen
 from .settings import Settings
 from .text import ASCII, UNICODE, count
 from .widgets.failure import Failure
+from .widgets.filter import FilterLine
+from .widgets.lines import LineView
 from .widgets.list_pane import Story
 from .widgets.pane import Pane
 
@@ -35,7 +37,6 @@ DARK: Final = "textual-dark"
 LIGHT: Final = "textual-light"
 _TWICE: Final = 2.0
 _STYLES: Final = Path(__file__).parent / "styles"
-_PACKAGE: Final = __name__.partition(".")[0] + "."
 _logger = logging.getLogger("pallas_tui")
 
 
@@ -159,8 +160,9 @@ class Workbench(App[int]):
         except Exception as error:
             _logger.exception("the fleet could not be started")
             self._pump.attach(_Broken(f"{type(error).__name__}: {error}; the log has the whole story"))
-            return
-        self._pump.attach(self.fleet)
+        else:
+            self._pump.attach(self.fleet)
+        self._beat()
 
     @on(Failure.Retry)
     async def _retry(self) -> None:
@@ -317,9 +319,9 @@ _BELOW: Final = frozenset(
 
 
 def _own_bindings(widget: DOMNode) -> Iterable[Any]:
-    """The bindings that a widget of ours declares, not those of Textual's own classes."""
+    """The bindings that a widget of ours declares: not Textual's own, nor those that only move about."""
     for base in type(widget).__mro__:
-        if base.__module__.startswith(_PACKAGE):
+        if not base.__module__.startswith("textual.") and base not in (LineView, FilterLine):
             yield from base.__dict__.get("BINDINGS", ())
 
 

@@ -12,7 +12,7 @@ Part = tuple[str, str]
 Line = tuple[Part, ...]
 """One line of the screen: hashable, so that an unchanged one need not be painted again."""
 
-DURATION_WIDTH: Final = 8
+DURATION_WIDTH: Final = 9
 """Cells that any ``duration`` fits in."""
 
 
@@ -117,3 +117,12 @@ def wrapped(text: str, width: int) -> list[str]:
 def width_of(line: Line) -> int:
     """Cells that a line takes."""
     return sum(cell_len(text) for text, _ in line)
+
+
+def cropped(line: Line, width: int) -> Line:
+    """``line`` without what is beyond ``width`` cells."""
+    parts: list[Part] = []
+    for text, style in line:
+        parts.append((set_cell_size(text, min(width, cell_len(text))), style))
+        width = max(0, width - cell_len(text))
+    return tuple(parts)

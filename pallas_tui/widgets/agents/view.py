@@ -5,10 +5,10 @@ from typing import Final
 from pallas.model import AgentSnapshot, AgentState, Downstream, Reach
 
 from ...state import Branch, Tone, reason_of, tone_of
-from ...text import Glyphs, Line, Part, duration, fit, right, since, wrapped
+from ...text import Glyphs, Line, Part, cropped, duration, fit, right, since, wrapped
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 
-_STATE_WIDTH: Final = 11
+_STATE_WIDTH: Final = 12
 _LABEL_WIDTH: Final = 8
 _STEPS: Final = {
     AgentState.WAITING: "waiting",
@@ -32,12 +32,13 @@ def agent_line(branch: Branch, width: int, now: float, glyphs: Glyphs) -> Line:
     tone = tone_of(agent)
     lead = _lead(branch, glyphs)
     name_width = width - len(lead) - 2 - _STATE_WIDTH - 1
-    return (
+    line = (
         (lead, DIM),
         shape(tone, glyphs),
         (" " + fit(agent.name, name_width, glyphs) + " ", "" if tone is not Tone.STOPPED else DIM),
         *_state(agent, tone, now, glyphs),
     )
+    return cropped(line, width)
 
 
 def _lead(branch: Branch, glyphs: Glyphs) -> str:
@@ -53,7 +54,8 @@ def _state(agent: AgentSnapshot, tone: Tone, now: float, glyphs: Glyphs) -> tupl
         return (f":{agent.port:<5}", DIM), (right(runs, _STATE_WIDTH - 6), STRONG)
     text = _STEPS[agent.state]
     if tone is Tone.STARTING and agent.state is not AgentState.WAITING:
-        text = f"{text} {max(0.0, now - agent.since):.0f} s"
+        seconds = max(0, int(now - agent.since))
+        text += f" {seconds} s" if seconds < 100 else f" {min(seconds // 60, 999)}m"
     return ((right(text, _STATE_WIDTH), STYLES[tone]),)
 
 

@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 from ...feed_state import Run, State, Step
 from ...state import Tone
-from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, duration, fit, right
+from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
 
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
-_STATE_WIDTH: Final = 11
+_STATE_WIDTH: Final = 12
 _TONES: Final[dict[State, Tone]] = {
     "running": Tone.STARTING,
     "ok": Tone.OK,
@@ -78,6 +78,10 @@ class Outline:
 
 def feed_line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
     """One line of the feed; durations and outcomes stand in columns of their own on the right."""
+    return cropped(_line(place, opened, width, now, glyphs), width)
+
+
+def _line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
     run, index = place
     if index == HEAD:
         return _head(run, opened, width, now, glyphs)
@@ -89,7 +93,7 @@ def feed_line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs
         )
     if index == LEFT_OUT:
         text = f"{glyphs.ellipsis} {count(run.left_out, 'earlier step')} not kept"
-        return ((" " * _TIME_WIDTH + "  " + text, DIM),)
+        return ((fit(" " * _TIME_WIDTH + "  " + text, width, glyphs), DIM),)
     return _step(run, index, width, now, glyphs)
 
 

@@ -1,0 +1,376 @@
+"""Where the panes are, how one gets from one to the other, and how one leaves."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+
+from pallas.model import AgentState, FleetSnapshot, FleetState
+from pallas_tui.actions import ACTIONS
+from pallas_tui.keymap import DEFAULT_KEYS
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.story import StoryScreen
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.failure import Failure
+from pallas_tui.widgets.feed import FeedPane
+from tests.support.fake_fleet import NOON, FakeFleet, desk
+from tests.support.shell import StandInChat, screen_text, workbench
+from tests.support.waiting import until
+
+WIDE = (120, 40)
+SMALL = (80, 24)
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    yield
+
+
+async def test_the_screen_stands_before_the_fleet_is_made_and_the_fleet_is_started_once() -> None:
+    fleet = FakeFleet()
+    seen: list[str] = []
+
+    def make() -> FakeFleet:
+        seen.append(screen_text(app))
+        return fleet
+
+    app = workbench(make)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: fleet.started == 1, pilot)
+        assert "1 Agents" in seen[0]
+        assert "starting" in seen[0]
+        await until(lambda: ":24201" in screen_text(app), pilot)
+        assert fleet.started == len(seen) == 1
+
+
+async def test_a_large_terminal_shows_all_places_and_a_small_one_shows_one() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input) and ":24201" in screen_text(app), pilot)
+        for text in ("1 Agents", "2 Chat", "3 Feed", "4 Logs", ":24201", "No calls yet"):
+            assert text in screen_text(app)
+        await pilot.resize_terminal(*SMALL)
+        await until(lambda: "1 Agents" not in screen_text(app), pilot)
+        assert "A conversation stands here." in screen_text(app)
+        assert "No calls yet" not in screen_text(app)
+        assert "desk" in screen_text(app).splitlines()[0]
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL])
+async def test_digits_and_function_keys_go_to_each_pane(size: tuple[int, int]) -> None:
+    app = workbench()
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        for key, pane in (("f2", "agents"), ("3", "feed"), ("4", "logs"), ("1", "agents"), ("f4", "feed")):
+            await pilot.press(key)
+            await until(lambda pane=pane: app.main.current == pane, pilot)
+            shown = app.main.query_one(f"#{pane}")
+            await until(lambda shown=shown: shown.is_showing, pilot)  # type: ignore[attr-defined]
+
+
+async def test_a_digit_in_a_line_of_text_is_text_and_escape_leaves_the_line_but_never_quits() -> None:
+    app = workbench()
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("3")
+        prompt = app.main.query_one("#prompt", Input)
+        assert prompt.value == "3"
+        await pilot.press("escape")
+        assert app.focused is not prompt
+        await pilot.press("escape", "escape", "3")
+        assert app.main.current == "feed"
+        assert app.is_running
+
+
+async def test_a_hidden_pane_gets_every_frame_and_knows_that_it_is_hidden() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        chat = app.main.query_one(StandInChat)
+        await pilot.press("f4")
+        assert chat.shown == [True, False]
+        before = len(chat.frames)
+        fleet.change("vision", runs_total=9)
+        await until(lambda: len(chat.frames) > before, pilot)
+        assert not chat.is_showing
+        await pilot.press("f3")
+        assert chat.is_showing
+
+
+async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4", "z")
+        await until(lambda: "A conversation" not in screen_text(app), pilot)
+        assert "1 Agents" not in screen_text(app)
+        await pilot.press("escape")
+        await until(lambda: "1 Agents" in screen_text(app), pilot)
+
+
+async def test_dock_and_rail_change_size_within_bounds_and_the_rail_can_go() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4")
+        dock, rail = app.main.query_one("#dock"), app.main.query_one("#rail")
+        before = dock.size.height
+        await pilot.press("plus")
+        await until(lambda: dock.size.height == before + 2, pilot)
+        for _ in range(20):
+            await pilot.press("minus")
+        await until(lambda: dock.size.height == 5, pilot)
+        await pilot.press("greater_than_sign")
+        await until(lambda: rail.outer_size.width == 34, pilot)
+        await pilot.press("b")
+        await until(lambda: "1 Agents" not in screen_text(app), pilot)
+        await pilot.press("1")
+        await until(lambda: "1 Agents" in screen_text(app), pilot)
+
+
+async def test_every_action_is_in_the_palette_and_on_a_key_also_those_of_other_panes() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        commands = {command.title: command for command in app.get_system_commands(app.screen)}
+        for action in ACTIONS:
+            if action.scope != "failure":
+                assert action.title in commands
+                assert commands[action.title].help
+        assert "Chat: New conversation" in commands
+        await pilot.press("f2")
+        await commands["Chat: New conversation"].callback()
+        assert app.main.query_one(StandInChat).fresh == 1
+        assert app.main.current == "chat"
+        assert {action.id for action in ACTIONS} == set(DEFAULT_KEYS)
+
+
+async def test_the_palette_opens_and_runs_an_action() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("ctrl+p", *"dark or", "enter")
+        await until(lambda: app.theme == "textual-light", pilot)
+
+
+async def test_help_tells_what_the_focused_pane_is_and_its_keys() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4", "question_mark")
+        await until(lambda: "Every call of every agent" in screen_text(app), pilot)
+        assert isinstance(app.screen, HelpScreen)
+        text = screen_text(app)
+        assert "Ask for the selected run to stop" not in text  # nothing runs
+        assert "Show or hide its steps" in text
+        await pilot.press("escape", "f3", "f1")
+        await until(lambda: "Talk to agents here." in screen_text(app), pilot)
+
+
+async def test_help_above_help_does_not_pile_up_and_panes_do_not_change_below_it() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4", "f1", "2", "z")
+        assert isinstance(app.screen, HelpScreen)
+        assert app.main.current == "feed"
+        await pilot.press("f1")
+        await until(lambda: app.screen is app.main, pilot)
+
+
+async def test_keys_are_the_users_to_change() -> None:
+    app = workbench(settings=Settings("textual-dark", False, {"show.feed": "f6", "help": "ctrl+g"}))
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4")
+        assert app.main.current == "chat"
+        await pilot.press("f6")
+        assert app.main.current == "feed"
+        await pilot.press("ctrl+g")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+
+
+async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
+    settings = Settings("no-such-theme", False, mistakes=("workbench.yaml: colour: unknown",))
+    app = workbench(settings=settings)
+    async with app.run_test(size=WIDE, notifications=True) as pilot:
+        await until(lambda: "workbench.yaml: colour: unknown" in screen_text(app), pilot)
+        await until(lambda: "no such theme: no-such-theme" in screen_text(app), pilot)
+
+
+async def test_the_bottom_line_offers_the_keys_that_work_now_and_can_be_clicked() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: "f2 f3 f4 f5 panes" in screen_text(app).splitlines()[-1], pilot)
+        await pilot.press("f4")
+        await until(lambda: "1234 panes" in screen_text(app).splitlines()[-1], pilot)
+        bottom = screen_text(app).splitlines()[-1]
+        assert "follow" in bottom
+        assert "cancel" not in bottom
+        await pilot.click("#status", offset=(bottom.index("1234"), 0))
+        await until(lambda: app.main.current == "agents", pilot)
+        await pilot.click("#dock-title", offset=(11, 0))
+        await until(lambda: app.main.current == "logs", pilot)
+
+
+# Leaving
+
+
+async def test_ctrl_q_quits_at_once_when_nothing_runs() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("ctrl+q")
+        await until(lambda: app.return_value == 0, pilot)
+
+
+async def test_ctrl_c_quits_only_when_pressed_twice() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE, notifications=True) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("ctrl+c")
+        await until(lambda: "ctrl+c again" in screen_text(app), pilot)
+        assert app.return_value is None
+        await pilot.press("ctrl+c")
+        await until(lambda: app.return_value == 0, pilot)
+
+
+async def test_with_runs_in_flight_quitting_asks_once_in_place() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=2)
+        lines = len(screen_text(app).splitlines())
+        await pilot.press("ctrl+q")
+        await until(lambda: "2 runs are in flight" in screen_text(app).splitlines()[lines - 1], pilot)
+        await pilot.press("n")
+        await until(lambda: "in flight" not in screen_text(app), pilot)
+        assert isinstance(app.focused, Input)
+        assert app.return_value is None
+        await pilot.press("ctrl+q", "y")
+        await until(lambda: app.return_value == 0, pilot)
+
+
+async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=1)
+        await pilot.press("f1", "ctrl+q")
+        await until(lambda: app.main.asking.startswith("1 run is in flight"), pilot)
+        await pilot.press("ctrl+q")
+        await until(lambda: app.return_value == 0, pilot)
+
+
+async def test_going_elsewhere_is_no_answer_to_a_question() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=1)
+        await pilot.press("ctrl+q")
+        await until(lambda: app.main.asking, pilot)
+        await pilot.press("f2")
+        await until(lambda: not app.main.asking, pilot)
+        assert app.main.current == "agents"
+        assert "panes" in screen_text(app).splitlines()[-1]
+
+
+# A fleet that cannot start
+
+MISTAKES = "agents.yaml:3: prot: unknown key; did you mean port\nagents.yaml:9: port: 24201 is used twice"
+
+
+def broken() -> FleetSnapshot:
+    return FleetSnapshot("desk", FleetState.FAILED, NOON, "", error=MISTAKES)
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL])
+async def test_every_mistake_is_shown_in_full_with_what_to_do(size: tuple[int, int]) -> None:
+    app = workbench(FakeFleet(broken()))
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: "The fleet could not start" in screen_text(app), pilot)
+        text = screen_text(app)
+        for line in (*MISTAKES.splitlines(), "2 mistakes", "press r to try again", "did not start"):
+            assert line in text
+        await until(lambda: isinstance(app.focused, Failure), pilot)
+
+
+async def test_after_mending_the_project_r_starts_it_without_leaving() -> None:
+    fleets = [FakeFleet(broken()), FakeFleet()]
+    app = workbench(lambda: fleets[len(started)])
+    started: list[int] = []
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Failure), pilot)
+        started.append(1)
+        await pilot.press("r")
+        await until(lambda: ":24201" in screen_text(app), pilot)
+        assert (fleets[0].stopped, fleets[1].started) == (1, 1)
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert app.fleet is fleets[1]
+
+
+async def test_a_fleet_that_cannot_even_be_made_is_told_and_the_workbench_lives() -> None:
+    def make() -> FakeFleet:
+        raise RuntimeError("no room left")
+
+    app = workbench(make)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: "RuntimeError: no room left" in screen_text(app), pilot)
+        assert app.is_running
+
+
+async def test_the_start_of_each_agent_is_visible_step_by_step() -> None:
+    snapshot = replace(desk(), state=FleetState.STARTING)
+    fleet = FakeFleet(snapshot)
+    for name, state in (
+        ("concierge", AgentState.WAITING),
+        ("research", AgentState.IMPORTING),
+        ("engineering", AgentState.CONNECTING),
+    ):
+        fleet.change(name, state=state, since=NOON - 3)
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: "import 3 s" in screen_text(app), pilot)
+        text = screen_text(app)
+        assert "waiting" in text
+        assert "connect 3 s" in text
+        assert "3 starting" in text
+        fleet.change("research", state=AgentState.READY)
+        await until(lambda: ":24202" in screen_text(app), pilot)
+
+
+async def test_a_pane_that_breaks_ends_the_workbench_without_showing_local_variables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    with pytest.raises(ValueError, match="broken pane"):
+        async with app.run_test(size=WIDE) as pilot:
+            await until(lambda: isinstance(app.focused, Input), pilot)
+
+            def fail(frame: object) -> None:
+                secret = "sk-do-not-show"  # noqa: F841
+                raise ValueError("broken pane")
+
+            app.main.query_one(FeedPane).absorb = fail  # type: ignore[assignment]
+            fleet.change("vision", runs_total=5)
+            await until(lambda: app.failure is not None, pilot)
+    assert isinstance(app.failure, ValueError)
+    assert "sk-do-not-show" not in "".join(capsys.readouterr())
+
+
+async def test_the_sheet_with_a_whole_story_can_be_left_with_escape() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await until(lambda: ":24201" in screen_text(app), pilot)
+        await pilot.press("f2", "i")
+        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)

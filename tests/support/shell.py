@@ -1,0 +1,95 @@
+"""The workbench over a fake fleet, with small panes in place of the chat and the log."""
+
+from collections.abc import Callable
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.widgets import Input, Static
+
+from pallas_tui.app import Workbench
+from pallas_tui.frame import Frame
+from pallas_tui.screens.main import LatePane
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.pane import Pane
+
+from .fake_fleet import NOON, FakeFleet
+
+
+class StandInChat(Pane):
+    """Notes the frames it gets and the agents it was asked to open."""
+
+    TITLE = "Chat"
+    HELP = "Talk to **agents** here."
+    BINDINGS = [Binding("ctrl+n", "fresh", "New conversation", id="chat.new")]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__(id="chat")
+        self.frames: list[Frame] = []
+        self.opened: list[str] = []
+        self.shown: list[bool] = []
+        self.fresh = 0
+
+    def compose(self) -> ComposeResult:
+        """One line of text to type in."""
+        yield Static("A conversation stands here.")
+        yield Input(id="prompt", compact=True)
+
+    def absorb(self, frame: Frame) -> None:
+        """Note the frame."""
+        self.frames.append(frame)
+
+    def show_pane(self) -> None:
+        """Note it."""
+        super().show_pane()
+        self.shown.append(True)
+
+    def hide_pane(self) -> None:
+        """Note it."""
+        super().hide_pane()
+        self.shown.append(False)
+
+    def open_agent(self, name: str) -> None:
+        """Note the agent."""
+        self.opened.append(name)
+
+    def action_fresh(self) -> None:
+        """Note it."""
+        self.fresh += 1
+
+
+class StandInLogs(Pane):
+    """Something to look at."""
+
+    TITLE = "Logs"
+    HELP = "What was logged."
+
+    def __init__(self) -> None:
+        super().__init__(id="logs")
+
+    def compose(self) -> ComposeResult:
+        """A line."""
+        yield Static("The log stands here.")
+
+
+def workbench(
+    fleet: FakeFleet | Callable[[], Any] | None = None,
+    *,
+    settings: Settings | None = None,
+    clock: Callable[[], float] = lambda: NOON,
+) -> Workbench:
+    """A workbench over a fleet, or over what ``fleet`` makes at each start; dark unless told otherwise."""
+    fleet = fleet if fleet is not None else FakeFleet()
+    return Workbench(
+        (lambda: fleet) if isinstance(fleet, FakeFleet) else fleet,
+        name="desk",
+        late=(LatePane("chat", "Chat", StandInChat), LatePane("logs", "Logs", StandInLogs)),
+        settings=settings or Settings(theme="textual-dark", ascii=False),
+        clock=clock,
+    )
+
+
+def screen_text(app: Workbench) -> str:
+    """What stands on the screen now, line by line."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
