@@ -161,7 +161,7 @@ class EchoAgent:
 
 
 def _server(agent: EchoAgent) -> MCPServer[Any]:
-    server: MCPServer[Any] = MCPServer(agent.name)
+    server: MCPServer[Any] = MCPServer(agent.name, log_level="ERROR")
 
     @server.tool(structured_output=False)
     async def send_message(

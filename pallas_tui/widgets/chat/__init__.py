@@ -1,0 +1,5 @@
+"""Conversations with agents."""
+
+from .pane import ChatPane
+
+__all__ = ["ChatPane"]

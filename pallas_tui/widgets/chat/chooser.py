@@ -1,0 +1,156 @@
+"""Choosing whom to talk to."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from pallas.model import AgentSnapshot
+
+from ...state import can_answer, reason_of, tone_of
+from ...text import UNICODE, Glyphs
+from ..tones import DIM, shape
+
+
+class AgentChooser(Vertical):
+    """The agents with their shapes, filtered while one types; enter chooses."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+    ]
+
+    class Chosen(Message):
+        """An agent was chosen."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__(classes="chat-chooser")
+        self._glyphs = glyphs
+        self._agents: tuple[AgentSnapshot, ...] = ()
+        self._shown: tuple[AgentSnapshot, ...] = ()
+        self.touched = False
+
+    def compose(self) -> ComposeResult:
+        yield Input(placeholder="type a part of the name", compact=True)
+        yield OptionList(compact=True, markup=False)
+        yield Static(
+            "The fleet has no agents yet. They appear here while it starts.", classes="chat-chooser-empty"
+        )
+
+    def on_mount(self) -> None:
+        """Keys go to the filter; it hands up and down to the list."""
+        self.query_one(OptionList).can_focus = False
+        self._fill()
+
+    def show(self, agents: tuple[AgentSnapshot, ...]) -> None:
+        """List these, if they are not listed already; the highlighted one stays."""
+        if agents != self._agents:
+            self._agents = agents
+            if self.is_mounted:
+                self._fill()
+
+    def focus_filter(self) -> None:
+        """Put the focus where one types."""
+        self.query_one(Input).focus()
+
+    def action_move(self, by: int) -> None:
+        """Highlight another agent."""
+        self.touched = True
+        options = self.query_one(OptionList)
+        if by < 0:
+            options.action_cursor_up()
+        else:
+            options.action_cursor_down()
+
+    def _fill(self) -> None:
+        words = self.query_one(Input).value.lower().split()
+        shown = tuple(
+            agent
+            for agent in self._agents
+            if all(word in f"{agent.name} {agent.title}".lower() for word in words)
+        )
+        options = self.query_one(OptionList)
+        if [agent.name for agent in shown] == [agent.name for agent in self._shown]:
+            for index, (old, new) in enumerate(zip(self._shown, shown, strict=True)):
+                if old != new:
+                    options.replace_option_prompt_at_index(index, self._line(new))
+        else:
+            highlighted = options.highlighted_option.id if options.highlighted_option else None
+            options.clear_options()
+            options.add_options(Option(self._line(agent), id=agent.name) for agent in shown)
+            names = [agent.name for agent in shown]
+            if names:
+                options.highlighted = names.index(highlighted) if highlighted in names else 0
+        self._shown = shown
+        empty = self.query_one(".chat-chooser-empty", Static)
+        empty.display = not shown
+        if self._agents:
+            empty.update("No agent has that in its name.")
+
+    def _line(self, agent: AgentSnapshot) -> Content:
+        about = reason_of(agent) if not can_answer(agent) else agent.description or agent.title
+        if not about:
+            about = agent.state.value
+        return Content.assemble(
+            shape(tone_of(agent), self._glyphs), (f" {agent.name:<16} ", ""), (about.split("\n")[0], DIM)
+        )
+
+    @on(Input.Changed)
+    def _on_typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.touched = self.touched or bool(event.value)
+        self._fill()
+
+    @on(Input.Submitted)
+    def _on_entered(self, event: Input.Submitted) -> None:
+        event.stop()
+        option = self.query_one(OptionList).highlighted_option
+        if option is not None and option.id is not None:
+            self.post_message(self.Chosen(option.id))
+
+    @on(OptionList.OptionSelected)
+    def _on_clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option.id is not None:
+            self.post_message(self.Chosen(event.option.id))
+
+
+class ChooserScreen(ModalScreen[str | None]):
+    """The chooser over the rest of the screen; ends with the agent's name, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
+
+    def __init__(self, agents: tuple[AgentSnapshot, ...], glyphs: Glyphs = UNICODE) -> None:
+        super().__init__()
+        self._chooser = AgentChooser(glyphs)
+        self._chooser.show(agents)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="chat-chooser-box") as box:
+            box.border_title = "Talk to"
+            box.border_subtitle = "enter chooses · escape leaves"
+            yield self._chooser
+
+    def on_mount(self) -> None:
+        """Type at once."""
+        self._chooser.focus_filter()
+
+    def show(self, agents: tuple[AgentSnapshot, ...]) -> None:
+        """The fleet went on while the list is open."""
+        self._chooser.show(agents)
+
+    @on(AgentChooser.Chosen)
+    def _on_chosen(self, event: AgentChooser.Chosen) -> None:
+        event.stop()
+        self.dismiss(event.name)

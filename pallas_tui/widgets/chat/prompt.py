@@ -1,0 +1,160 @@
+"""Where the person writes."""
+
+import asyncio
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widgets import Input, TextArea
+
+from ...images import complete_path, pasted_images
+from .model import PromptHistory, Walk
+
+
+class Prompt(TextArea):
+    """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # Before the text area makes a line break of it.
+        Binding("enter", "submit", "Send", priority=True, show=False, id="chat.send"),
+        Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False, id="chat.new_line"),
+    ]
+
+    class Submitted(Message):
+        """The text is to be sent."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class ImagesPasted(Message):
+        """What was pasted or dropped are image files and nothing else."""
+
+        def __init__(self, paths: tuple[Path, ...]) -> None:
+            super().__init__()
+            self.paths = paths
+
+    class TakeBack(Message):
+        """Backspace with nothing to delete: the last attachment goes."""
+
+    def __init__(self, history: PromptHistory) -> None:
+        super().__init__(
+            classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
+        )
+        self._history = history
+        self._walk: Walk | None = None
+
+    def action_submit(self) -> None:
+        """Send what is written; nothing happens when that is nothing."""
+        self.post_message(self.Submitted(self.text))
+
+    def action_new_line(self) -> None:
+        """Break the line instead of sending."""
+        start, end = self.selection
+        self._replace_via_keyboard("\n", start, end)
+
+    def take(self) -> str:
+        """The text, which is sent now: remembered, and gone from here."""
+        text = self.text
+        self._history.add(text)
+        self._walk = None
+        self.load_text("")
+        return text
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """One line up, or one prompt back."""
+        if select or self._row() > 0:
+            super().action_cursor_up(select)
+            return
+        if self._walk is None:
+            self._walk = self._history.walk()
+        self._recall(self._walk.older(self.text))
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """One line down, or one prompt forward."""
+        if select or self._row() < self.wrapped_document.height - 1 or self._walk is None:
+            super().action_cursor_down(select)
+            return
+        self._recall(self._walk.newer())
+
+    def action_delete_left(self) -> None:
+        """Delete a character, or the last attachment when there is none."""
+        if self.text:
+            super().action_delete_left()
+        else:
+            self.post_message(self.TakeBack())
+
+    def _recall(self, text: str | None) -> None:
+        if text is not None:
+            self.load_text(text)
+            self.move_cursor(self.document.end)
+
+    def _row(self) -> int:
+        """The line of the screen that the cursor is on, counted from the first of the text."""
+        return self.wrapped_document.location_to_offset(self.cursor_location).y
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if not self.read_only and (paths := pasted_images(event.text)):
+            event.stop()
+            event.prevent_default()  # else the text area, whose turn is next, would insert the path
+            self.post_message(self.ImagesPasted(paths))
+
+
+class _PathSuggester(Suggester):
+    def __init__(self, base: Path) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._base = base
+
+    async def get_suggestion(self, value: str) -> str | None:
+        # A folder may be on a slow disk: never on the loop that draws.
+        return await asyncio.to_thread(complete_path, value, self._base)
+
+
+class PathLine(Input):
+    """One line for the path of an image, with completion; tab takes what is suggested."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "cursor_right", "Complete", show=False),
+        Binding("escape", "close", "Back to the prompt", show=False),
+    ]
+
+    class Given(Message):
+        """A path was entered."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Closed(Message):
+        """The person does not want to attach anything after all."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(
+            placeholder="path of a PNG, JPEG, GIF or WebP · tab completes, enter attaches, escape leaves",
+            suggester=_PathSuggester(base),
+            compact=True,
+            classes="chat-path",
+        )
+        self.display = False
+
+    def open(self) -> None:
+        """Show the line, empty, and write into it."""
+        self.value = ""
+        self.display = True
+        self.focus()
+
+    def action_close(self) -> None:
+        """Hide the line."""
+        self.display = False
+        self.post_message(self.Closed())
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Hand the path on; an empty one closes the line."""
+        event.stop()
+        if text := self.value.strip():
+            self.post_message(self.Given(text))
+        else:
+            self.action_close()

@@ -1,0 +1,63 @@
+"""The line between the transcript and the prompt: what is going on, for how long, what is below."""
+
+from typing import Final
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widget import Widget
+
+from ...text import DURATION_WIDTH, UNICODE, Glyphs, Part, duration, fit, right
+
+FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+ASCII_FRAMES: Final = "|/-\\"
+_BEAT: Final = 0.1
+
+
+class RunLine(Widget):
+    """One line that never changes its height, so that nothing moves when a run begins or ends (PI-25).
+
+    While ``running`` it has a spinner and the newest progress message, which replaces the one before; a
+    sub-task that ends does not stop it, only the result does.
+    """
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__(classes="chat-status")
+        self._frames = FRAMES if glyphs is UNICODE else ASCII_FRAMES
+        self._frame = 0
+        self.running = False
+        self.text = ""
+        self.below = ""
+        self._elapsed = ""
+
+    def show(self, *, running: bool, text: str, elapsed: float | None, below: str) -> None:
+        """Draw this, if it is not drawn already. ``elapsed`` in seconds, ``below`` what is out of view."""
+        clock = "" if elapsed is None else right(duration(elapsed, running=True), DURATION_WIDTH)
+        new = (running, text, clock, below)
+        if new == (self.running, self.text, self._elapsed, self.below):
+            return
+        if running != self.running:
+            animated = running and self.app.animation_level != "none"
+            self.auto_refresh = _BEAT if animated else None
+        self.running, self.text, self._elapsed, self.below = new
+        self.refresh()
+
+    def automatic_refresh(self) -> None:
+        """The beat of the spinner."""
+        self._frame = (self._frame + 1) % len(self._frames)
+        super().automatic_refresh()
+
+    def render(self) -> Content:
+        tail: list[Part] = []
+        if self.below:
+            tail.append((f"  {self.below}", "bold $text-accent"))
+        if self.running:
+            tail.append((f"  {self._elapsed}", "dim"))
+        room = self.size.width - sum(cell_len(text) for text, _ in tail)
+        if self.running:
+            head: list[Part] = [
+                (f"{self._frames[self._frame]} ", "$text-accent"),
+                (fit(self.text, max(0, room - 2)), ""),
+            ]
+        else:
+            head = [(fit(self.text, max(0, room)), "dim")]
+        return Content.assemble(*head, *tail)

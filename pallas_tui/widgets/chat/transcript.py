@@ -1,0 +1,137 @@
+"""What was said, scrolled: follows only at the end, and never moves what is being read."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from ...text import count
+from .message import MessageView
+from .model import Conversation, Entry
+
+
+class Transcript(VerticalScroll, can_focus=True):
+    """The messages of one conversation, made of the model by ``paint``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "select(-1)", "Message before", show=False),
+        Binding("j", "select(1)", "Message after", show=False),
+        Binding("g", "scroll_home", "First message", show=False),
+        Binding("G", "scroll_end", "Last message", show=False),
+    ]
+
+    class Moved(Message):
+        """It was scrolled, or a message was selected."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__(classes="chat-transcript")
+        self._conversation = conversation
+        self._welcome = Static(markup=False, classes="chat-welcome")
+        self._pruned = Static(markup=False, classes="chat-pruned")
+        self._views: dict[int, MessageView] = {}
+        self._below = 0
+        self._away = False
+        self.selected: MessageView | None = None
+
+    def on_mount(self) -> None:
+        """From now on the end stays in view until somebody scrolls away from it."""
+        self.mount(self._pruned, self._welcome)
+        self._pruned.display = False
+        self.anchor()
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the newest line is in view."""
+        return self.scroll_offset.y >= self.max_scroll_y
+
+    @property
+    def below(self) -> str:
+        """What arrived out of view since, in words; empty at the end."""
+        if not self._away or not self._below:
+            return ""
+        return f"{count(self._below, 'new message')} below (G)"
+
+    def welcome(self, text: str) -> None:
+        """What stands there before anything was said."""
+        self._welcome.update(text)
+
+    async def paint(self) -> None:
+        """Make the widgets what the model says: add, take away, stream, settle."""
+        conversation, following = self._conversation, not self._away
+        # The model goes on while widgets are mounted: paint this moment of it, the next is painted next.
+        run, entries = conversation.run, tuple(conversation.entries)
+        self._welcome.display = conversation.untouched
+        self._pruned.display = bool(conversation.pruned)
+        if conversation.pruned:
+            self._pruned.update(f"{count(conversation.pruned, 'earlier message')} not shown any more")
+        kept = {entry.key for entry in entries} | ({run.key} if run else set())
+        gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
+        if gone:
+            if self.selected in gone:
+                self._select(None)
+            await self.remove_children(gone)
+        added = [entry for entry in entries if entry.key not in self._views]
+        await self._add(added)
+        if not following:
+            self._below += sum(entry.role != "user" for entry in added)
+        for entry in entries:
+            if (view := self._views[entry.key]).live:
+                await view.settle(entry)
+                self._below += not following
+        if run is not None and run.text:
+            if run.key not in self._views:
+                await self._add([Entry("assistant", "", run.started, key=run.key)], live=True)
+            await self._views[run.key].stream(run.text)
+
+    async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
+        views = [
+            MessageView(entry, "you" if entry.role == "user" else self._conversation.agent, live=live)
+            for entry in entries
+        ]
+        self._views.update({view.entry.key: view for view in views})
+        if views:
+            await self.mount_all(views)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolled: at the end there is nothing new below."""
+        super().watch_scroll_y(old_value, new_value)
+        # Only a person scrolls up; text that grows is below for a moment before the anchor follows it.
+        self._away = not self.at_end and (self._away or new_value < old_value)
+        if not self._away:
+            self._below = 0
+        self.post_message(self.Moved())
+
+    def action_select(self, by: int) -> None:
+        """Point at the message before or after; past the last one, at none."""
+        views = [view for view in self.children if isinstance(view, MessageView)]
+        if not views:
+            return
+        if self.selected is None:
+            self._select(views[-1] if by < 0 else None)
+        else:
+            index = views.index(self.selected) + by
+            self._select(views[max(0, index)] if index < len(views) else None)
+        if self.selected is not None:
+            self.selected.scroll_visible(animate=False)
+
+    def unselect(self) -> bool:
+        """Point at no message; False when none was pointed at."""
+        was = self.selected is not None
+        self._select(None)
+        return was
+
+    def _select(self, view: MessageView | None) -> None:
+        if self.selected is not None:
+            self.selected.remove_class("-selected")
+        self.selected = view
+        if view is not None:
+            view.add_class("-selected")
+        self.post_message(self.Moved())
+
+    def on_message_view_pointed(self, event: MessageView.Pointed) -> None:
+        """A click points at a message, or takes that back."""
+        event.stop()
+        self._select(None if event.view is self.selected else event.view)

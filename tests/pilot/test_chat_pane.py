@@ -1,0 +1,497 @@
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.echo_agent import MARKDOWN, EchoAgent
+from support.fake_fleet import agent
+from support.pane_app import PaneApp
+from support.waiting import until
+from textual.events import Paste
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
+from pallas_tui.client import AgentClient
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.chips import Chip
+from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
+from pallas_tui.widgets.chat.markdown import AnswerMarkdown
+from pallas_tui.widgets.chat.message import MessageView
+from pallas_tui.widgets.chat.model import Conversation
+from pallas_tui.widgets.chat.prompt import PathLine, Prompt
+from pallas_tui.widgets.chat.runline import RunLine
+from pallas_tui.widgets.chat.view import ConversationView
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 1000
+
+
+class Chat:
+    """A chat pane in an application, an agent to talk to, and the usual looks at it."""
+
+    def __init__(self, app: PaneApp, pane: ChatPane, pilot: Pilot[None], server: EchoAgent) -> None:
+        self.app, self.pane, self.pilot, self.server = app, pane, pilot, server
+
+    @property
+    def view(self) -> ConversationView:
+        view = self.pane._current
+        assert view is not None
+        return view
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.view.conversation
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.view.query_one(Prompt)
+
+    @property
+    def line(self) -> RunLine:
+        return self.view.query_one(RunLine)
+
+    def snapshot(self, **changes: object) -> AgentSnapshot:
+        return agent("echo", self.server.port, **{"url": self.server.url, **changes})
+
+    async def until(self, condition: Any) -> Any:
+        return await until(condition, self.pilot)
+
+    async def type(self, text: str) -> None:
+        self.prompt.insert(text)
+        await self.pilot.press("enter")
+
+    async def ask(self, text: str) -> None:
+        await self.type(text)
+        await self.until(lambda: self.conversation.run is None and self.texts()[-1] != text)
+        await self.until(lambda: [view.entry for view in self.shown()] == self.conversation.entries)
+
+    def texts(self) -> list[str]:
+        return [entry.text for entry in self.conversation.entries]
+
+    def shown(self) -> list[MessageView]:
+        return list(self.view.query(MessageView))
+
+    def notices(self) -> str:
+        return "\n".join(notice.message for notice in self.app._notifications)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EchoAgent]:
+    async with EchoAgent() as server:
+        yield server
+
+
+@pytest.fixture
+async def chat(server: EchoAgent, tmp_path: Path) -> AsyncIterator[Chat]:
+    pane = ChatPane(base=tmp_path)
+    app = PaneApp(pane)
+    async with app.run_test(size=(100, 30)) as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot(), agent("other", server.port, url=server.url))
+        await chat.until(lambda: chat.view.is_mounted and chat.prompt.has_focus)
+        yield chat
+
+
+async def test_the_front_agent_is_ready_to_be_written_to(chat: Chat) -> None:
+    assert chat.conversation.agent == "echo"
+    assert "A new conversation with echo" in chat.app.screen_text()
+    await chat.ask("hello there")
+    assert chat.texts() == ["hello there", "you said: hello there"]
+    await chat.until(lambda: "you said: hello there" in chat.app.screen_text())
+    assert chat.prompt.text == ""
+    assert chat.server.calls[0]["stream_text"] is True
+
+
+async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> None:
+    pane = ChatPane(connect=lambda url, handle: AgentClient(url, handle, era="legacy"))
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot())
+        await chat.until(lambda: chat.prompt.has_focus)
+        await chat.ask("work")
+        assert chat.texts()[-1] == "did the work: work"
+        assert chat.conversation.entries[-1].steps == 3
+
+
+async def test_the_status_line_lives_from_question_to_result(chat: Chat) -> None:
+    # PI-25
+    await chat.type("hold")
+    await chat.until(lambda: chat.line.text == "echo is writing")
+    assert chat.line.running
+    run = chat.conversation.run
+    assert run is not None
+    chat.conversation.hear(run, "docs/search: started")
+    await chat.until(lambda: chat.line.text == "docs/search: started")
+    chat.conversation.hear(run, "docs/search: completed")
+    await chat.until(lambda: chat.line.text == "docs/search: completed")
+    assert chat.line.running
+    chat.app.feed(later=3)
+    await chat.until(lambda: "3.0 s" in chat.app.screen_text())
+    chat.server.release()
+    await chat.until(lambda: not chat.line.running)
+    assert chat.line.text == ""
+
+
+async def test_text_is_shown_as_it_comes_and_the_answer_replaces_it(chat: Chat) -> None:
+    # PI-26
+    await chat.type("hold")
+    await chat.until(lambda: "so far so good" in chat.app.screen_text())
+    chat.server.release()
+    await chat.until(lambda: "released" in chat.app.screen_text())
+    assert "so far" not in chat.app.screen_text()
+    assert len(chat.shown()) == 2
+
+
+async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
+    await chat.ask("markdown")
+    await chat.until(lambda: "[bold red]this[/] <b>tag</b>" in chat.app.screen_text())
+    markdown = chat.view.query_one(AnswerMarkdown)
+    assert markdown.source == MARKDOWN
+    assert {type(block).__name__ for block in markdown.children} >= {
+        "MarkdownH1",
+        "MarkdownBulletList",
+        "MarkdownTable",
+        "MarkdownFence",
+    }
+
+
+async def test_a_link_is_copied_and_never_opened(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(chat.app, "open_url", lambda url, **_: opened.append(url))
+    await chat.ask("markdown")
+    paragraph = next(
+        block
+        for block in chat.view.query_one(AnswerMarkdown).children
+        if "the page" in str(getattr(block, "_content", ""))
+    )
+    await paragraph.action_link("https://example.invalid/page")  # type: ignore[attr-defined]
+    await chat.until(lambda: "https://example.invalid/page" in chat.notices())
+    assert chat.app.clipboard == "https://example.invalid/page"
+    assert opened == []
+
+
+async def test_hostile_text_reaches_neither_the_terminal_nor_an_action(chat: Chat) -> None:
+    await chat.ask("hostile")
+    await chat.until(lambda: "[@click=app.quit]quit[/]" in chat.app.screen_text())
+    for character in "\x1b\x07\u202e":
+        assert character not in chat.app.screen_text()
+
+
+async def test_how_it_went_stands_beside_the_answer(chat: Chat) -> None:
+    await chat.ask("work")
+    await chat.until(lambda: "3 steps · 1 tool call" in chat.app.screen_text())
+
+
+@pytest.mark.parametrize("keys", [("ctrl+k",), ("escape", "escape")])
+async def test_a_run_is_cancelled_here_and_on_the_server(chat: Chat, keys: tuple[str, ...]) -> None:
+    await chat.type("hold")
+    await chat.until(lambda: "so far so good" in chat.app.screen_text())
+    await chat.pilot.press(*keys)
+    await chat.until(lambda: chat.conversation.run is None and chat.server.cancelled == 1)
+    assert chat.conversation.entries[-1].text == "so far so good"
+    await chat.until(lambda: "cancelled ·" in chat.app.screen_text())
+    await chat.ask("and now")
+    assert chat.texts()[-1] == "you said: and now"
+
+
+async def test_one_escape_only_asks(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    await chat.pilot.press("escape")
+    assert "press escape again to cancel" in chat.app.screen_text()
+    assert chat.conversation.run is not None
+    chat.server.release()
+    await chat.until(lambda: chat.texts()[-1:] == ["released"])
+
+
+async def test_ctrl_k_deletes_to_the_end_of_the_line_while_nothing_runs(chat: Chat) -> None:
+    chat.prompt.insert("one two")
+    chat.prompt.move_cursor((0, 3))
+    await chat.pilot.press("ctrl+k")
+    assert chat.prompt.text == "one"
+
+
+async def test_an_error_says_what_and_r_sends_again(chat: Chat) -> None:
+    await chat.ask("fault")
+    await chat.until(lambda: "the model is overloaded" in chat.app.screen_text())
+    assert "r sends it again" in chat.app.screen_text()
+    await chat.pilot.press("escape", "r")
+    await chat.until(lambda: len(chat.server.calls) == 2 and chat.conversation.run is None)
+    assert [call["message"] for call in chat.server.calls] == ["fault", "fault"]
+    assert [entry.role for entry in chat.conversation.entries] == ["user", "error"]
+
+
+async def test_an_agent_that_is_gone_is_told_with_what_to_do(chat: Chat) -> None:
+    await chat.server.__aexit__()
+    await chat.ask("hello")
+    assert chat.conversation.entries[-1].role == "error"
+    await chat.until(lambda: "Nothing answers at" in chat.app.screen_text())
+    assert chat.prompt.has_focus
+
+
+async def test_an_agent_in_error_cannot_be_written_to(chat: Chat) -> None:
+    # PI-17
+    chat.app.feed(chat.snapshot(health=Health(HealthStatus.ERROR, "the provider refuses the key")))
+    await chat.until(lambda: "the provider refuses the key" in chat.app.screen_text())
+    assert chat.prompt.disabled
+    await chat.pilot.press("x", "enter")
+    assert chat.server.calls == []
+    chat.app.feed(chat.snapshot())
+    await chat.until(lambda: chat.prompt.has_focus)
+    assert "refuses" not in chat.app.screen_text()
+
+
+async def test_a_degraded_agent_shows_its_message_and_answers(chat: Chat) -> None:
+    # PI-17
+    chat.app.feed(chat.snapshot(health=Health(HealthStatus.DEGRADED, "docs: connection refused")))
+    await chat.until(lambda: "docs: connection refused" in chat.app.screen_text())
+    assert chat.view.query_one(".chat-banner", Static).has_class("-degraded")
+    await chat.ask("hello")
+    assert chat.texts()[-1] == "you said: hello"
+
+
+async def test_a_draft_survives_while_the_agent_cannot_be_written_to(chat: Chat) -> None:
+    chat.prompt.insert("half a thought")
+    chat.app.feed(chat.snapshot(state=AgentState.CONNECTING))
+    await chat.until(lambda: chat.prompt.disabled)
+    chat.app.feed(chat.snapshot())
+    await chat.until(lambda: chat.prompt.has_focus)
+    assert chat.prompt.text == "half a thought"
+
+
+async def test_enter_sends_and_alt_enter_breaks_the_line(chat: Chat) -> None:
+    await chat.pilot.press("a", "alt+enter", "b", "ctrl+j", "c", "enter")
+    await chat.until(lambda: chat.server.calls)
+    assert chat.server.calls[0]["message"] == "a\nb\nc"
+    await chat.pilot.press("enter", "space", "enter")
+    assert len(chat.server.calls) == 1
+
+
+async def test_up_and_down_go_through_what_was_sent(chat: Chat) -> None:
+    await chat.ask("first")
+    await chat.ask("second")
+    chat.prompt.insert("draft")
+    await chat.pilot.press("up")
+    assert chat.prompt.text == "second"
+    await chat.pilot.press("up", "up")
+    assert chat.prompt.text == "first"
+    await chat.pilot.press("down", "down")
+    assert chat.prompt.text == "draft"
+
+
+async def test_a_second_question_waits_for_the_first_answer(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    await chat.type("too early")
+    assert chat.prompt.text == "too early"
+    assert "still answering" in chat.notices()
+    assert len(chat.server.calls) == 1
+
+
+async def test_each_tab_is_a_conversation_of_its_own(chat: Chat) -> None:
+    # PR-19
+    await chat.ask("count")
+    first = chat.view
+    await chat.pilot.press("ctrl+t")
+    await chat.until(lambda: isinstance(chat.app.screen, ChooserScreen))
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.view is not first and chat.prompt.has_focus)
+    await chat.ask("count")
+    assert chat.texts()[-1] == "message 1 of this conversation"
+    assert "echo 1" in chat.app.screen_text()
+    assert "echo 2" in chat.app.screen_text()
+    await chat.pilot.press("ctrl+pageup")
+    await chat.until(lambda: chat.view is first)
+    await chat.ask("count")
+    assert chat.texts()[-1] == "message 2 of this conversation"
+
+
+async def test_the_chooser_filters_and_shows_who_can_answer(chat: Chat) -> None:
+    chat.app.feed(chat.snapshot(), agent("other", 1), agent("slow", 2, state=AgentState.CONNECTING))
+    await chat.pilot.press("ctrl+t")
+    await chat.until(lambda: "slow" in chat.app.screen_text())
+    assert "connecting" in chat.app.screen_text()
+    await chat.pilot.press("o", "t", "h")
+    await chat.until(lambda: "slow" not in chat.app.screen_text())
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.conversation.agent == "other")
+
+
+async def test_opening_an_agent_goes_to_its_conversation_or_begins_one(chat: Chat) -> None:
+    first = chat.view
+    chat.pane.open_agent("other")
+    await chat.until(lambda: chat.conversation.agent == "other" and chat.prompt.has_focus)
+    chat.pane.open_agent("echo")
+    await chat.until(lambda: chat.view is first)
+    assert len(chat.pane._views) == 2
+
+
+async def test_closing_a_tab_cancels_its_run_and_the_last_one_leaves_the_list(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    await chat.pilot.press("alt+w")
+    await chat.until(lambda: chat.server.cancelled == 1)
+    await chat.until(lambda: not chat.pane._views and "type a part of the name" in chat.app.screen_text())
+    await chat.pilot.press("down", "enter")
+    await chat.until(lambda: chat.conversation.agent == "other")
+
+
+async def test_while_nothing_is_ready_the_agents_are_listed_with_what_they_do(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        await until(lambda: "no agents yet" in app.screen_text(), pilot)
+        app.feed(
+            agent("front", 1, state=AgentState.WAITING, depends_on=("back",)),
+            agent("back", server.port, url=server.url),
+        )
+        await until(lambda: "waiting" in app.screen_text(), pilot)
+        assert pane._current is None
+        pane.focus_pane()
+        await pilot.press("down", "enter")  # the first one that is ready can be talked to
+        await until(lambda: pane._current is not None, pilot)
+        assert pane._current is not None
+        assert pane._current.conversation.agent == "back"
+
+
+async def test_an_image_is_attached_by_its_path(chat: Chat, tmp_path: Path) -> None:
+    # PR-17
+    (tmp_path / "plan.png").write_bytes(PNG)
+    chat.app.feed(chat.snapshot(vision=True))
+    await chat.pilot.press("ctrl+o")
+    line = chat.view.query_one(PathLine)
+    assert line.has_focus
+    await chat.pilot.press("p", "l")
+    await chat.until(lambda: line._suggestion == "plan.png")
+    await chat.pilot.press("tab", "enter")
+    await chat.until(lambda: "plan.png 1 KB ×" in chat.app.screen_text())
+    assert chat.prompt.has_focus
+    await chat.ask("picture")
+    assert chat.texts()[-1] == f"image/png {len(PNG)}"
+    sent = chat.server.calls[0]["images"]
+    assert base64.b64decode(sent[0]["data"]) == PNG
+    await chat.until(lambda: "[plan.png 1 KB]" in chat.app.screen_text())
+    assert not chat.view.query(Chip)
+
+
+async def test_dropping_an_image_file_attaches_it_and_other_text_stays_text(
+    chat: Chat, tmp_path: Path
+) -> None:
+    path = tmp_path / "a plan.png"
+    path.write_bytes(PNG)
+    chat.app.feed(chat.snapshot(vision=True))
+    chat.app.post_message(Paste(f"'{path}'"))
+    await chat.until(lambda: len(chat.view.attachments) == 1)
+    chat.app.post_message(Paste(f"look at {path}"))
+    await chat.until(lambda: chat.prompt.text == f"look at {path}")
+    assert len(chat.view.attachments) == 1
+    chat.prompt.clear()
+    await chat.pilot.press("backspace")
+    await chat.until(lambda: not chat.view.attachments and not chat.view.query(Chip))
+
+
+async def test_a_chip_is_removed_by_its_key_and_by_a_click(chat: Chat, tmp_path: Path) -> None:
+    for name in ("one.png", "two.png"):
+        (tmp_path / name).write_bytes(PNG)
+    chat.app.post_message(Paste(f"{tmp_path}/one.png {tmp_path}/two.png"))
+    await chat.until(lambda: len(chat.view.query(Chip)) == 2)
+    chat.view.query(Chip).first().focus()
+    await chat.pilot.press("delete")
+    await chat.until(lambda: [one.name for one in chat.view.attachments] == ["two.png"])
+    await chat.until(lambda: len(chat.view.query(Chip)) == 1)
+    await chat.pilot.click(chat.view.query_one(Chip))
+    await chat.until(lambda: not chat.view.attachments)
+
+
+async def test_an_agent_without_vision_refuses_images_before_anything_is_sent(
+    chat: Chat, tmp_path: Path
+) -> None:
+    # PR-17
+    (tmp_path / "plan.png").write_bytes(PNG)
+    chat.app.post_message(Paste(str(tmp_path / "plan.png")))
+    await chat.until(lambda: "echo has no vision" in chat.app.screen_text())
+    await chat.type("look")
+    assert chat.server.calls == []
+    assert chat.prompt.text == "look"
+    assert "no vision" in chat.notices()
+
+
+async def test_a_file_that_is_no_image_is_refused_in_words(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "notes.png").write_text("text")
+    await chat.pilot.press("ctrl+o")
+    chat.view.query_one(PathLine).value = "notes.png"
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "is not a PNG, JPEG, GIF or WebP" in chat.notices())
+    assert chat.view.query_one(PathLine).display
+    await chat.pilot.press("escape")
+    assert chat.prompt.has_focus
+
+
+async def test_y_copies_the_last_answer_or_the_message_pointed_at(chat: Chat) -> None:
+    await chat.ask("hello")
+    await chat.pilot.press("escape", "y")
+    await chat.until(lambda: chat.app.clipboard == "you said: hello")
+    await chat.pilot.press("k", "k", "y")
+    await chat.until(lambda: chat.app.clipboard == "hello")
+    await chat.pilot.press("escape", "enter")
+    assert chat.prompt.has_focus
+
+
+async def test_what_is_read_does_not_move_and_what_came_is_counted(chat: Chat) -> None:
+    for number in range(12):
+        await chat.ask(f"question {number}")
+    transcript = chat.view.transcript
+    await chat.until(lambda: transcript.at_end and transcript.max_scroll_y > 10)
+    await chat.type("hold")
+    await chat.until(lambda: "so far so good" in chat.app.screen_text())
+    await chat.pilot.press("escape")  # asks to cancel; nothing is cancelled by one
+    transcript.focus()
+    transcript.scroll_home(animate=False)
+    await chat.until(lambda: transcript.scroll_offset.y == 0)
+    before = chat.app.screen_text().splitlines()[1:15]
+    chat.server.release()
+    await chat.until(lambda: "1 new message below" in chat.app.screen_text())
+    assert chat.app.screen_text().splitlines()[1:15] == before
+    await chat.pilot.press("G")
+    await chat.until(lambda: transcript.at_end and "released" in chat.app.screen_text())
+    assert "below" not in chat.app.screen_text()
+
+
+async def test_a_hidden_pane_goes_on_talking_and_paints_nothing(chat: Chat) -> None:
+    await chat.type("hold")
+    await chat.until(lambda: "so far so good" in chat.app.screen_text())
+    chat.pane.hide_pane()
+    shown = len(chat.shown())
+    chat.server.release()
+    await chat.until(lambda: chat.texts()[-1] == "released")
+    assert len(chat.shown()) == shown
+    assert "echo has answered" in chat.notices()
+    chat.pane.show_pane()
+    await chat.until(lambda: "released" in chat.app.screen_text())
+
+
+async def test_leaving_the_application_ends_the_run(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot())
+        await chat.until(lambda: chat.prompt.has_focus)
+        await chat.type("hold")
+        await chat.until(server.held.is_set)
+    await until(lambda: server.cancelled == 1)
+    left = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("mcp ")]
+    assert left == []
+
+
+async def test_a_list_of_agents_that_changes_keeps_what_is_highlighted(chat: Chat) -> None:
+    await chat.pilot.press("ctrl+t")
+    await chat.until(lambda: isinstance(chat.app.screen, ChooserScreen))
+    await chat.pilot.press("down")
+    chat.app.feed(agent("another", 3), chat.snapshot(), agent("other", 4))
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.conversation.agent == "other")
+    assert not chat.app.query(AgentChooser).filter("#none")

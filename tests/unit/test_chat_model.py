@@ -1,0 +1,206 @@
+import pytest
+from support.fake_fleet import agent
+
+from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
+from pallas_tui.client import Reply
+from pallas_tui.state import Tone
+from pallas_tui.widgets.chat.markdown import is_light, shown
+from pallas_tui.widgets.chat.model import (
+    KEEP,
+    Conversation,
+    PromptHistory,
+    Standing,
+    last_answer,
+    standing,
+    why_no_images,
+)
+from pallas_tui.widgets.chat.pane import front_agent
+from pallas_tui.widgets.chat.progress import Piece, Remark, Step, ToolCall, parse
+
+
+def stands(found: Standing, tone: Tone, may_write: bool, words: str) -> None:
+    assert (found.tone, found.may_write) == (tone, may_write)
+    assert words in found.text if words else not found.text
+
+
+def reply(text: str) -> Reply:
+    return Reply(text=text, seconds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("message", "meaning"),
+    [
+        ("docs/search: started", ToolCall("docs/search", "started")),
+        ("docs/search/deep: failed", ToolCall("docs/search/deep", "failed")),
+        ("research/research__ask: completed", ToolCall("research/research__ask", "completed")),
+        ("research step 12 (tool)", Step("research", 12, "tool")),
+        ("research » hello ", Piece("research", "hello ")),
+        ("research »  indented\n", Piece("research", " indented\n")),
+        ("research » docs/search: started", Piece("research", "docs/search: started")),
+        ("research » ", Piece("research", "")),
+        ("anything else", Remark("anything else")),
+    ],
+)
+def test_progress_messages_are_told_apart(message: str, meaning: object) -> None:
+    # PI-21, C28
+    assert parse(message) == meaning
+
+
+def test_each_progress_message_replaces_the_status_line_until_the_result() -> None:
+    # PI-25
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    seen = []
+    for message in ("research step 1 (llm)", "docs/search: started", "docs/search: completed"):
+        conversation.hear(run, message)
+        assert conversation.run is run  # a sub-task that ended ends nothing else
+        seen.append(run.status)
+    assert seen == ["research step 1 (llm)", "docs/search: started", "docs/search: completed"]
+    conversation.answer(run, reply("done"), 2.0)
+    assert conversation.run is None
+
+
+def test_streamed_text_is_joined_and_the_final_text_takes_its_place() -> None:
+    # PI-26
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    for message in ("research » Let me", "research »  look.", "research step 2 (tool)", "research » Found."):
+        conversation.hear(run, message)
+    assert run.text == "Let me look.\n\nFound."
+    conversation.hear(run, "tickets » words of another agent")
+    assert "another" not in run.text
+    conversation.answer(run, reply("The whole answer."), 2.0)
+    assert [entry.text for entry in conversation.entries] == ["hi", "The whole answer."]
+    assert conversation.entries[-1].steps == 1
+    assert conversation.entries[-1].key == run.key
+
+
+def test_progress_after_the_result_changes_nothing() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    conversation.answer(run, reply("done"), 2.0)
+    conversation.hear(run, "research » late")
+    conversation.answer(run, reply("twice"), 3.0)
+    assert [entry.text for entry in conversation.entries] == ["hi", "done"]
+
+
+def test_figures_of_the_agent_win_over_those_counted_here() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    conversation.hear(run, "docs/search: started")
+    told = Reply(text="done", seconds=1.0, steps=4, tools=3, stop_reason="maxIterations")
+    conversation.answer(run, told, 2.0)
+    last = conversation.entries[-1]
+    assert (last.steps, last.tools, last.stopped) == (4, 3, "maxIterations")
+
+
+def test_a_cancelled_run_keeps_what_was_received() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    conversation.hear(run, "research » so far")
+    conversation.cancel(run, 4.0)
+    last = conversation.entries[-1]
+    assert (last.text, last.cut, last.seconds) == ("so far", "cancelled", 3.0)
+    assert conversation.can_retry
+
+
+def test_a_failed_question_can_be_asked_again_without_being_said_twice() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("hi", (), 1.0)
+    conversation.hear(run, "research » half")
+    conversation.fail(run, Fault(FaultType.TRANSPORT, "gone"), 2.0)
+    assert [entry.role for entry in conversation.entries] == ["user", "assistant", "error"]
+    assert conversation.entries[1].cut == "broke off"
+    again = conversation.retry(3.0)
+    assert again is not None
+    assert again.question.text == "hi"
+    assert [entry.role for entry in conversation.entries] == ["user"]
+    conversation.answer(again, reply("done"), 4.0)
+    assert not conversation.can_retry
+    assert conversation.retry(5.0) is None
+
+
+def test_a_transcript_is_bounded_and_says_what_it_dropped() -> None:
+    conversation = Conversation("research")
+    for number in range(KEEP):
+        conversation.answer(conversation.begin(f"q{number}", (), 1.0), reply("a"), 2.0)
+    assert len(conversation.entries) == KEEP
+    assert conversation.pruned == KEEP
+    assert conversation.entries[0].text == f"q{KEEP // 2}"
+
+
+def test_conversations_have_handles_nobody_can_guess() -> None:
+    # C12
+    handles = {Conversation("research").handle for _ in range(100)}
+    assert len(handles) == 100
+    assert all(len(handle.removeprefix("chat-")) >= 22 for handle in handles)  # 128 bits
+
+
+def test_an_agent_in_error_cannot_be_written_to_and_says_why() -> None:
+    # PI-17
+    broken = agent("research", 1, health=Health(HealthStatus.ERROR, "no model: key missing"))
+    stands(standing("research", broken), Tone.ERROR, False, "no model: key missing")
+    failed = agent("research", 1, state=AgentState.ERROR, error="ImportError: no module named x\nmore")
+    stands(standing("research", failed), Tone.ERROR, False, "no module named x")
+
+
+def test_a_degraded_agent_can_be_written_to_and_its_message_is_shown() -> None:
+    # PI-17
+    lame = agent("research", 1, health=Health(HealthStatus.DEGRADED, "docs: connection refused"))
+    stands(standing("research", lame), Tone.DEGRADED, True, "docs: connection refused")
+
+
+def test_an_agent_that_starts_says_what_it_waits_for() -> None:
+    waiting = agent("concierge", 1, state=AgentState.WAITING, depends_on=("research", "docs"))
+    stands(standing("concierge", waiting), Tone.STARTING, False, "waits for research, docs")
+    loading = agent("concierge", 1, state=AgentState.CONNECTING)
+    stands(standing("concierge", loading), Tone.STARTING, False, "connecting")
+    stands(standing("concierge", agent("concierge", 1)), Tone.OK, True, "")
+    stands(standing("gone", None), Tone.STOPPED, False, "no agent gone")
+
+
+def test_images_need_an_agent_that_can_see() -> None:
+    # PR-17
+    assert why_no_images("vision", agent("vision", 1, vision=True)) == ""
+    assert "research has no vision" in why_no_images("research", agent("research", 1))
+
+
+def test_sent_prompts_come_back_and_the_draft_is_kept() -> None:
+    history = PromptHistory(limit=3)
+    for text in ("one", "two", "two", "", "three", "four"):
+        history.add(text)
+    walk = history.walk()
+    assert walk.newer() is None
+    assert [walk.older("draft"), walk.older("four"), walk.older("three")] == ["four", "three", "two"]
+    assert walk.older("two") is None
+    assert [walk.newer(), walk.newer(), walk.newer()] == ["three", "four", "draft"]
+    assert walk.newer() is None
+
+
+def test_copying_without_pointing_takes_the_last_answer() -> None:
+    conversation = Conversation("research")
+    assert last_answer(conversation.entries) is None
+    run = conversation.begin("one", (), 1.0)
+    conversation.answer(run, reply("answer"), 2.0)
+    conversation.begin("two", (), 3.0)
+    found = last_answer(conversation.entries)
+    assert found is not None
+    assert found.text == "answer"
+
+
+def test_answers_that_would_cost_thousands_of_widgets_are_shown_plain() -> None:
+    assert is_light("# Title\n\n" + "- item\n" * 500)
+    assert not is_light("- item\n" * 700)
+    assert is_light("```\n" + "code\n" * 5_000 + "```\nand text")
+    assert not is_light("x" * 70_000)
+    assert len(shown("x" * 300_000)) < 201_000
+    assert "100,000 more" in shown("x" * 300_000)
+
+
+def test_the_agent_nobody_depends_on_is_the_front() -> None:
+    fleet = (agent("docs", 1), agent("desk", 2, depends_on=("docs", "x")), agent("other", 3))
+    assert front_agent(fleet) == "desk"
+    assert front_agent((agent("a", 1, depends_on=("b",)), agent("b", 2, depends_on=("a",)))) == "a"
+    assert front_agent(()) is None
+    starting = agent("desk", 2, depends_on=("docs",), state=AgentState.WAITING)
+    assert front_agent((agent("docs", 1), starting)) is None
