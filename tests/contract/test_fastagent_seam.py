@@ -104,3 +104,10 @@ def test_a_models_back_off_can_be_shortened() -> None:
     seam.retry_sooner(type("Agent", (), {"llm": llm}))
     assert llm._retry_wait_seconds(0) == seam.RETRY_SECONDS
     assert llm._retry_wait_seconds(1) == 2 * seam.RETRY_SECONDS
+
+
+def test_the_sdk_asks_for_a_tools_schema_where_we_answer() -> None:
+    from fastmcp import FastMCP
+
+    server: FastMCP = FastMCP("x")
+    assert server._mcp_server.get_tool_input_schema is None

@@ -49,7 +49,7 @@ def serve(
     if context.invoked_subcommand is not None:
         context.obj = project
         return
-    from pallas.fleet.headless import serve as serve_fleet
+    from pallas.cli.serve import serve as serve_fleet
 
     raise typer.Exit(serve_fleet(project, agent=agent))
 
@@ -63,7 +63,7 @@ def dev(
     """Open the workbench on the project in DIR (default: this folder), bound to loopback."""
     root = _root(context, directory)
     if headless:
-        from pallas.fleet.headless import serve as serve_fleet
+        from pallas.cli.serve import serve as serve_fleet
 
         raise typer.Exit(serve_fleet(root, dev=True))
     # By name, at run time: the runtime does not know the workbench.

@@ -18,7 +18,6 @@ from pallas.model import (
     AgentState,
     Downstream,
     Fault,
-    FaultType,
     Health,
     HealthChanged,
     HealthStatus,

@@ -12,6 +12,8 @@ from pallas.events import Hub
 from pallas.log import redact_project, setup_logging
 from pallas.model import EventBatch, Fault, FleetChanged, FleetSnapshot, FleetState
 
+from .loop import run
+
 if TYPE_CHECKING:
     from .fleet import Fleet
 
@@ -70,7 +72,7 @@ class FleetThread:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._run())
+            run(self._run())
         except Exception as error:
             log.exception("the fleet ended")
             self._fail(f"{type(error).__name__}: {error}; the log has the details")

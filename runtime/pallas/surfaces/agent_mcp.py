@@ -94,14 +94,28 @@ def agent_app(
     Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
     listed (C1). With ``history`` the prompt ``{agent}_history``.
     """
-    server: FastMCP = FastMCP(name, instructions=description, version=__version__, on_duplicate="error")
+    server: FastMCP = FastMCP(
+        name,
+        instructions=description,
+        version=__version__,
+        on_duplicate="error",
+        dereference_schemas=False,  # ours hold no references
+    )
     server.add_tool(_SendMessage(kernel, name, description))
     server.add_tool(_GetHealth(health))
     if history:
         server.add_prompt(_History(kernel, name))
     if name not in (SEND_MESSAGE, GET_HEALTH):
         server.add_middleware(_Alias(name))
+    _answer_schema_lookups(
+        server, {SEND_MESSAGE: _SEND_SCHEMA, name: _SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA}
+    )
     return server
+
+
+def _answer_schema_lookups(server: FastMCP, schemas: dict[str, dict[str, Any]]) -> None:
+    """Tell the SDK a tool's schema at once: else it lists all tools, inside, before every modern call."""
+    server._mcp_server.get_tool_input_schema = schemas.get
 
 
 class _Alias(Middleware):

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any, Final
 
 from fast_agent import FastAgent
@@ -19,7 +20,7 @@ from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import models, seam
 from .faults import fault_of, raise_failure, servers_in
 from .loading import load
-from .messages import Kept, keep, text_of, to_message, to_native, user_message
+from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
 from .progress import RunProgress, stream_listener
 
@@ -210,7 +211,7 @@ class FastAgentExecutor:
         self, instance: _Instance, turn: Turn, progress: RunProgress, emit: Emit
     ) -> TurnResult:
         agent = instance.agent
-        loaded = [*instance.prefix, *(to_native(message) for message in turn.history)]
+        loaded = [*instance.prefix, *natives(turn.history)]
         params = RequestParams(
             tool_execution_handler=progress,
             emit_loop_progress=True,
@@ -254,9 +255,7 @@ def _result(
     usage: Usage,
     prefix: int,
 ) -> TurnResult:
-    kept_all = len(history) >= len(loaded) and all(
-        ours is theirs for ours, theirs in zip(loaded, history, strict=False)
-    )
+    kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
     new = history[len(loaded) :] if kept_all else history[prefix:]
     if kept_all and not new:  # an agent that records nothing itself: a router, a chain
         new = [question, answer]

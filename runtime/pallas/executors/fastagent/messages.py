@@ -54,10 +54,13 @@ def to_message(native: PromptMessageExtended) -> Message:
     return Message(role=role, text=text_of(kept), images=images, native=kept)
 
 
-def to_native(message: Message) -> PromptMessageExtended:
-    """An entry of a thread as fast-agent takes it; entries made elsewhere are built from their text."""
-    if isinstance(message.native, PromptMessageExtended):
-        return message.native
+def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
+    """Entries of a thread as fast-agent takes them; those made elsewhere are built from their text."""
+    # Once a run over the whole thread: the usual case stays a single look.
+    return [each.native if type(each.native) is Kept else _native(each) for each in history]
+
+
+def _native(message: Message) -> Kept:
     if message.role == "assistant":
         block = TextContent(type="text", text=message.text)
         return keep(PromptMessageExtended(role="assistant", content=[block]))

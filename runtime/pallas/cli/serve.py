@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.events import Hub
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.loop import run
 from pallas.log import close_logging, redact_project, setup_logging
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
-
-from .fleet import Fleet
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
     log_file = setup_logging(project.log_level)
     redact_project(project)
     try:
-        return asyncio.run(_serve(project, agent, dev, log_file))
+        return run(_serve(project, agent, dev, log_file))
     finally:
         close_logging()
 
