@@ -110,16 +110,7 @@ def _root(context: typer.Context, directory: Path | None) -> Path:
 def run(arguments: list[str]) -> int:
     """Run the command line; returns its exit status: 2 for wrong use or a wrong project."""
     try:
-        status = app(args=arguments, prog_name="pallas", standalone_mode=False)
-    except typer.Exit as done:
-        return int(done.exit_code)
-    except typer.Abort:
-        return 130
-    except Exception as error:
-        import click
-
-        if isinstance(error, click.ClickException):
-            error.show()
-            return int(error.exit_code)
-        raise
-    return int(status or 0)
+        app(args=arguments, prog_name="pallas")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    return 0

@@ -1,0 +1,80 @@
+"""The command line: what it offers, what it refuses, and what it does not import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("fast_agent", "fastmcp", "mcp", "textual", "starlette", "uvicorn")
+COMMAND = Path(sys.executable).parent / "pallas"
+
+
+def _run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pallas.server", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_and_the_module_are_the_same() -> None:
+    # PR-4
+    command = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert command.stdout == _run("--help").stdout
+    assert "dev" in command.stdout
+
+
+def test_the_version_is_told() -> None:
+    from pallas import __version__
+
+    assert _run("--version").stdout == f"pallas {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["dev", "--help"], ["check", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    source = (
+        "import sys; from pallas.cli.app import run; status = run(sys.argv[1:]);"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules];"
+        "print(heavy, file=sys.stderr); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["nonsense"], ["init"]])
+def test_wrong_use_is_status_2_and_no_traceback(arguments: list[str], tmp_path: Path) -> None:
+    done = _run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_a_folder_without_a_project_says_how_to_make_one(tmp_path: Path) -> None:
+    done = _run(cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pallas init" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_takes_the_project_before_or_after_the_command(tmp_path: Path) -> None:
+    # PR-1
+    assert _run("init", str(tmp_path / "desk")).returncode == 0
+    for arguments in (["check", str(tmp_path / "desk")], ["--project", str(tmp_path / "desk"), "check"]):
+        done = _run(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert "2 agents" in done.stdout
+
+
+def test_the_workbench_without_a_terminal_names_the_headless_twin(tmp_path: Path) -> None:
+    assert _run("init", str(tmp_path / "desk")).returncode == 0
+    done = _run("dev", str(tmp_path / "desk"))
+    assert done.returncode == 2
+    assert "--serve" in done.stderr
+    assert "Traceback" not in done.stderr
