@@ -90,7 +90,7 @@ class _Narrator:
 
     def hear(self, event: Event) -> None:
         if isinstance(event, AgentChanged) and event.state in (AgentState.READY, AgentState.ERROR):
-            _say(self._project, f"{event.agent}: {event.state.value} {event.detail}".rstrip())
+            _say(self._project, f"{event.agent}: {event.detail or event.state.value}")
         elif isinstance(event, Notice) and event.level != "info":
             print(f"[{self._project}] {event.level}: {event.text}", file=sys.stderr, flush=True)
         elif isinstance(event, FleetChanged) and event.state in (FleetState.RUNNING, FleetState.STOPPED):

@@ -175,13 +175,12 @@ class Fleet:
         for task in self._tasks:
             task.cancel()
         await self.kernel.close(timeout=0.5)
-        await self._quietly(agent.close_port() for agent in self.agents)
-        await self._quietly(
-            [
-                *(agent.close() for agent in self.agents),
-                *(program.stop() for program in self._programs.values()),
-            ]
-        )
+        # Callers before those they call: leaving a connection whose other end is gone takes seconds.
+        for layer in reversed(self.project.start_layers()):
+            agents = [self._agents[name] for name in layer if name in self._agents]
+            await self._quietly(agent.close_port() for agent in agents)
+            await self._quietly(agent.close() for agent in agents)
+        await self._quietly(program.stop() for program in self._programs.values())
         for listener in (self._scripted, self._registry):
             if listener is not None:
                 await listener.stop()

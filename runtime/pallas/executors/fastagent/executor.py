@@ -26,7 +26,7 @@ from .progress import RunProgress, stream_listener
 
 log = logging.getLogger(__name__)
 
-_CLOSE_TIMEOUT: Final = 5.0
+_CLOSE_TIMEOUT: Final = 1.5
 _TRIM_EVERY: Final = 60.0
 
 
