@@ -29,6 +29,7 @@ class HelpScreen(ModalScreen[None]):
             (node for node in (focused.ancestors_with_self if focused else ()) if node.HELP), None
         )
         self._active = tuple(active)
+        self._main = focused.screen if focused is not None else None
 
     def compose(self) -> ComposeResult:
         title = self._node.TITLE if isinstance(self._node, Pane) else "Help"
@@ -45,21 +46,24 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).focus()
 
     def _keys(self) -> Content:
-        """The keys, those of the pane first, each action once with all its keys."""
-        here: dict[tuple[str, str], list[str]] = {}
-        everywhere: dict[tuple[str, str], list[str]] = {}
+        """The keys: what the pane does, what works everywhere, and last how one moves and edits."""
+        titles = ("Here", "Everywhere", "Moving and editing")
+        groups: dict[str, dict[str, list[str]]] = {title: {} for title in titles}
         for active in self._active:
             binding = active.binding
             if not binding.description or not active.enabled or (binding.system and not binding.id):
                 continue
-            group = everywhere if active.node in (self.app, self.app.screen) else here
+            if active.node in (self.app, self._main):
+                title = "Everywhere" if binding.id else "Moving and editing"
+            else:
+                title = "Here" if binding.id or binding.show else "Moving and editing"
             words = binding.tooltip or binding.description
-            group.setdefault((binding.action, words), []).append(self.app.get_key_display(binding))
+            groups[title].setdefault(words, []).append(self.app.get_key_display(binding))
         parts: list[tuple[str, str]] = []
-        for title, group in (("Keys here", here), ("Keys everywhere", everywhere)):
-            if group:
+        for title, keys_of in groups.items():
+            if keys_of:
                 parts.append((f"{title}\n", STRONG))
-                for (_, words), keys in group.items():
+                for words, keys in keys_of.items():
                     parts += [(f"  {'  '.join(keys):<{_KEYS_WIDTH}}", KEY), (f" {words}\n", "")]
                 parts.append(("\n", ""))
         parts.append(("Every action is also in the palette: ^p", DIM))

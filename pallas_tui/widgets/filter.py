@@ -14,8 +14,9 @@ class FilterLine(Input):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Clear the filter"),
-        Binding("enter,down", "keep", "Back to the list"),
+        Binding("enter", "keep", "keep", tooltip="Keep the filter and go back to the list"),
+        Binding("down", "keep", "keep", show=False, tooltip="Keep the filter and go back to the list"),
+        Binding("escape", "close", "clear", tooltip="Take the filter away"),
     ]
 
     class Filtered(Message):

@@ -17,7 +17,7 @@ from ..text import Line
 _STRIPS = 1_000
 
 
-class LineView(ScrollView, can_focus=True):
+class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     """The base of the agent list and the feed: virtual, with a cursor, and still while it is read.
 
     A subclass says how many lines there are, what each looks like, and by which key it is known again

@@ -72,10 +72,12 @@ class ListPane(Pane):
         self.filter.clear_filter()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape belongs to the filter only while there is one."""
+        """Escape belongs to the filter only while there is one, and the list's keys to the list."""
+        if not self.is_mounted:
+            return True
         if action == "unfilter":
-            return self.is_mounted and bool(self.filter.words)
-        return True
+            return bool(self.filter.words)
+        return not (action == "filter" and self.filter.has_focus)
 
     @on(LineView.Moved)
     def _moved(self, event: LineView.Moved) -> None:

@@ -33,7 +33,9 @@ class StandInChat(Pane):
     def compose(self) -> ComposeResult:
         """One line of text to type in."""
         yield Static("A conversation stands here.")
-        yield Input(id="prompt", compact=True)
+        prompt = Input(id="prompt", compact=True)
+        prompt.cursor_blink = False
+        yield prompt
 
     def absorb(self, frame: Frame) -> None:
         """Note the frame."""

@@ -432,3 +432,21 @@ def test_a_line_is_found_again_after_lines_came_above_it() -> None:
     assert (outline.find("a", 1), outline.find("b", -1), outline.find("gone", -1)) == (2, 3, None)
     folded = Outline(feed.runs, lambda run: False)
     assert (folded.find("a", 1), folded.find("b", -1)) == (0, 1)
+
+
+def test_the_lines_of_the_tree_go_on_where_more_is_to_come() -> None:
+    feed = Feed()
+    feed.absorb(
+        frame(
+            started("r"),
+            step("r", 1),
+            tool("r", "started", "a"),
+            step("r", 1, actor="research"),
+            tool("r", "started", "b", nested=True),
+            tool("r", "started", "c"),
+            step("r", 2),
+        )
+    )
+    outline = Outline(feed.runs, lambda run: True)
+    trees = [feed_line(outline.at(index), True, 80, NOON, UNICODE)[1][0] for index in range(1, 7)]
+    assert [tree.rstrip() for tree in trees] == ["  ├", "  │ ├", "  │ │ └", "  │ │   └", "  │ └", "  └"]

@@ -33,6 +33,7 @@ class AgentList(LineView):
         self._all: tuple[Branch, ...] = ()
         self._words: tuple[str, ...] = ()
         self._shown: tuple[Branch, ...] = ()
+        self._failed = False
 
     @property
     def selected(self) -> AgentSnapshot | None:
@@ -47,6 +48,7 @@ class AgentList(LineView):
     def take(self, snapshot: FleetSnapshot, now: float) -> None:
         """Keep what a frame says."""
         self._now = now
+        self._failed = snapshot.state is FleetState.FAILED
         self._all = tree(snapshot.agents)
         self._filter()
 
@@ -86,6 +88,8 @@ class AgentList(LineView):
     def empty(self, width: int) -> list[Line]:
         if self._words:
             hint = "No agent matches.\nEscape takes the filter away."
+        elif self._failed:
+            hint = "No agents: the fleet could not start."
         else:
             hint = "No agents yet.\nThey appear here as soon as agents.yaml is read."
         return [((line, DIM),) for line in wrapped(hint, width)]
@@ -119,7 +123,6 @@ its model, its last latency, and the servers it calls.
         self._glyphs = glyphs
         self._now = 0.0
         self._details: list[Line] = []
-        self._failed = False
 
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
@@ -134,7 +137,6 @@ its model, its last latency, and the servers it calls.
 
     def absorb(self, frame: Frame) -> None:
         self._now = frame.now
-        self._failed = frame.snapshot.state is FleetState.FAILED
         self.agents.take(frame.snapshot, frame.now)
         if self.is_showing:
             self.agents.reload()

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final, Literal
 
 from ...feed_state import Run, State, Step
@@ -14,6 +14,7 @@ from ..tones import DIM, STRONG, STYLES, shape
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
+_LOOK_AHEAD: Final = 50
 _TONES: Final[dict[State, Tone]] = {
     "running": Tone.STARTING,
     "ok": Tone.OK,
@@ -114,7 +115,7 @@ def _head(run: Run, opened: bool, width: int, now: float, glyphs: Glyphs) -> Lin
 
 def _step(run: Run, index: int, width: int, now: float, glyphs: Glyphs) -> Line:
     step = run.steps[index]
-    lead = "  " + "  " * step.depth + _branch(run.steps, index, glyphs) + " "
+    lead = "  " + _branches(run.steps, index, glyphs) + " "
     room = width - _TIME_WIDTH - len(lead) - DURATION_WIDTH - 1 - _STATE_WIDTH
     running = step.state == "running"
     # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
@@ -127,10 +128,19 @@ def _step(run: Run, index: int, width: int, now: float, glyphs: Glyphs) -> Line:
     )
 
 
-def _branch(steps: list[Step], index: int, glyphs: Glyphs) -> str:
+def _branches(steps: list[Step], index: int, glyphs: Glyphs) -> str:
+    """The lines of the tree in front of a step: they go on where more is to come on their level."""
     depth = steps[index].depth
-    later = next((step.depth for step in steps[index + 1 : index + 50] if step.depth <= depth), None)
-    return glyphs.tee if later == depth else glyphs.corner
+    goes_on = [False] * (depth + 1)
+    level = depth
+    for step in islice(steps, index + 1, index + _LOOK_AHEAD):
+        if step.depth <= level:
+            goes_on[step.depth] = True
+            level = step.depth - 1
+            if level < 0:
+                break
+    above = "".join(f"{glyphs.pipe} " if more else "  " for more in goes_on[:-1])
+    return above + (glyphs.tee if goes_on[-1] else glyphs.corner)
 
 
 def _outcome(

@@ -1,0 +1,114 @@
+"""``pallas dev``: the terminal is guarded first, then the workbench paints, then the fleet starts."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from .isolate import Guard
+    from .screens.main import LatePane
+
+STOP_TIMEOUT: Final = 5.0
+_PATIENCE: Final = 0.4
+_NOT_A_TERMINAL: Final = (
+    "pallas dev needs a terminal to draw on; for the same fleet without one use `pallas dev --serve`,"
+    " or `pallas --serve`\n"
+)
+
+
+def main(root: Path) -> int:
+    """Run the workbench on the project in ``root`` until its user leaves; returns the exit status.
+
+    0 when the user left or a signal ended it, 1 when the workbench itself broke, 2 without a terminal.
+    The fleet is stopped, the terminal as it was before, and nothing printed in between has reached it.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        sys.stderr.write(_NOT_A_TERMINAL)
+        return 2
+    # Before anything else is loaded: a module that prints while it is imported prints on the screen.
+    from .isolate import isolate
+
+    guard = isolate()
+    try:
+        from pallas.log import close_logging, setup_logging
+
+        log = setup_logging(stderr=False)
+        failure = _work(root, log, guard)
+        guard.restore()
+        close_logging()
+    finally:
+        guard.restore()
+    if failure is None:
+        return 0
+    name = type(failure).__name__
+    sys.stderr.write(f"the workbench stopped on an error ({name}); the whole story is in {log}\n")
+    return 1
+
+
+def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
+    """Paint, serve, stop; returns what the workbench broke on."""
+    from .app import RunningFleet, Workbench
+    from .settings import load_settings
+
+    def make_fleet() -> RunningFleet:
+        from pallas.fleet.thread import FleetThread
+
+        return FleetThread(root)
+
+    app = Workbench(
+        make_fleet,
+        name=root.absolute().name,
+        late=late_panes(log),
+        settings=load_settings(),
+        stray=(guard.stdout, guard.stderr),
+    )
+    try:
+        app.run()
+    finally:
+        # Stopping has a deadline of its own: an impatient second signal must not leave children behind.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if app.fleet is not None:
+            with _told(guard.terminal, "Stopping the fleet…\n"):
+                app.fleet.stop(STOP_TIMEOUT)
+    return app.failure
+
+
+def late_panes(log: Path) -> "tuple[LatePane, ...]":
+    """The panes that are made after the first paint; ``log`` is the file that the last of them shows."""
+    from .screens.main import LatePane
+    from .widgets.pane import Pane
+
+    def make_chat() -> Pane:
+        from .widgets.chat import ChatPane
+
+        return ChatPane(id="chat")
+
+    def make_logs() -> Pane:
+        from .widgets.logs import LogsPane
+
+        return LogsPane(log, id="logs")
+
+    return LatePane("chat", "Chat", make_chat), LatePane("logs", "Logs", make_logs)
+
+
+@contextmanager
+def _told(terminal: TextIO, text: str) -> Iterator[None]:
+    """Say what takes so long, if it does."""
+
+    def tell() -> None:
+        with suppress(OSError, ValueError):
+            terminal.write(text)
+            terminal.flush()
+
+    timer = Timer(_PATIENCE, tell)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

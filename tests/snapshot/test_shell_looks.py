@@ -1,0 +1,174 @@
+"""How the shell looks. After an intended change: ``make test ARGS="tests/snapshot --snapshot-update"``."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import (
+    AgentState,
+    FleetSnapshot,
+    FleetState,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    ToolEvent,
+)
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.failure import Failure
+from tests.support.fake_fleet import NOON, FakeFleet, desk
+from tests.support.shell import screen_text, workbench
+from tests.support.waiting import until
+
+Compare = Callable[..., bool]
+Before = Callable[[Pilot[Any]], Awaitable[None]]
+
+SMALL = (80, 24)
+WIDE = (120, 40)
+THEMES = {"dark": "textual-dark", "light": "textual-light"}
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def busy() -> FakeFleet:
+    """A fleet in the middle of a call that goes through two agents, with a failed call behind it."""
+    fleet = FakeFleet()
+    for name in ("concierge", "research"):
+        fleet.change(name, runs_active=1)
+    one, two = {"run_id": "r1", "agent": "concierge"}, {"run_id": "r2", "agent": "research"}
+    fleet.say(
+        RunStarted(at=NOON - 30, run_id="r0", agent="vision", preview="What is on this picture?", images=1),
+        RunFinished(
+            at=NOON - 29,
+            run_id="r0",
+            agent="vision",
+            outcome="error",
+            seconds=1.2,
+            fault="AUTH: the provider refused the key; set GENERIC_API_KEY",
+        ),
+        RunStarted(at=NOON - 4, preview="Which customers were hit by the May invoice bug?", **one),
+        StepStarted(at=NOON - 4, actor="concierge", step=1, kind="llm", **one),
+        ToolEvent(at=NOON - 3.2, server="research", tool="ask", phase="started", call_id="a", **one),
+        RunStarted(at=NOON - 3.1, preview="customers hit by the May invoice bug", **two),
+        StepStarted(at=NOON - 3, actor="research", step=1, kind="llm", **two),
+        ToolEvent(at=NOON - 2, server="docs", tool="search", phase="started", call_id="b", **two),
+        ToolEvent(at=NOON - 1.6, server="docs", tool="search", phase="completed", call_id="b", **two),
+        ToolEvent(at=NOON - 1, server="vault", tool="lookup", phase="started", call_id="c", **two),
+        ToolEvent(at=NOON - 0.9, server="vault", tool="lookup", phase="failed", call_id="c", **two),
+    )
+    return fleet
+
+
+def pressing(*keys: str, until_text: str = "2 runs") -> Before:
+    """Wait for the panes and the fleet, press keys, wait for a text."""
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input | Failure), pilot)
+        await pilot.press(*keys)
+        await until(lambda: until_text in screen_text(app), pilot)
+        # Until the bottom line and the title bars have followed the focus.
+        for _ in range(3):
+            await pilot.pause()
+
+    return before
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["80x24", "120x40"])
+def test_the_main_screen(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
+    assert snap_compare(app, terminal_size=size, run_before=pressing())
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_agents_in_a_small_terminal(snap_compare: Compare, theme: str) -> None:
+    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
+    before = pressing("f2", "down", "down", until_text="tickets: connection refused")
+    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_feed_in_a_small_terminal(snap_compare: Compare, theme: str) -> None:
+    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
+    before = pressing("f4", until_text="vault/lookup")
+    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+
+
+def test_the_feed_while_it_is_filtered_and_read(snap_compare: Compare) -> None:
+    app = workbench(busy())
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await pressing("f4", "home", until_text="vault/lookup")(pilot)
+        fleet: Any = app.fleet
+        fleet.say(RunStarted(at=NOON, run_id="r9", agent="research", preview="customers in June"))
+        await until(lambda: "1 new below" in screen_text(app), pilot)
+        await pilot.press("slash", *"customers")
+        await until(lambda: "filter: customers" in screen_text(app), pilot)
+        app.main.query_one("#feed-filter", Input).cursor_blink = False
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=WIDE, run_before=before)
+
+
+def test_ascii_and_no_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=True))
+    assert snap_compare(app, terminal_size=WIDE, run_before=pressing("f2"))
+
+
+def test_sixteen_colours(snap_compare: Compare) -> None:
+    app = workbench(busy(), settings=Settings("ansi-dark", ascii=False))
+    assert snap_compare(app, terminal_size=WIDE, run_before=pressing("f2"))
+
+
+def test_the_start(snap_compare: Compare) -> None:
+    fleet = FakeFleet(replace(desk(), state=FleetState.STARTING))
+    states = (AgentState.WAITING, AgentState.IMPORTING, AgentState.CONNECTING, AgentState.READY)
+    for agent, state in zip(desk().agents, states, strict=True):
+        fleet.change(agent.name, state=state, since=NOON - 2, started_in=None)
+    app = workbench(fleet)
+    assert snap_compare(app, terminal_size=WIDE, run_before=pressing(until_text="import 2 s"))
+
+
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["80x24", "120x40"])
+def test_a_fleet_that_cannot_start(snap_compare: Compare, size: tuple[int, int]) -> None:
+    error = (
+        "agents.yaml:3: agents.research.prot: unknown key; allowed are module, port; did you mean port?\n"
+        "agents.yaml:9: agents.vision.port: 24202 is also the port of research; each agent needs its own"
+    )
+    app = workbench(FakeFleet(FleetSnapshot("desk", FleetState.FAILED, NOON, "", error=error)))
+    assert snap_compare(app, terminal_size=size, run_before=pressing(until_text="did not start"))
+
+
+def test_the_help(snap_compare: Compare) -> None:
+    app = workbench(busy())
+    before = pressing("f4", "f1", until_text="Every call of every agent")
+    assert snap_compare(app, terminal_size=WIDE, run_before=before)
+
+
+def test_the_whole_story(snap_compare: Compare) -> None:
+    app = workbench(busy())
+    before = pressing("f2", "down", "down", "i", until_text="Downstreams:")
+    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+
+
+def test_a_question_in_place(snap_compare: Compare) -> None:
+    app = workbench(busy())
+    before = pressing("f4", "ctrl+q", until_text="2 runs are in flight")
+    assert snap_compare(app, terminal_size=SMALL, run_before=before)
