@@ -1,0 +1,36 @@
+"""The sample project, copied to where a test may run it."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+from .ports import free_ports
+
+SAMPLE: Final = Path(__file__).resolve().parents[2] / "sample_project"
+# The range its files take their ports from; nothing else in them has five digits like these.
+_PORT: Final = re.compile(r"\b242\d\d\b")
+_SKIPPED: Final = ("__pycache__", ".fast-agent", ".env", "*.secrets.yaml")
+
+
+def copy_sample(tmp_path: Path) -> Path:
+    """The sample project below ``tmp_path``, each of its ports replaced by one that is free.
+
+    A port is replaced by the same one in every file. What a developer keeps beside the project (keys, a
+    real model's settings) is not copied.
+    """
+    root = tmp_path / "sample_project"
+    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns(*_SKIPPED))
+    texts = {path: text for path in root.rglob("*") if path.is_file() and (text := _text(path)) is not None}
+    ports = sorted({port for text in texts.values() for port in _PORT.findall(text)})
+    free = dict(zip(ports, map(str, free_ports(len(ports))), strict=True))
+    for path, text in texts.items():
+        path.write_text(_PORT.sub(lambda found: free[found[0]], text), "utf-8")
+    return root
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:  # a picture
+        return None
