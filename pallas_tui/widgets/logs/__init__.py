@@ -1,0 +1,5 @@
+"""The log of the fleet."""
+
+from .pane import LogsPane
+
+__all__ = ["LogsPane"]

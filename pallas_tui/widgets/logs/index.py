@@ -1,0 +1,237 @@
+"""Where the lines of a log file are, and how grave each is; the file itself is never held."""
+
+import os
+import re
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+LEVELS: Final = ("", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""Names by their number; 0 is a line that tells no level."""
+DEBUG, INFO, WARNING, ERROR = 1, 2, 3, 4
+
+_BY_LETTER: Final = {
+    ord(letter): number
+    for number, letters in enumerate(("", "dt", "in", "w", "e", "cf"))
+    for letter in letters
+}
+_MARKS: Final = re.compile(rb'\n|"level"\s*:\s*"([A-Za-z])')
+# A line that never ends is cut there, so that nothing reads the same megabytes again and again.
+_LONGEST: Final = 32 * 1024 * 1024
+_BLOCK_LINES: Final = 8_192
+_HEAD: Final = 128
+
+
+class LogFile:
+    """An open log file, read with ``pread``: a truncated file gives fewer bytes, never a crash.
+
+    It stays readable after it was renamed or deleted, until ``close``.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        status = os.fstat(fd)
+        self.identity = (status.st_dev, status.st_ino)
+        self._head = self.read(0, _HEAD)
+
+    @classmethod
+    def open(cls, path: Path) -> Self | None:
+        """The file at ``path``, None when there is none that can be read."""
+        try:
+            return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        except OSError:
+            return None
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Its bytes now, and when it was written last: another pair means that there is something to see."""
+        try:
+            status = os.fstat(self._fd)
+        except OSError:
+            return 0, 0
+        return status.st_size, status.st_mtime_ns
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end``, fewer where the file ends before. Blocks as a disk does."""
+        parts = []
+        try:
+            while start < end and (part := os.pread(self._fd, end - start, start)):
+                parts.append(part)
+                start += len(part)
+        except OSError:  # closed meanwhile, or a disk error: there is nothing to show
+            pass
+        return b"".join(parts)
+
+    def was_rewritten(self) -> bool:
+        """Whether the beginning is not what it was before: somebody truncated the file and wrote anew."""
+        before, self._head = self._head, self.read(0, _HEAD)
+        return not self._head.startswith(before)
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The lines found in some bytes: where each starts, its level, and where the last one ends.
+
+    ``open`` says that the last line has no newline yet.
+    """
+
+    starts: array[int]
+    levels: bytearray
+    end: int
+    open: bool
+
+
+def scan(data: bytes, base: int) -> Scan:
+    """Find the lines in ``data``, which begins with a line, at offset ``base`` of its file.
+
+    Empty lines are left out.
+    """
+    starts, levels = array("Q"), bytearray()
+    start = level = 0
+    for mark in _MARKS.finditer(data):
+        if mark[1] is not None:
+            # The first one: a later one may stand inside of a nested value.
+            level = level or _BY_LETTER.get(mark[1][0] | 0x20, 0)
+            continue
+        if mark.start() > start:
+            starts.append(base + start)
+            levels.append(level)
+        start, level = mark.end(), 0
+    unfinished = start < len(data)
+    if unfinished:
+        starts.append(base + start)
+        levels.append(level)
+    return Scan(starts, levels, base + len(data), unfinished)
+
+
+def lines_before(file: LogFile, end: int, size: int) -> tuple[int, bytes]:
+    """About ``size`` bytes of whole lines before the line that starts at ``end``: their offset and bytes."""
+    start = max(0, end - size)
+    while True:
+        data = file.read(start, end)
+        if start == 0:
+            return 0, data
+        cut = data.find(b"\n") + 1
+        if 0 < cut < len(data):
+            return start + cut, data[cut:]
+        if end - start >= _LONGEST:
+            return start, data
+        start = max(0, end - 4 * (end - start))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of a block, for a thread to look at while the block goes on growing."""
+
+    file: LogFile
+    low: int
+    high: int
+    starts: array[int]
+    levels: bytes
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Some lines in a row. ``first`` is the number of the first, ``end`` the offset after the last."""
+
+    file: LogFile
+    first: int
+    starts: array[int]
+    levels: bytearray
+    end: int
+
+    @property
+    def stop(self) -> int:
+        """The number after that of the last line."""
+        return self.first + len(self.starts)
+
+    def part(self, low: int, high: int) -> "Part":
+        """A copy of what is known of the lines from ``low`` up to ``high``."""
+        at, to = low - self.first, high - self.first
+        end = self.bounds(high - 1)[1]
+        return Part(self.file, low, high, self.starts[at:to], bytes(self.levels[at:to]), end)
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Where line ``number`` starts and ends, its newline included."""
+        at = number - self.first
+        return self.starts[at], self.starts[at + 1] if at + 1 < len(self.starts) else self.end
+
+
+class Index:
+    """All lines known, numbered: a line keeps its number also when older ones are found before it."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.first = 0
+        self.stop = 0
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    def block(self, number: int) -> Block | None:
+        """The block that has the line, None where it is not known (any more)."""
+        if not self.first <= number < self.stop:
+            return None
+        return self.blocks[bisect_right(self.blocks, number, key=lambda block: block.first) - 1]
+
+    def read(self, number: int, limit: int) -> tuple[bytes, int]:
+        """The first ``limit`` bytes of a line without its newline, and how many it has in all."""
+        block = self.block(number)
+        if block is None:
+            return b"", 0
+        start, end = block.bounds(number)
+        return block.file.read(start, min(end, start + limit)).rstrip(b"\r\n"), end - start
+
+    def prepend(self, file: LogFile, found: Scan) -> None:
+        """Older lines, which end where the first known one starts."""
+        if found.starts:
+            self.first -= len(found.starts)
+            self.blocks.insert(0, Block(file, self.first, found.starts, found.levels, found.end))
+
+    def append(self, file: LogFile, found: Scan) -> None:
+        """Newer lines."""
+        last = self.blocks[-1] if self.blocks else None
+        if last is not None and last.file is file and len(last.starts) + len(found.starts) <= _BLOCK_LINES:
+            last.starts.extend(found.starts)
+            last.levels.extend(found.levels)
+            last.end = found.end
+        elif found.starts:
+            self.blocks.append(Block(file, self.stop, found.starts, found.levels, found.end))
+        self.stop += len(found.starts)
+
+    def take_back(self) -> int:
+        """Forget the last line, whose end was not written yet; returns where it starts."""
+        block = self.blocks[-1]
+        block.levels.pop()
+        start = block.end = block.starts.pop()
+        self.stop -= 1
+        if not block.starts:
+            self.blocks.pop()
+        return start
+
+    def trim(self, most: int) -> bool:
+        """Forget the oldest blocks while there are more than ``most`` lines; whether any went."""
+        before = self.first
+        while len(self) > most and len(self.blocks) > 1:
+            self.blocks.pop(0)
+            self.first = self.blocks[0].first
+        return self.first != before
+
+    def drop(self, file: LogFile) -> None:
+        """Forget all lines of a file, which has the oldest ones."""
+        self.blocks = [block for block in self.blocks if block.file is not file]
+        self.first = self.blocks[0].first if self.blocks else self.stop
+
+    def clear(self) -> None:
+        """Forget everything; numbers go on."""
+        self.blocks.clear()
+        self.first = self.stop
