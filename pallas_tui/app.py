@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Final, Protocol, TextIO
 
 from textual import on
 from textual.app import App, SystemCommand
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.screen import Screen
@@ -101,7 +102,9 @@ class Workbench(App[int]):
         self._make_fleet = make_fleet
         self._late = late
         self._stray = stray
+        self._project = name
         self._pump = Pump(_NoFleet(name), clock)
+        self.set_class(self.glyphs is ASCII, "-ascii")
         self._pressed_at = float("-inf")
         self._failure: BaseException | None = None
 
@@ -159,16 +162,21 @@ class Workbench(App[int]):
             self.fleet.start()
         except Exception as error:
             _logger.exception("the fleet could not be started")
-            self._pump.attach(_Broken(f"{type(error).__name__}: {error}; the log has the whole story"))
+            reason = f"{type(error).__name__}: {error}; the log has the whole story"
+            self._pump.attach(_Broken(self._project, reason))
         else:
             self._pump.attach(self.fleet)
         self._beat()
 
     @on(Failure.Retry)
-    async def _retry(self) -> None:
+    def _retry(self) -> None:
         """Start anew after the user has mended something."""
+        self.run_worker(self._restart_fleet(), group="restart", exclusive=True)
+
+    async def _restart_fleet(self) -> None:
         fleet, self.fleet = self.fleet, None
-        self._pump.attach(_NoFleet(""))
+        self._pump.attach(_NoFleet(self._project))
+        self._beat()
         if fleet is not None:
             await asyncio.to_thread(fleet.stop, 5.0)
         await self._start_fleet()
@@ -248,6 +256,11 @@ class Workbench(App[int]):
             self._pressed_at = now
             self.notify("Press ctrl+c again to quit.", timeout=_TWICE)
 
+    def get_key_display(self, binding: Binding) -> str:
+        """A key as it is written on screen: by its name where its sign cannot be drawn."""
+        shown = super().get_key_display(binding)
+        return shown if self.glyphs is not ASCII or shown.isascii() else binding.key
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Above the main screen only those actions work that do not reach below it."""
         if not self.screen_stack:
@@ -306,9 +319,9 @@ class Workbench(App[int]):
 class _Broken(_NoFleet):
     """What is shown when there is no fleet and will be none."""
 
-    def __init__(self, error: str) -> None:
-        super().__init__("")
-        self._snapshot = FleetSnapshot("", FleetState.FAILED, time(), "", error=error)
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(name)
+        self._snapshot = replace(self._snapshot, state=FleetState.FAILED, error=error)
 
 
 _BELOW: Final = frozenset(

@@ -18,12 +18,15 @@ from pallas.model import (
     HealthStatus,
     Notice,
     RunFinished,
+    ServerSnapshot,
 )
 
 from .frame import Frame
 from .text import count, duration
 
 Level = Literal["info", "warning", "error"]
+Item = AgentSnapshot | ServerSnapshot
+"""What the list of agents holds: agents, and the project's own servers below them."""
 
 
 class Tone(StrEnum):
@@ -44,14 +47,14 @@ _HEALTH: Final = {
 }
 
 
-def tone_of(agent: AgentSnapshot) -> Tone:
-    """One tone for an agent: its state while it has no health to speak of, then its health (PI-17)."""
-    if agent.state in _STARTING:
+def tone_of(item: Item) -> Tone:
+    """One tone: the state while there is no health to speak of, then an agent's health (PI-17)."""
+    if item.state in _STARTING:
         return Tone.STARTING
-    if agent.state is AgentState.ERROR:
+    if item.state is AgentState.ERROR:
         return Tone.ERROR
-    if agent.state is AgentState.READY:
-        return _HEALTH[agent.health.status]
+    if item.state is AgentState.READY:
+        return _HEALTH[item.health.status] if isinstance(item, AgentSnapshot) else Tone.OK
     return Tone.STOPPED
 
 
@@ -60,17 +63,26 @@ def can_answer(agent: AgentSnapshot) -> bool:
     return agent.state is AgentState.READY and agent.health.status is not HealthStatus.ERROR
 
 
-def reason_of(agent: AgentSnapshot) -> str:
-    """Why the agent is not simply well, in one line; empty when it is."""
-    if agent.error and agent.state is AgentState.ERROR:
-        return next((line.strip() for line in agent.error.splitlines() if line.strip()), "")
-    if agent.state is AgentState.READY and agent.health.status is not HealthStatus.OK:
-        return agent.health.message
+def reason_of(item: Item) -> str:
+    """Why it is not simply well, in one line; empty when it is."""
+    if item.error and item.state is AgentState.ERROR:
+        return next((line.strip() for line in item.error.splitlines() if line.strip()), "")
+    if isinstance(item, AgentSnapshot) and item.state is AgentState.READY:
+        return "" if item.health.status is HealthStatus.OK else item.health.message
     return ""
 
 
-def story_of(agent: AgentSnapshot) -> str:
-    """Everything that is known about how the agent is, as text to read and to copy."""
+def story_of(item: Item) -> str:
+    """Everything that is known about how an agent or a server is, as text to read and to copy."""
+    if isinstance(item, AgentSnapshot):
+        return _story_of_agent(item)
+    parts = [f"{item.name}: {item.state.value}", f"a server of the project at {item.url}"]
+    if item.error:
+        parts.append(item.error.rstrip())
+    return "\n\n".join(parts)
+
+
+def _story_of_agent(agent: AgentSnapshot) -> str:
     parts = [f"{agent.name}: {agent.state.value}, health {agent.health.status.value}"]
     if agent.health.message:
         parts.append(agent.health.message)
@@ -88,9 +100,9 @@ def story_of(agent: AgentSnapshot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An agent in the tree of who needs whom; ``last`` says for each level if it is the last one there."""
+    """An item in the tree of who needs whom; ``last`` says for each level if it is the last one there."""
 
-    agent: AgentSnapshot
+    item: Item
     last: tuple[bool, ...] = ()
 
     @property
@@ -202,12 +214,13 @@ def summarise(frame: Frame, before: Headline | None = None) -> Summary:
         tones=tuple((tone, tones.count(tone)) for tone in Tone if tone in tones),
         runs=sum(agent.runs_active for agent in agents),
         queued=sum(agent.runs_queued for agent in agents),
-        registry_port=_port(frame.snapshot.registry_url),
+        registry_port=port_of(frame.snapshot.registry_url),
         headline=headline,
     )
 
 
-def _port(url: str) -> int | None:
+def port_of(url: str) -> int | None:
+    """The port of a URL; None where it has none or is no URL."""
     try:
         return urlsplit(url).port
     except ValueError:

@@ -96,6 +96,7 @@ def fit(text: str, width: int, glyphs: Glyphs = UNICODE) -> str:
     """``text`` in exactly ``width`` cells: padded on the right, or cut with an ellipsis."""
     if width <= 0:
         return ""
+    text = text.replace("\n", " ").replace("\t", " ")
     if cell_len(text) > width:
         text = set_cell_size(text, width - 1) + glyphs.ellipsis
     return set_cell_size(text, width)

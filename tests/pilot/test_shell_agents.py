@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from textual.widgets import Input
 
-from pallas.model import AgentState, Health, HealthStatus
+from pallas.model import AgentState, Health, HealthStatus, ServerSnapshot
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
@@ -120,6 +121,23 @@ async def test_enter_on_a_failed_agent_tells_the_whole_story_and_y_copies_it() -
         assert app.main.query_one(StandInChat).opened == []
 
 
+async def test_the_servers_of_the_project_stand_below_the_agents_and_enter_tells_their_story() -> None:
+    fleet = FakeFleet()
+    server = ServerSnapshot(
+        "shop", AgentState.ERROR, "http://127.0.0.1:24280/mcp", None, "exited with status 3"
+    )
+    fleet.current = replace(fleet.current, servers=(server,))
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f2", "end")
+        await until(lambda: "exited with status 3" in screen_text(app), pilot)
+        assert line_of(app, "shop").split() == ["✖", "shop", "failed"]
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        assert app.main.query_one(StandInChat).opened == []
+
+
 async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
@@ -158,8 +176,6 @@ async def test_the_cursor_stays_on_its_agent_when_others_come() -> None:
         await pilot.press("f2", "end")
         pane = app.main.query_one(AgentsPane)
         current = desk()
-        from dataclasses import replace
-
         fleet.current = replace(current, agents=(agent("aaa", 24210), agent("bbb", 24211), *current.agents))
         await until(lambda: pane.agents.shown == 6, pilot)
         selected = pane.agents.selected
@@ -190,8 +206,8 @@ async def test_ascii_draws_no_character_outside_ascii_in_the_shell() -> None:
         await until(lambda: isinstance(app.focused, Input) and ":24201" in screen_text(app), pilot)
         await pilot.press("f2")
         await until(lambda: line_of(app, "engineering").split()[:3] == ["`", "~", "engineering"], pilot)
-        rail = "\n".join(line[:30] for line in screen_text(app).splitlines()[:14])
-        assert rail.isascii()
+        rail = [line[:32] for line in screen_text(app).splitlines()]
+        assert all(line.isascii() for line in rail), rail
 
 
 @pytest.mark.parametrize("theme", ["ansi-dark", "ansi-light", "textual-light"])

@@ -18,6 +18,7 @@ from pallas.model import (
     Notice,
     RunFinished,
     RunStarted,
+    ServerSnapshot,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -25,9 +26,9 @@ from pallas.model import (
 from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.frame import Frame
 from pallas_tui.pump import IDLE, Pump
-from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of, tree
+from pallas_tui.state import Branch, Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of, tree
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
-from pallas_tui.widgets.agents.view import agent_details, agent_line
+from pallas_tui.widgets.agents.view import agent_line, details
 from pallas_tui.widgets.feed.view import Outline, feed_line
 from tests.support.fake_fleet import NOON, FakeFleet, agent, desk
 
@@ -120,7 +121,7 @@ def test_agents_stand_once_below_the_first_that_needs_them() -> None:
         agent("middle", 2, depends_on=("helper",)),
         agent("alone", 4),
     ]
-    assert [(branch.agent.name, branch.last) for branch in tree(agents)] == [
+    assert [(branch.item.name, branch.last) for branch in tree(agents)] == [
         ("top", ()),
         ("middle", (False,)),
         ("helper", (True,)),
@@ -130,7 +131,7 @@ def test_agents_stand_once_below_the_first_that_needs_them() -> None:
 
 def test_nobody_vanishes_from_a_circle() -> None:
     agents = [agent("a", 1, depends_on=("b",)), agent("b", 2, depends_on=("a",))]
-    assert sorted(branch.agent.name for branch in tree(agents)) == ["a", "b"]
+    assert sorted(branch.item.name for branch in tree(agents)) == ["a", "b"]
 
 
 # The top line
@@ -418,10 +419,28 @@ def test_every_line_of_the_feed_fills_its_width_exactly(width: int) -> None:
 def test_every_line_of_the_agents_fills_its_width_exactly(width: int) -> None:
     agents = (*desk().agents, agent("a-name-that-is-longer-than-any-rail-is-wide", 65535, runs_active=1234))
     agents += tuple(agent(f"s-{state}", 1, state=state, since=NOON - 3600) for state in AgentState)
-    for branch in tree(agents):
+    servers = [ServerSnapshot(f"v-{state}", state, "http://127.0.0.1:9100/mcp", 17) for state in AgentState]
+    for branch in (*tree(agents), *(Branch(server) for server in servers)):
         assert width_of(agent_line(branch, width, NOON, UNICODE)) == width
-        for line in agent_details(branch.agent, width, NOON, UNICODE):
+        for line in details(branch.item, width, 99, NOON, UNICODE):
             assert width_of(line) <= width
+
+
+def test_details_that_are_too_long_say_so_in_their_last_line() -> None:
+    lines = details(desk().agents[1], 30, 6, NOON, UNICODE)
+    assert len(lines) == 6
+    assert lines[-1][0][0] == "i"
+    assert "more lines" in lines[-1][1][0]
+
+
+def test_a_server_that_failed_tells_why() -> None:
+    server = ServerSnapshot(
+        "shop", AgentState.ERROR, "http://127.0.0.1:9100/mcp", None, "exited with 3\nlast words"
+    )
+    assert (tone_of(server), reason_of(server)) == (Tone.ERROR, "exited with 3")
+    assert "last words" in story_of(server)
+    shown = "\n".join("".join(text for text, _ in line) for line in details(server, 40, 30, NOON, UNICODE))
+    assert "a server of the project" in shown
 
 
 def test_a_line_is_found_again_after_lines_came_above_it() -> None:

@@ -14,17 +14,17 @@ from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 
 from ...actions import bindings
 from ...frame import Frame
-from ...state import Branch, can_answer, story_of, tree
+from ...state import Branch, Item, can_answer, story_of, tree
 from ...text import Glyphs, Line, wrapped
 from ..filter import FilterLine
 from ..lines import LineView
 from ..list_pane import ListPane
 from ..tones import DIM
-from .view import agent_details, agent_line
+from .view import agent_line, details
 
 
 class AgentList(LineView):
-    """One line an agent, as a tree of who needs whom; flat while it is filtered."""
+    """One line an agent, as a tree of who needs whom, then the project's servers; flat while filtered."""
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="agent-list")
@@ -36,20 +36,20 @@ class AgentList(LineView):
         self._failed = False
 
     @property
-    def selected(self) -> AgentSnapshot | None:
-        """The agent under the cursor."""
-        return self._shown[self.cursor].agent if self.cursor < len(self._shown) else None
+    def selected(self) -> Item | None:
+        """The agent or server under the cursor."""
+        return self._shown[self.cursor].item if self.cursor < len(self._shown) else None
 
     @property
     def shown(self) -> int:
-        """How many agents the filter lets through."""
+        """How many lines the filter lets through."""
         return len(self._shown)
 
     def take(self, snapshot: FleetSnapshot, now: float) -> None:
         """Keep what a frame says."""
         self._now = now
         self._failed = snapshot.state is FleetState.FAILED
-        self._all = tree(snapshot.agents)
+        self._all = (*tree(snapshot.agents), *(Branch(server) for server in snapshot.servers))
         self._filter()
 
     def filter_by(self, words: tuple[str, ...]) -> None:
@@ -58,19 +58,14 @@ class AgentList(LineView):
         self._filter()
         self.reload()
 
-    def select(self, name: str) -> None:
-        """Put the cursor on an agent."""
-        if (index := self.find(name)) is not None:
-            self.action_move_to(index)
-
     def _filter(self) -> None:
         if not self._words:
             self._shown = self._all
             return
         self._shown = tuple(
-            Branch(branch.agent)
+            Branch(branch.item)
             for branch in self._all
-            if all(word in _haystack(branch.agent) for word in self._words)
+            if all(word in _haystack(branch.item) for word in self._words)
         )
 
     def line_count(self) -> int:
@@ -80,10 +75,10 @@ class AgentList(LineView):
         return agent_line(self._shown[index], width, self._now, self._glyphs)
 
     def key_at(self, index: int) -> Hashable:
-        return self._shown[index].agent.name
+        return _key(self._shown[index].item)
 
     def find(self, key: Hashable) -> int | None:
-        return next((i for i, branch in enumerate(self._shown) if branch.agent.name == key), None)
+        return next((i for i, branch in enumerate(self._shown) if _key(branch.item) == key), None)
 
     def empty(self, width: int) -> list[Line]:
         if self._words:
@@ -102,7 +97,7 @@ class AgentsPane(ListPane):
     HELP = """\
 The fleet as a tree: an agent stands below the one that depends on it. The shape says how it is
 (ok, degraded, error, starting, stopped); on the right are its port and its runs in flight, or the
-step of its start.
+step of its start. Below the agents stand the servers that the project starts with them.
 
 Below (or beside) the list is what is known of the selected agent: why it is not well, since when,
 its model, its last latency, and the servers it calls.
@@ -153,8 +148,8 @@ its model, its last latency, and the servers it calls.
     def _tell(self, force: bool = False) -> None:
         """Say what is known of the selected agent, if that is anything new."""
         static = self.query_one("#agent-details", Static)
-        agent, width = self.agents.selected, static.content_region.width
-        lines = agent_details(agent, width, self._now, self._glyphs) if agent and width else []
+        item, size = self.agents.selected, static.content_region.size
+        lines = details(item, size.width, size.height, self._now, self._glyphs) if item and size else []
         if force or lines != self._details:
             self._details = lines
             static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
@@ -171,19 +166,23 @@ its model, its last latency, and the servers it calls.
 
     def choose(self) -> None:
         """Talk to the selected agent, or read why that cannot be."""
-        if (agent := self.agents.selected) is None:
-            return
-        if can_answer(agent):
-            self.post_message(self.Open(agent.name))
+        item = self.agents.selected
+        if isinstance(item, AgentSnapshot) and can_answer(item):
+            self.post_message(self.Open(item.name))
         else:
             self.action_story()
 
     def story(self) -> tuple[str, str] | None:
-        agent = self.agents.selected
-        return None if agent is None else (agent.name, story_of(agent))
+        item = self.agents.selected
+        return None if item is None else (item.name, story_of(item))
 
 
-def _haystack(agent: AgentSnapshot) -> str:
-    return " ".join(
-        (agent.name, agent.title, agent.model, agent.state.value, agent.health.status.value)
-    ).lower()
+def _key(item: Item) -> tuple[str, str]:
+    return type(item).__name__, item.name
+
+
+def _haystack(item: Item) -> str:
+    words = [item.name, item.state.value]
+    if isinstance(item, AgentSnapshot):
+        words += [item.title, item.model, item.health.status.value]
+    return " ".join(words).lower()

@@ -4,8 +4,8 @@ from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, Downstream, Reach
 
-from ...state import Branch, Tone, reason_of, tone_of
-from ...text import Glyphs, Line, Part, cropped, duration, fit, right, since, wrapped
+from ...state import Branch, Item, Tone, port_of, reason_of, tone_of
+from ...text import Glyphs, Line, Part, count, cropped, duration, fit, right, since, wrapped
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 
 _STATE_WIDTH: Final = 12
@@ -27,16 +27,16 @@ _REACH: Final = {
 
 
 def agent_line(branch: Branch, width: int, now: float, glyphs: Glyphs) -> Line:
-    """One agent: its place in the tree, shape, name; on the right its port and runs, or its step."""
-    agent = branch.agent
-    tone = tone_of(agent)
+    """One item: its place in the tree, shape, name; on the right its port and runs, or its step."""
+    item = branch.item
+    tone = tone_of(item)
     lead = _lead(branch, glyphs)
     name_width = width - len(lead) - 2 - _STATE_WIDTH - 1
     line = (
         (lead, DIM),
         shape(tone, glyphs),
-        (" " + fit(agent.name, name_width, glyphs) + " ", "" if tone is not Tone.STOPPED else DIM),
-        *_state(agent, tone, now, glyphs),
+        (" " + fit(item.name, name_width, glyphs) + " ", "" if _is_lively(item) else DIM),
+        *_state(item, tone, now, glyphs),
     )
     return cropped(line, width)
 
@@ -48,39 +48,57 @@ def _lead(branch: Branch, glyphs: Glyphs) -> str:
     return above + (glyphs.corner if branch.last[-1] else glyphs.tee) + " "
 
 
-def _state(agent: AgentSnapshot, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ...]:
-    if agent.state is AgentState.READY:
-        runs = f"{min(agent.runs_active, 99)}{glyphs.running}" if agent.runs_active else ""
-        return (f":{agent.port:<5}", DIM), (right(runs, _STATE_WIDTH - 6), STRONG)
-    text = _STEPS[agent.state]
-    if tone is Tone.STARTING and agent.state is not AgentState.WAITING:
-        seconds = max(0, int(now - agent.since))
+def _is_lively(item: Item) -> bool:
+    return isinstance(item, AgentSnapshot) and tone_of(item) is not Tone.STOPPED
+
+
+def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ...]:
+    if item.state is AgentState.READY:
+        port = item.port if isinstance(item, AgentSnapshot) else port_of(item.url)
+        active = item.runs_active if isinstance(item, AgentSnapshot) else 0
+        runs = f"{min(active, 99)}{glyphs.running}" if active else ""
+        return (f":{port or '':<5}", DIM), (right(runs, _STATE_WIDTH - 6), STRONG)
+    text = _STEPS[item.state]
+    if isinstance(item, AgentSnapshot) and tone is Tone.STARTING and item.state is not AgentState.WAITING:
+        seconds = max(0, int(now - item.since))
         text += f" {seconds} s" if seconds < 100 else f" {min(seconds // 60, 999)}m"
     return ((right(text, _STATE_WIDTH), STYLES[tone]),)
 
 
-def agent_details(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> list[Line]:
-    """What is known of one agent, the reason for anything red first."""
-    tone = tone_of(agent)
-    lines: list[Line] = [(shape(tone, glyphs), (f" {fit(agent.name, width - 2, glyphs)}", STRONG))]
-    if agent.title and agent.title != agent.name:
-        lines.append(((fit(agent.title, width, glyphs), DIM),))
-    if reason := reason_of(agent):
+def details(item: Item, width: int, height: int, now: float, glyphs: Glyphs) -> list[Line]:
+    """What is known of one item, the reason for anything red first; what is too much is behind a key."""
+    tone = tone_of(item)
+    title = item.title if isinstance(item, AgentSnapshot) else "a server of the project"
+    lines: list[Line] = [(shape(tone, glyphs), (f" {fit(item.name, width - 2, glyphs)}", STRONG))]
+    if title and title != item.name:
+        lines.append(((fit(title, width, glyphs), DIM),))
+    if reason := reason_of(item):
         lines.append(())
         lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
         lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
     lines.append(())
-    for label, text in _facts(agent, now, glyphs):
+    for label, text in _facts(item, now, glyphs):
         lines += _fact(label, text, width)
-    lines.append(((fit(agent.url, width, glyphs), DIM),))
-    if agent.downstreams:
+    lines.append(((fit(item.url, width, glyphs), DIM),))
+    if isinstance(item, AgentSnapshot) and item.downstreams:
         lines += [(), (("downstreams", DIM),)]
-        for one in agent.downstreams:
+        for one in item.downstreams:
             lines += _downstream(one, width, glyphs)
+    if len(lines) > height > 0:
+        lines[height - 1 :] = [(("i", KEY), (f" {count(len(lines) - height + 1, 'more line')}", DIM))]
     return lines
 
 
-def _facts(agent: AgentSnapshot, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
+def _facts(item: Item, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
+    if isinstance(item, AgentSnapshot):
+        return _facts_of_agent(item, now, glyphs)
+    facts = [("state", item.state.value)]
+    if item.pid is not None:
+        facts.append(("process", str(item.pid)))
+    return facts
+
+
+def _facts_of_agent(agent: AgentSnapshot, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
     dot = f" {glyphs.dot} "
     state = agent.state.value
     if tone_of(agent) is Tone.STARTING:
