@@ -10,14 +10,15 @@ from .ports import free_ports
 SAMPLE: Final = Path(__file__).resolve().parents[2] / "sample_project"
 # The range its files take their ports from; nothing else in them has five digits like these.
 _PORT: Final = re.compile(r"\b242\d\d\b")
+_PAUSE: Final = re.compile(r"^(delay|pace): .*$", re.MULTILINE)
 _SKIPPED: Final = ("__pycache__", ".fast-agent", ".env", "*.secrets.yaml")
 
 
-def copy_sample(tmp_path: Path) -> Path:
+def copy_sample(tmp_path: Path, *, hurry: bool = False) -> Path:
     """The sample project below ``tmp_path``, each of its ports replaced by one that is free.
 
     A port is replaced by the same one in every file. What a developer keeps beside the project (keys, a
-    real model's settings) is not copied.
+    real model's settings) is not copied. ``hurry`` takes the pauses out of its script.
     """
     root = tmp_path / "sample_project"
     shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns(*_SKIPPED))
@@ -26,6 +27,9 @@ def copy_sample(tmp_path: Path) -> Path:
     free = dict(zip(ports, map(str, free_ports(len(ports))), strict=True))
     for path, text in texts.items():
         path.write_text(_PORT.sub(lambda found: free[found[0]], text), "utf-8")
+    if hurry:
+        script = root / "model.yaml"
+        script.write_text(_PAUSE.sub(r"\1: 0", script.read_text("utf-8")), "utf-8")
     return root
 
 

@@ -1,0 +1,1 @@
+"""The agents of this fleet, one module or card each."""
