@@ -115,10 +115,15 @@ class LogSource:
         file = LogFile.open(self.path)
         if file is None:
             return False
-        self._files = [file]
-        start, data = await asyncio.to_thread(lines_before, file, file.state[0], TAIL)
-        self._head = start
-        self._append(file, await asyncio.to_thread(scan, data, start))
+        try:
+            start, data = await asyncio.to_thread(lines_before, file, file.state[0], TAIL)
+            found = await asyncio.to_thread(scan, data, start)
+        except BaseException:
+            file.close()
+            raise
+        # Together, and after the last wait: a follow that was cancelled in between begins anew.
+        self._files, self._head = [file], start
+        self._append(file, found)
         self._publish()
         return True
 
