@@ -75,7 +75,9 @@ class FastAgentExecutor:
 
     async def load(self) -> None:
         """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
-        fast = await asyncio.to_thread(load, self._project, self._config)
+        # In the loop's own thread on purpose: while a FastAgent is made, fast-agent's process-wide
+        # settings are None for a moment, and other agents of this loop would meet that.
+        fast = load(self._project, self._config)
         name, settings = seam.default_agent(fast)
         if name is None:
             raise Fault(
@@ -156,10 +158,11 @@ class FastAgentExecutor:
                             await self._stop.wait()
                     await self._pool.trim()
         except Exception as error:
+            log.exception("%s: the harness failed", self._config.name, extra={"agent": self._config.name})
             if not started.done():
-                started.set_exception(fault_of(error))
-            else:
-                log.exception("%s: the harness ended badly", self._config.name)
+                fault = fault_of(error)
+                fault.__cause__ = error
+                started.set_exception(fault)
         finally:
             self._harness = None
             if not started.done():

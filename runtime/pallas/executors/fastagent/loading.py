@@ -20,7 +20,7 @@ _LOADING = threading.Lock()
 
 
 def load(project: Project, agent: AgentConfig) -> FastAgent:
-    """The agent's FastAgent, silenced. Blocks (imports user code): call it in a thread.
+    """The agent's FastAgent, silenced. Blocks for as long as the user's code takes to import.
 
     Raises Fault (CONFIG): the module does not import, has no ``fast``, or the card is not one. The
     message names the file and line inside the project; the traceback is the fault's cause.
