@@ -73,7 +73,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("feed.unfold", "feed", "Unfold run", "Show its steps", "unfold"),
     Action("feed.story", "feed", "Run in full", "Everything about the run", "story", "story"),
     Action("feed.cancel", "feed", "Cancel run", "Ask for the selected run to stop", "cancel", "cancel"),
-    Action("feed.follow", "feed", "Follow", "Go to the end and stay there", "follow", "follow"),
+    Action("feed.follow", "feed", "Follow feed", "Go to the end and stay there", "follow", "follow"),
     Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "filter"),
     Action("feed.unfilter", "feed", "Show all runs", "Take the filter away", "unfilter"),
     Action("feed.copy", "feed", "Copy run", "Copy everything about the run", "copy"),

@@ -26,11 +26,10 @@ from .actions import ACTIONS, bindings
 from .pump import PERIOD, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
-from .settings import Settings
+from .settings import Settings, unknown_actions
 from .text import ASCII, UNICODE, count
 from .widgets.failure import Failure
 from .widgets.filter import FilterLine
-from .widgets.lines import LineView
 from .widgets.list_pane import Story
 from .widgets.pane import Pane
 
@@ -134,8 +133,20 @@ class Workbench(App[int]):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, partial(self.exit, 0))
         for mistake in self.settings.mistakes:
-            _logger.warning(mistake)
-            self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
+            self._tell_mistake(mistake)
+
+    def _tell_mistake(self, mistake: str) -> None:
+        _logger.warning(mistake)
+        self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
+
+    @on(MainScreen.Complete)
+    def _check_keys(self) -> None:
+        """Only now every action is known that a key of the user's may be for."""
+        known = {action.id for action in ACTIONS}
+        for widget in self.main.query("*"):
+            known |= {binding.id for binding in _own_bindings(widget) if binding.id}
+        for mistake in unknown_actions(self.settings.keys, known):
+            self._tell_mistake(mistake)
 
     @on(MainScreen.Painted)
     async def _begin(self) -> None:
@@ -147,9 +158,7 @@ class Workbench(App[int]):
     def _choose_theme(self) -> None:
         wanted = self.settings.theme
         if wanted and wanted not in self.available_themes:
-            self.notify(
-                f"theme: no such theme: {wanted}; ^p, Theme lists them", severity="warning", markup=False
-            )
+            self._tell_mistake(f"theme: no such theme: {wanted}; Theme in the palette lists them")
             wanted = ""
         if not wanted:
             # On 16 colours the terminal's own are the readable ones.
@@ -287,7 +296,8 @@ class Workbench(App[int]):
             seen: set[str] = set()
             for widget in (pane, *pane.query("*")):
                 for binding in _own_bindings(widget):
-                    if not binding.description or binding.action in seen:
+                    wanted = binding.description and (binding.id or binding.show)
+                    if not wanted or binding.action in seen:
                         continue
                     seen.add(binding.action)
                     action = registered.get(binding.id or "")
@@ -331,11 +341,11 @@ _BELOW: Final = frozenset(
 )
 
 
-def _own_bindings(widget: DOMNode) -> Iterable[Any]:
-    """The bindings that a widget of ours declares: not Textual's own, nor those that only move about."""
+def _own_bindings(widget: DOMNode) -> Iterable[Binding]:
+    """The bindings that a widget of ours declares, not Textual's own."""
     for base in type(widget).__mro__:
-        if not base.__module__.startswith("textual.") and base not in (LineView, FilterLine):
-            yield from base.__dict__.get("BINDINGS", ())
+        if not base.__module__.startswith("textual.") and base is not FilterLine:
+            yield from Binding.make_bindings(base.__dict__.get("BINDINGS", ()))
 
 
 def _wants_ascii(settings: Settings) -> bool:

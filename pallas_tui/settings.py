@@ -1,7 +1,7 @@
 """What a user may change of the workbench, in one small file of theirs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,8 +11,6 @@ import yaml
 from platformdirs import user_config_path
 
 from pallas.text import one_line
-
-from .keymap import DEFAULT_KEYS
 
 VARIABLE: Final = "PALLAS_WORKBENCH_CONFIG"
 _KEYS: Final = ("theme", "ascii", "keys")
@@ -73,19 +71,31 @@ def _settings(document: dict[Any, Any], name: str) -> Settings:
         keys = {}
     chosen = {}
     for action, key in keys.items():
-        if action not in DEFAULT_KEYS:
-            mistakes.append(f"{name}: keys: {_shown(action)}: no such action" + _hint(action, DEFAULT_KEYS))
-        elif not isinstance(key, str | int) or isinstance(key, bool) or not str(key).strip():
-            mistakes.append(f"{name}: keys: {action}: must be a key or several, for example `f6,ctrl+g`")
+        if not isinstance(key, str | int) or isinstance(key, bool) or not str(key).strip():
+            mistakes.append(
+                f"{name}: keys: {_shown(action)}: must be a key or several, for example `f6,ctrl+g`"
+            )
         else:
             chosen[str(action)] = str(key)
     return Settings(theme, plain, chosen, tuple(mistakes))
+
+
+def unknown_actions(keys: Iterable[str], known: Collection[str]) -> list[str]:
+    """A line for each of the user's keys that belongs to no action in ``known``.
+
+    Apart from loading, because which actions there are is known only when every pane is there.
+    """
+    return [
+        f"keys: {_shown(action)}: no such action" + _hint(action, known)
+        for action in keys
+        if action not in known
+    ]
 
 
 def _shown(key: object) -> str:
     return one_line(str(key), 40)
 
 
-def _hint(key: object, known: Mapping[str, str] | tuple[str, ...]) -> str:
+def _hint(key: object, known: Iterable[str]) -> str:
     close = get_close_matches(str(key), list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""

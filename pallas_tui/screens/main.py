@@ -61,6 +61,9 @@ at a time. The digits go from one to the other, **tab** goes round.
     class Painted(Message):
         """The screen stands, with everything but the late panes on it."""
 
+    class Complete(Message):
+        """The late panes are there too."""
+
     class CancelRun(Message):
         """The user said yes to cancelling a run."""
 
@@ -125,6 +128,7 @@ at a time. The digits go from one to the other, **tab** goes round.
         wants, self._wants = self._wants, []
         for want in wants:
             want()
+        self.post_message(self.Complete())
 
     def _take_up(self, pane: Pane) -> None:
         self._panes[str(pane.id)] = pane

@@ -194,11 +194,15 @@ async def test_keys_are_the_users_to_change() -> None:
 
 
 async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
-    settings = Settings("no-such-theme", False, mistakes=("workbench.yaml: colour: unknown",))
+    keys = {"chat.neu": "f7", "chat.new": "f6"}
+    settings = Settings("no-such-theme", False, keys, mistakes=("workbench.yaml: colour: unknown",))
     app = workbench(settings=settings)
     async with app.run_test(size=WIDE, notifications=True) as pilot:
         await until(lambda: "workbench.yaml: colour: unknown" in screen_text(app), pilot)
         await until(lambda: "no such theme: no-such-theme" in screen_text(app), pilot)
+        await until(lambda: "chat.neu: no such action; did you mean" in screen_text(app), pilot)
+        await pilot.press("f6")
+        assert app.main.query_one(StandInChat).fresh == 1
 
 
 async def test_the_bottom_line_offers_the_keys_that_work_now_and_can_be_clicked() -> None:
