@@ -117,7 +117,6 @@ class Conversations:
                 del self._all[key]
 
 
-
 def _not_found() -> Fault:
     return Fault(
         FaultType.UPSTREAM,

@@ -7,9 +7,6 @@ fast = FastAgent("vision")
 
 @fast.agent(
     name="vision",
-    # The script under another name, because agents.yaml declares vision for this agent's model alone.
-    # Delete the line, and this agent uses default_model like the others.
-    model="generic.scripted-vision",
     instruction="""
 You are vision at Larkmoor, a maker of lamps. When a picture came with the message, say what it shows.
 Otherwise list the company's pictures, or look at the one that was asked for, with your tools.

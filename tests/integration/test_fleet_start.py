@@ -334,3 +334,15 @@ def test_it_runs_from_another_folder_with_a_project_given(tmp_path: Path) -> Non
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_broken_script_of_the_offline_model_is_told_with_its_line(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    top = {"scripted": {"script": "model.yaml", "port": port}}
+    write_project(tmp_path, {"one": None}, top=top, files={"model.yaml": "rules:\n  - wen: {last: user}\n"})
+    for arguments in ([], ["check"]):
+        process = _start(tmp_path, *arguments)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "model.yaml:2" in err
+        assert "Traceback" not in out + err

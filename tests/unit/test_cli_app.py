@@ -78,3 +78,26 @@ def test_the_workbench_without_a_terminal_names_the_headless_twin(tmp_path: Path
     assert done.returncode == 2
     assert "--serve" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_offline_model_is_imported_only_when_a_project_asks_for_it() -> None:
+    source = (
+        "import sys, pallas.fleet.fleet, pallas.cli.check;"
+        "print([name for name in sys.modules if name.startswith('pallas.scripted')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_runtime_never_imports_the_workbench() -> None:
+    source = (
+        "import sys, pallas.cli.app, pallas.cli.serve, pallas.fleet.thread, pallas.surfaces.agent_mcp,"
+        "pallas.executors.fastagent.executor, pallas.scripted.app;"
+        "print([name for name in sys.modules if name.split('.')[0] in ('textual', 'pallas_tui')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"

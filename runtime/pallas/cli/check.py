@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pallas.config import Mistake, Project, read_project
+from pallas.config import ConfigError, Mistake, Project, ScriptedConfig, read_project
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
@@ -17,6 +17,8 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
     process of its own; without it fast-agent is not imported.
     """
     found, mistakes = read_project(project)
+    if found is not None and found.scripted is not None:
+        mistakes += _script_mistakes(found.scripted)
     if found is not None and do_import:
         from .imports import probe
 
@@ -35,6 +37,16 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
     if ok and found is not None:
         print(_summary(found, mistakes))
     return 0 if ok else 2
+
+
+def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
+    from pallas.scripted.script import load_script
+
+    try:
+        load_script(scripted.script)
+    except ConfigError as error:
+        return error.mistakes
+    return ()
 
 
 def _line(mistake: Mistake) -> str:

@@ -54,11 +54,11 @@ async def _serve(project: Project, agent: str | None, dev: bool, log_file: Path)
         loop.add_signal_handler(number, on_signal)
     hub = Hub()
     hub.listen(_Narrator(project.name).hear)
-    fleet = Fleet(project, hub=hub, dev=dev, only=agent)
     try:
+        fleet = Fleet(project, hub=hub, dev=dev, only=agent)
         fleet.reserve()
-    except Fault as fault:
-        print(fault.message, file=sys.stderr)
+    except (Fault, ConfigError) as error:
+        print(error, file=sys.stderr)
         return 2
     _say(project.name, f"log {log_file}")
     if fleet.registry_url:

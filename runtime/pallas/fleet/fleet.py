@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from time import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import httpx2
 from starlette.applications import Starlette
@@ -27,6 +27,9 @@ from pallas.text import one_line
 from .agent import FleetAgent, fastagent_executor
 from .programs import Program
 
+if TYPE_CHECKING:
+    from pallas.scripted.rules import Script
+
 log = logging.getLogger(__name__)
 
 READY_TIMEOUT: Final = 60.0
@@ -40,7 +43,8 @@ class Fleet:
     """Everything of one project that is alive.
 
     ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With
-    ``only`` a single agent is served: no registry, no dependencies (PR-4).
+    ``only`` a single agent is served: no registry, no dependencies (PR-4). Making one reads the offline
+    model's script: raises ConfigError with its mistakes.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Fleet:
         self._agents: dict[str, FleetAgent] = {}
         self._registry: Listener | None = None
         self._scripted: Listener | None = None
+        self._script = _script_of(project)
         self._sockets: dict[str, socket.socket] = {}
         self._programs_ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -234,13 +239,11 @@ class Fleet:
             self._programs_ready.set()
 
     async def _start_scripted(self) -> None:
-        scripted = self.project.scripted
-        if scripted is None:
+        if self._script is None:
             return
         from pallas.scripted.app import scripted_app
-        from pallas.scripted.script import load_script
 
-        self.model_server = scripted_app(load_script(scripted.script))
+        self.model_server = scripted_app(self._script)
         self._scripted = Listener(self.model_server, self._sockets["scripted"])
         await self._scripted.start()
 
@@ -284,6 +287,14 @@ class Fleet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _script_of(project: Project) -> "Script | None":
+    if project.scripted is None:
+        return None
+    from pallas.scripted.script import load_script
+
+    return load_script(project.scripted.script)
 
 
 async def _answers(url: str) -> None:

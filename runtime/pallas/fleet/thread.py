@@ -93,11 +93,11 @@ class FleetThread:
         redact_project(project)
         from .fleet import Fleet
 
-        fleet = Fleet(project, hub=self._hub, dev=True)
         try:
+            fleet = Fleet(project, hub=self._hub, dev=True)
             fleet.reserve()
-        except Fault as fault:
-            self._fail(fault.message)
+        except (Fault, ConfigError) as error:
+            self._fail(str(error))
             return
         self._fleet = fleet
         starting = asyncio.create_task(fleet.start(), name="fleet start")

@@ -93,7 +93,7 @@ class FastAgentExecutor:
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
             model=model,
-            vision=bool(model) and models.has_vision(model),
+            vision=models.has_vision(model, self._config.capabilities),
             servers=seam.all_servers(fast),
             keeps_history=bool(getattr(settings, "use_history", True)),
         )

@@ -6,20 +6,34 @@ from pallas.config import Capabilities
 
 
 def register(model: str, capabilities: Capabilities) -> None:
-    """Make ``model`` (no provider prefix) known to fast-agent; one it knows is left alone (PR-13)."""
-    known = ModelDatabase.get_model_params(model)
-    if known is not None and model not in ModelDatabase.list_runtime_models():
+    """Make ``model`` (no provider prefix) known to fast-agent; one it knows is left alone (PR-13).
+
+    Agents may declare different capabilities for one name: fast-agent then sends pictures to it as soon
+    as one of them has vision, and ``has_vision`` keeps the others' pictures out.
+    """
+    if not _ours(model):
         return
+    before = ModelDatabase.get_model_params(model)
+    vision = capabilities.vision or (before is not None and ModelDatabase.supports_mime(model, "image/png"))
     ModelDatabase.register_runtime_model_params(
         model,
         ModelParameters(
             context_window=capabilities.context_window,
             max_output_tokens=capabilities.max_output_tokens,
-            tokenizes=ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY,
+            tokenizes=ModelDatabase.QWEN_MULTIMODAL if vision else ModelDatabase.TEXT_ONLY,
         ),
     )
 
 
-def has_vision(model: str) -> bool:
-    """Whether fast-agent would send this model a picture, and not drop it silently."""
+def has_vision(model: str, capabilities: Capabilities | None) -> bool:
+    """Whether an agent's model sees pictures: as fast-agent knows it, else as the agent declares."""
+    if not model:
+        return False
+    if _ours(model):
+        return capabilities is not None and capabilities.vision
     return ModelDatabase.supports_mime(model, "image/png")
+
+
+def _ours(model: str) -> bool:
+    known = ModelDatabase.get_model_params(model) is not None
+    return not known or model in ModelDatabase.list_runtime_models()
