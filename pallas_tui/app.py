@@ -191,7 +191,8 @@ class Workbench(App[int]):
         await self._start_fleet()
 
     def _beat(self) -> None:
-        frame = self._pump.read()
+        # While the screens are taken down the timer may still come round once.
+        frame = self._pump.read() if self.is_running else None
         if frame is not None:
             self.main.absorb(frame)
 
