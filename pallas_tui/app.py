@@ -6,67 +6,35 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, ClassVar, Final, Protocol, TextIO
+from typing import Any, ClassVar, Final, TextIO
 
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.screen import Screen
 
-from pallas.events import Hub
-from pallas.model import EventBatch, FleetPort, FleetSnapshot, FleetState
-
 from .actions import ACTIONS, bindings
+from .fleets import BrokenFleet, NoFleet, RunningFleet
+from .palette import commands, own_bindings
 from .pump import PERIOD, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
 from .text import ASCII, UNICODE, count
 from .widgets.failure import Failure
-from .widgets.filter import FilterLine
 from .widgets.list_pane import Story
-from .widgets.pane import Pane
 
 DARK: Final = "textual-dark"
 LIGHT: Final = "textual-light"
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the workbench in good order."""
 _TWICE: Final = 2.0
 _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
-
-
-class RunningFleet(FleetPort, Protocol):
-    """A fleet that this process starts and stops; ``start`` returns at once, ``stop`` blocks."""
-
-    def start(self) -> None:
-        """Begin to start."""
-        ...
-
-    def stop(self, timeout: float) -> None:
-        """Stop, within ``timeout`` seconds."""
-        ...
-
-
-class _NoFleet:
-    """What is shown before there is a fleet."""
-
-    def __init__(self, name: str) -> None:
-        self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
-        self._hub = Hub(1)
-
-    def snapshot(self) -> FleetSnapshot:
-        return self._snapshot
-
-    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
-        return self._hub.since(seq, limit)
-
-    def cancel(self, run_id: str) -> None:
-        """There is nothing to cancel."""
 
 
 class Workbench(App[int]):
@@ -102,12 +70,25 @@ class Workbench(App[int]):
         self._late = late
         self._stray = stray
         self._project = name
-        self._pump = Pump(_NoFleet(name), clock)
+        self._pump = Pump(NoFleet(name), clock)
         self.set_class(self.glyphs is ASCII, "-ascii")
         self._pressed_at = float("-inf")
         self._failure: BaseException | None = None
+        self._told_to_leave = False
 
     # Beginning and end
+
+    def heed_signals(self) -> None:
+        """From now on a signal ends the workbench in good order, also while it is still setting up.
+
+        Textual changes the terminal before ``on_mount``: a signal in between must not end the process.
+        """
+
+        def leave(number: int, frame: object) -> None:
+            self._told_to_leave = True
+
+        for number in SIGNALS:
+            signal.signal(number, leave)
 
     def get_default_screen(self) -> Screen[Any]:
         """The main screen."""
@@ -130,8 +111,10 @@ class Workbench(App[int]):
             self.set_keymap(dict(self.settings.keys))
         if not self.is_headless:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in SIGNALS:
                 loop.add_signal_handler(number, partial(self.exit, 0))
+        if self._told_to_leave:
+            self.exit(0)
         for mistake in self.settings.mistakes:
             self._tell_mistake(mistake)
 
@@ -144,7 +127,7 @@ class Workbench(App[int]):
         """Only now every action is known that a key of the user's may be for."""
         known = {action.id for action in ACTIONS}
         for widget in self.main.query("*"):
-            known |= {binding.id for binding in _own_bindings(widget) if binding.id}
+            known |= {binding.id for binding in own_bindings(widget) if binding.id}
         for mistake in unknown_actions(self.settings.keys, known):
             self._tell_mistake(mistake)
 
@@ -172,7 +155,7 @@ class Workbench(App[int]):
         except Exception as error:
             _logger.exception("the fleet could not be started")
             reason = f"{type(error).__name__}: {error}; the log has the whole story"
-            self._pump.attach(_Broken(self._project, reason))
+            self._pump.attach(BrokenFleet(self._project, reason))
         else:
             self._pump.attach(self.fleet)
         self._beat()
@@ -184,7 +167,7 @@ class Workbench(App[int]):
 
     async def _restart_fleet(self) -> None:
         fleet, self.fleet = self.fleet, None
-        self._pump.attach(_NoFleet(self._project))
+        self._pump.attach(NoFleet(self._project))
         self._beat()
         if fleet is not None:
             await asyncio.to_thread(fleet.stop, 5.0)
@@ -282,38 +265,8 @@ class Workbench(App[int]):
     # The palette
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Every action there is: those of the registry, and those of any other widget of the panes."""
-        for action in ACTIONS:
-            if action.scope == "app":
-                yield SystemCommand(action.title, action.help, partial(self.run_action, action.run))
-        yield SystemCommand("Theme", "Choose one of all themes", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save the screen as an SVG file", self._take_screenshot)
-        if isinstance(screen, MainScreen):
-            yield from self._pane_commands(screen)
-
-    def _pane_commands(self, screen: MainScreen) -> Iterable[SystemCommand]:
-        registered = {action.id: action for action in ACTIONS}
-        for pane in screen.query(Pane):
-            seen: set[str] = set()
-            for widget in (pane, *pane.query("*")):
-                for binding in _own_bindings(widget):
-                    wanted = binding.description and (binding.id or binding.show)
-                    if not wanted or binding.action in seen:
-                        continue
-                    seen.add(binding.action)
-                    action = registered.get(binding.id or "")
-                    title = action.title if action else f"{pane.TITLE}: {binding.description}"
-                    help_text = binding.tooltip or f"{binding.description}, in {pane.TITLE.lower()}"
-                    run = partial(self._run_in, pane, widget, binding.action)
-                    yield SystemCommand(title, help_text, run)
-
-    async def _run_in(self, pane: Pane, widget: DOMNode, action: str) -> None:
-        self.main.show(str(pane.id))
-        await self.run_action(action, widget)
-
-    def _take_screenshot(self) -> None:
-        # After the palette is gone from the picture.
-        self.set_timer(0.1, self.deliver_screenshot)
+        """Every action there is."""
+        return commands(self, screen)
 
     # What the panes ask for
 
@@ -327,26 +280,11 @@ class Workbench(App[int]):
             self.fleet.cancel(event.run_id)
 
 
-class _Broken(_NoFleet):
-    """What is shown when there is no fleet and will be none."""
-
-    def __init__(self, name: str, error: str) -> None:
-        super().__init__(name)
-        self._snapshot = replace(self._snapshot, state=FleetState.FAILED, error=error)
-
-
 _BELOW: Final = frozenset(
     action.run.partition("(")[0]
     for action in ACTIONS
     if action.scope == "app" and action.id not in ("quit", "quit.twice", "theme")
 )
-
-
-def _own_bindings(widget: DOMNode) -> Iterable[Binding]:
-    """The bindings that a widget of ours declares, not Textual's own."""
-    for base in type(widget).__mro__:
-        if not base.__module__.startswith("textual.") and base is not FilterLine:
-            yield from Binding.make_bindings(base.__dict__.get("BINDINGS", ()))
 
 
 def _wants_ascii(settings: Settings) -> bool:

@@ -52,7 +52,8 @@ def main(root: Path) -> int:
 
 def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
     """Paint, serve, stop; returns what the workbench broke on."""
-    from .app import RunningFleet, Workbench
+    from .app import SIGNALS, Workbench
+    from .fleets import RunningFleet
     from .settings import load_settings
 
     def make_fleet() -> RunningFleet:
@@ -67,11 +68,12 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
         settings=load_settings(),
         stray=(guard.stdout, guard.stderr),
     )
+    app.heed_signals()
     try:
         app.run()
     finally:
         # Stopping has a deadline of its own: an impatient second signal must not leave children behind.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if app.fleet is not None:
             with _told(guard.terminal, "Stopping the fleet…\n"):

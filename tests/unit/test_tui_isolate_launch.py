@@ -225,6 +225,29 @@ def test_a_signal_stops_the_fleet_and_gives_the_terminal_back(tmp_path: Path, nu
         assert session.drawn.rfind(b"\x1b[?1049l") > session.drawn.rfind(b"\x1b[?1049h")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_screen_is_being_set_up_gives_the_terminal_back(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    body = """
+    import signal
+    from pallas_tui.app import Workbench
+
+    class Early(Workbench):
+        def on_load(self):
+            os.kill(os.getpid(), int(os.environ["NUMBER"]))
+
+    import pallas_tui.app
+    pallas_tui.app.Workbench = Early
+    """
+    with started(tmp_path, body, NUMBER=str(int(number))) as session:
+        before = session.settings()
+        assert session.end() == 0
+        assert session.settings() == before
+        assert session.drawn.rfind(b"\x1b[?1049l") >= session.drawn.rfind(b"\x1b[?1049h")
+        assert b"Traceback" not in session.drawn
+
+
 def test_when_the_workbench_breaks_the_terminal_comes_back_with_one_line_that_names_the_log(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,45 @@
+"""What the workbench asks of the fleet that it runs, and what stands in for one."""
+
+from dataclasses import replace
+from time import time
+from typing import Protocol
+
+from pallas.events import Hub
+from pallas.model import EventBatch, FleetPort, FleetSnapshot, FleetState
+
+
+class RunningFleet(FleetPort, Protocol):
+    """A fleet that this process starts and stops; ``start`` returns at once, ``stop`` blocks."""
+
+    def start(self) -> None:
+        """Begin to start."""
+        ...
+
+    def stop(self, timeout: float) -> None:
+        """Stop, within ``timeout`` seconds."""
+        ...
+
+
+class NoFleet:
+    """What is shown before there is a fleet."""
+
+    def __init__(self, name: str) -> None:
+        self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
+        self._hub = Hub(1)
+
+    def snapshot(self) -> FleetSnapshot:
+        return self._snapshot
+
+    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
+        return self._hub.since(seq, limit)
+
+    def cancel(self, run_id: str) -> None:
+        """There is nothing to cancel."""
+
+
+class BrokenFleet(NoFleet):
+    """What is shown when there is no fleet and will be none."""
+
+    def __init__(self, name: str, error: str) -> None:
+        super().__init__(name)
+        self._snapshot = replace(self._snapshot, state=FleetState.FAILED, error=error)
