@@ -16,13 +16,13 @@ from textual.widgets import Static
 from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
 from pallas_tui.client import AgentClient
 from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.chips import Chip
 from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
 from pallas_tui.widgets.chat.message import MessageView
 from pallas_tui.widgets.chat.model import Conversation
 from pallas_tui.widgets.chat.prompt import PathLine, Prompt
 from pallas_tui.widgets.chat.runline import RunLine
+from pallas_tui.widgets.chat.tray import Chip
 from pallas_tui.widgets.chat.view import ConversationView
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 1000
@@ -214,11 +214,11 @@ async def test_ctrl_k_deletes_to_the_end_of_the_line_while_nothing_runs(chat: Ch
     assert chat.prompt.text == "one"
 
 
-async def test_an_error_says_what_and_r_sends_again(chat: Chat) -> None:
+async def test_an_error_says_what_and_a_key_sends_again(chat: Chat) -> None:
     await chat.ask("fault")
     await chat.until(lambda: "the model is overloaded" in chat.app.screen_text())
-    assert "r sends it again" in chat.app.screen_text()
-    await chat.pilot.press("escape", "r")
+    assert "ctrl+r sends it again" in chat.app.screen_text()
+    await chat.pilot.press("ctrl+r")
     await chat.until(lambda: len(chat.server.calls) == 2 and chat.conversation.run is None)
     assert [call["message"] for call in chat.server.calls] == ["fault", "fault"]
     assert [entry.role for entry in chat.conversation.entries] == ["user", "error"]
@@ -384,13 +384,13 @@ async def test_dropping_an_image_file_attaches_it_and_other_text_stays_text(
     path.write_bytes(PNG)
     chat.app.feed(chat.snapshot(vision=True))
     chat.app.post_message(Paste(f"'{path}'"))
-    await chat.until(lambda: len(chat.view.attachments) == 1)
+    await chat.until(lambda: len(chat.view.tray.attachments) == 1)
     chat.app.post_message(Paste(f"look at {path}"))
     await chat.until(lambda: chat.prompt.text == f"look at {path}")
-    assert len(chat.view.attachments) == 1
+    assert len(chat.view.tray.attachments) == 1
     chat.prompt.clear()
     await chat.pilot.press("backspace")
-    await chat.until(lambda: not chat.view.attachments and not chat.view.query(Chip))
+    await chat.until(lambda: not chat.view.tray.attachments and not chat.view.query(Chip))
 
 
 async def test_a_chip_is_removed_by_its_key_and_by_a_click(chat: Chat, tmp_path: Path) -> None:
@@ -400,10 +400,10 @@ async def test_a_chip_is_removed_by_its_key_and_by_a_click(chat: Chat, tmp_path:
     await chat.until(lambda: len(chat.view.query(Chip)) == 2)
     chat.view.query(Chip).first().focus()
     await chat.pilot.press("delete")
-    await chat.until(lambda: [one.name for one in chat.view.attachments] == ["two.png"])
+    await chat.until(lambda: [one.name for one in chat.view.tray.attachments] == ["two.png"])
     await chat.until(lambda: len(chat.view.query(Chip)) == 1)
     await chat.pilot.click(chat.view.query_one(Chip))
-    await chat.until(lambda: not chat.view.attachments)
+    await chat.until(lambda: not chat.view.tray.attachments)
 
 
 async def test_an_agent_without_vision_refuses_images_before_anything_is_sent(

@@ -1,10 +1,14 @@
 """An application with one pane on the whole screen, fed by hand."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from textual.app import App, ComposeResult
+from textual.widgets import Input, TextArea
 
 import pallas_tui
 from pallas.model import AgentSnapshot, Event
@@ -24,6 +28,7 @@ class PaneApp(App[None]):
 
     def __init__(self, pane: Pane, agents: Iterable[AgentSnapshot] = ()) -> None:
         super().__init__()
+        self.animation_level = "none"
         self.pane = pane
         self.now = NOON
         self.snapshot = replace(desk(), agents=tuple(agents))
@@ -48,3 +53,28 @@ class PaneApp(App[None]):
         """What is on the screen, without colours."""
         strips = self.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A screen that looks the same wherever and whenever it is drawn."""
+    for name, value in (
+        ("TERM", "xterm-256color"),
+        ("COLORTERM", "truecolor"),
+        ("TZ", "UTC"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def still(app: App[Any]) -> None:
+    """No cursor blinks from now on."""
+    for screen in app.screen_stack:
+        for widget in screen.query(Input):
+            widget.cursor_blink = False
+        for area in screen.query(TextArea):
+            area.cursor_blink = False

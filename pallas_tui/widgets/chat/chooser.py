@@ -34,9 +34,16 @@ class AgentChooser(Vertical):
             super().__init__()
             self.name = name
 
-    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
-        super().__init__(classes="chat-chooser")
+    def __init__(
+        self,
+        glyphs: Glyphs = UNICODE,
+        hint: str = "",
+        *,
+        id: str | None = None,  # noqa: A002 - Textual's word
+    ) -> None:
+        super().__init__(classes="chat-chooser", id=id)
         self._glyphs = glyphs
+        self._hint = hint
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._shown: tuple[AgentSnapshot, ...] = ()
         self.touched = False
@@ -44,6 +51,8 @@ class AgentChooser(Vertical):
     def compose(self) -> ComposeResult:
         yield Input(placeholder="type a part of the name", compact=True)
         yield OptionList(compact=True, markup=False)
+        if self._hint:
+            yield Static(self._hint, classes="chat-chooser-hint")
         yield Static(
             "The fleet has no agents yet. They appear here while it starts.", classes="chat-chooser-empty"
         )
@@ -93,6 +102,8 @@ class AgentChooser(Vertical):
             if names:
                 options.highlighted = names.index(highlighted) if highlighted in names else 0
         self._shown = shown
+        for hint in self.query(".chat-chooser-hint"):
+            hint.display = bool(shown)
         empty = self.query_one(".chat-chooser-empty", Static)
         empty.display = not shown
         if self._agents:
@@ -139,7 +150,7 @@ class ChooserScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="chat-chooser-box") as box:
             box.border_title = "Talk to"
-            box.border_subtitle = "enter chooses · escape leaves"
+            box.border_subtitle = "enter chooses, escape leaves"
             yield self._chooser
 
     def on_mount(self) -> None:

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...images import size_text
-from ...text import Part, clock, count, duration
+from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .markdown import AnswerMarkdown, is_light, shown
 from .model import Entry
 
@@ -46,11 +46,12 @@ class MessageView(Vertical):
             super().__init__()
             self.view = view
 
-    def __init__(self, entry: Entry, who: str, *, live: bool = False) -> None:
+    def __init__(self, entry: Entry, who: str, *, live: bool = False, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(classes=f"chat-message -{entry.role}")
         self.entry = entry
         self.live = live
         self._who = who
+        self._glyphs = glyphs
         self._streamed = 0
         self._heading = Heading(*self._heading_parts())
         self._body = self._new_body()
@@ -64,7 +65,7 @@ class MessageView(Vertical):
         style = {"user": "bold $text-primary", "error": "bold $text-error"}.get(
             entry.role, "bold $text-accent"
         )
-        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry), style
+        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry, self._glyphs), style
 
     def _new_body(self) -> Widget:
         entry = self.entry
@@ -75,9 +76,7 @@ class MessageView(Vertical):
             names = ", ".join(f"{one.name} {size_text(one.size)}" for one in entry.attachments)
             text = f"{text}\n[{names}]" if entry.text else f"[{names}]"
         if entry.role == "error":
-            text += "\n\nr sends it again" + (
-                " (this may help: it can be a passing trouble)" if entry.retryable else ""
-            )
+            text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
         return Static(Content(text), classes="chat-plain")
 
     async def stream(self, text: str) -> None:
@@ -105,7 +104,7 @@ class MessageView(Vertical):
         self.post_message(self.Pointed(self))
 
 
-def figures(entry: Entry) -> str:
+def figures(entry: Entry, glyphs: Glyphs = UNICODE) -> str:
     """How an answer went: ``3.1 s · 4 steps · 2 tools``, or that it was cancelled."""
     parts = []
     if entry.cut:
@@ -118,4 +117,4 @@ def figures(entry: Entry) -> str:
         parts.append(count(entry.steps, "step"))
     if entry.tools:
         parts.append(count(entry.tools, "tool call"))
-    return " · ".join(parts)
+    return f" {glyphs.dot} ".join(parts)

@@ -227,7 +227,7 @@ def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
     """Why pictures cannot go to this agent, empty when they can (PR-17)."""
     if agent is None or agent.vision:
         return ""
-    return f"{name} has no vision: take the image away, or choose an agent that can see."
+    return f"{name} has no vision: take the image away."
 
 
 class PromptHistory:

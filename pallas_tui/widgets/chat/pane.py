@@ -1,5 +1,6 @@
 """The chat pane: conversations with agents as tabs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -9,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher
 
 from pallas.model import AgentSnapshot
+from pallas.text import one_line
 
 from ...client import AgentClient
 from ...clipboard import copy
@@ -44,35 +46,40 @@ Backspace in an empty prompt takes the last one away.
 it, and nothing of the others.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
-it (without one: the last answer), **r** sends again what failed, **enter** goes back to the prompt.
+it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r** sends again what failed.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+k", "cancel", "Cancel", priority=True, id="chat.cancel"),
-        Binding("ctrl+t", "choose", "New chat", id="chat.new"),
-        Binding("ctrl+o", "attach", "Image", id="chat.attach"),
-        Binding("escape", "back", "Back", show=False, id="chat.back"),
-        Binding("enter,i", "write", "Write", show=False, id="chat.write"),
-        Binding("y", "copy", "Copy", id="chat.copy"),
-        Binding("r", "retry", "Send again", id="chat.retry"),
-        Binding("ctrl+pagedown,right_square_bracket", "tab(1)", "Next chat", show=False, id="chat.next"),
         Binding(
-            "ctrl+pageup,left_square_bracket", "tab(-1)", "Previous chat", show=False, id="chat.previous"
+            "ctrl+k", "cancel", "cancel", priority=True, id="chat.cancel", tooltip="Cancel the run in flight"
         ),
-        Binding("alt+w", "close_tab", "Close chat", show=False, id="chat.close"),
+        Binding("ctrl+t", "choose", "new", id="chat.new", tooltip="Another conversation, with any agent"),
+        Binding("ctrl+o", "attach", "image", id="chat.attach", tooltip="Attach an image by its path"),
+        Binding(
+            "y", "copy", "copy", id="chat.copy", tooltip="Copy the message pointed at, or the last answer"
+        ),
+        Binding("ctrl+r,r", "retry", "again", id="chat.retry", tooltip="Send again what failed"),
+        Binding("enter,i", "write", "Write", show=False, id="chat.write", tooltip="Go to the prompt"),
+        Binding("escape", "back", "Back", show=False, id="chat.back", tooltip="Leave the prompt"),
+        Binding("ctrl+pagedown,right_square_bracket", "tab(1)", "Next", show=False, id="chat.next"),
+        Binding("ctrl+pageup,left_square_bracket", "tab(-1)", "Previous", show=False, id="chat.previous"),
+        Binding("alt+w", "close_tab", "Close", show=False, id="chat.close", tooltip="Close the conversation"),
     ]
 
     def __init__(
         self,
-        glyphs: Glyphs = UNICODE,
+        glyphs: Glyphs | None = None,
         *,
         id: str = "chat",  # noqa: A002 - Textual's word
         connect: Connect = AgentClient,
         base: Path | None = None,
     ) -> None:
-        """``connect`` makes the client of a conversation; ``base`` is where relative image paths begin."""
+        """``connect`` makes the client of a conversation; ``base`` is where relative image paths begin.
+
+        Without ``glyphs`` those of the application are taken.
+        """
         super().__init__(id=id)
-        self._glyphs = glyphs
-        self._desk = Desk(connect, PromptHistory(), glyphs, base or Path.cwd(), lambda: self._now)
+        self._desk = Desk(connect, PromptHistory(), glyphs or UNICODE, base or Path.cwd(), lambda: self._now)
+        self._own_glyphs = glyphs is None
         self._now = 0.0
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._views: list[ConversationView] = []
@@ -80,11 +87,17 @@ it (without one: the last answer), **r** sends again what failed, **enter** goes
         self._opened = 0
 
     def compose(self) -> ComposeResult:
+        if self._own_glyphs:
+            self._desk = replace(self._desk, glyphs=getattr(self.app, "glyphs", UNICODE))
         yield TabStrip(self._glyphs)
         with ContentSwitcher(initial="chat-start"):
-            chooser = AgentChooser(self._glyphs)
-            chooser.id = "chat-start"
-            yield chooser
+            yield AgentChooser(
+                self._glyphs, "enter begins a conversation with one that is ready", id="chat-start"
+            )
+
+    @property
+    def _glyphs(self) -> Glyphs:
+        return self._desk.glyphs
 
     # What the screen tells
 
@@ -138,10 +151,9 @@ it (without one: the last answer), **r** sends again what failed, **enter** goes
     # The screen
 
     def _paint(self) -> None:
-        known = {agent.name: agent for agent in self._agents}
         for view in self._views:
             if view.is_mounted:
-                view.see(known.get(view.conversation.agent))
+                view.see(self._agent_of(view))
         if not self._views:
             chooser = self.query_one("#chat-start", AgentChooser)
             chooser.show(self._agents)
@@ -155,12 +167,14 @@ it (without one: the last answer), **r** sends again what failed, **enter** goes
         tabs = tuple(self._tab(view) for view in self._views)
         active = self._views.index(self._current) if self._current in self._views else 0
         self.query_one(TabStrip).show(tabs, active)
+        agent = self._agent_of(self._current) if self._current is not None else None
+        self.caption = one_line(agent.model, 60) if agent is not None else ""
 
     def _tab(self, view: ConversationView) -> Tab:
         conversation = view.conversation
         same = [each for each in self._views if each.conversation.agent == conversation.agent]
         name = conversation.agent if len(same) == 1 else f"{conversation.agent} {same.index(view) + 1}"
-        agent = next((agent for agent in self._agents if agent.name == conversation.agent), None)
+        agent = self._agent_of(view)
         mark = (
             self._glyphs.ellipsis
             if conversation.run
@@ -169,6 +183,9 @@ it (without one: the last answer), **r** sends again what failed, **enter** goes
             else ""
         )
         return Tab(shape(tone_of(agent) if agent else Tone.STOPPED, self._glyphs), name, mark)
+
+    def _agent_of(self, view: ConversationView) -> AgentSnapshot | None:
+        return next((agent for agent in self._agents if agent.name == view.conversation.agent), None)
 
     def _switch(self, view: ConversationView) -> None:
         if view not in self._views:

@@ -133,7 +133,7 @@ class PathLine(Input):
 
     def __init__(self, base: Path) -> None:
         super().__init__(
-            placeholder="path of a PNG, JPEG, GIF or WebP · tab completes, enter attaches, escape leaves",
+            placeholder="path of an image: tab completes, enter attaches, escape leaves",
             suggester=_PathSuggester(base),
             compact=True,
             classes="chat-path",

@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
-from ...text import count
+from ...text import UNICODE, Glyphs, count
 from .message import MessageView
 from .model import Conversation, Entry
 
@@ -26,9 +26,10 @@ class Transcript(VerticalScroll, can_focus=True):
     class Moved(Message):
         """It was scrolled, or a message was selected."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(classes="chat-transcript")
         self._conversation = conversation
+        self._glyphs = glyphs
         self._welcome = Static(markup=False, classes="chat-welcome")
         self._pruned = Static(markup=False, classes="chat-pruned")
         self._views: dict[int, MessageView] = {}
@@ -88,7 +89,12 @@ class Transcript(VerticalScroll, can_focus=True):
 
     async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
         views = [
-            MessageView(entry, "you" if entry.role == "user" else self._conversation.agent, live=live)
+            MessageView(
+                entry,
+                "you" if entry.role == "user" else self._conversation.agent,
+                live=live,
+                glyphs=self._glyphs,
+            )
             for entry in entries
         ]
         self._views.update({view.entry.key: view for view in views})

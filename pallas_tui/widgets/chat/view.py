@@ -17,14 +17,13 @@ from textual.worker import Worker
 from pallas.model import AgentSnapshot, Fault, Image
 
 from ...client import OnProgress, Reply
-from ...images import Attachment, read_image, user_path
 from ...state import Tone
 from ...text import Glyphs
-from .chips import Chip, Chips
 from .model import Conversation, PromptHistory, Run, Standing, standing, why_no_images
-from .prompt import PathLine, Prompt
+from .prompt import Prompt
 from .runline import RunLine
 from .transcript import Transcript
+from .tray import Tray
 
 PAINT_EVERY: Final = 0.1
 """Seconds between two paintings at least, however fast the text comes."""
@@ -79,7 +78,6 @@ class ConversationView(Vertical):
         super().__init__(classes="chat-conversation")
         self.conversation = Conversation(agent, self.touch)
         self.standing = Standing(Tone.STARTING, False, "Waiting for the fleet.")
-        self.attachments: tuple[Attachment, ...] = ()
         self._desk = desk
         self._agent: AgentSnapshot | None = None
         self._client: Client | None = None
@@ -89,18 +87,16 @@ class ConversationView(Vertical):
         self._sure = False
         self._give_back_focus = False
         self._banner = Static(markup=False, classes="chat-banner")
-        self.transcript = Transcript(self.conversation)
+        self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
-        self._chips = Chips()
-        self._path = PathLine(desk.base)
+        self.tray = Tray(desk.glyphs, desk.base)
         self._prompt = Prompt(desk.history)
 
     def compose(self) -> ComposeResult:
         yield self._banner
         yield self.transcript
         yield self._status
-        yield self._chips
-        yield self._path
+        yield self.tray
         yield self._prompt
 
     def on_mount(self) -> None:
@@ -152,14 +148,13 @@ class ConversationView(Vertical):
     @on(Prompt.Submitted)
     def _on_submitted(self, event: Prompt.Submitted) -> None:
         event.stop()
-        if not event.text.strip() and not self.attachments:
+        if not event.text.strip() and not self.tray.attachments:
             return
         if problem := self._why_not_now():
             self.app.notify(problem, severity="warning", markup=False)
             return
         text = self._prompt.take()
-        attachments, self.attachments = self.attachments, ()
-        self._show_chips()
+        attachments = self.tray.empty()
         self.transcript.anchor()
         self._begin(self.conversation.begin(text, attachments, self._desk.clock()))
 
@@ -169,7 +164,7 @@ class ConversationView(Vertical):
             return f"{name} is still answering; ctrl+k cancels that."
         if not self.standing.may_write:
             return self.standing.text
-        return why_no_images(name, self._agent) if self.attachments else ""
+        return why_no_images(name, self._agent) if self.tray.attachments else ""
 
     def retry(self) -> None:
         """Send the last question again after it failed or was cancelled."""
@@ -242,56 +237,24 @@ class ConversationView(Vertical):
 
     def attach(self) -> None:
         """Ask for the path of an image."""
-        self._path.open()
+        self.tray.open()
 
-    @on(PathLine.Given)
-    async def _on_path(self, event: PathLine.Given) -> None:
-        event.stop()
-        if await self._take_image(user_path(event.text, self._desk.base)):
-            self._path.action_close()
-
-    @on(PathLine.Closed)
-    def _on_path_closed(self, event: PathLine.Closed) -> None:
+    @on(Tray.Left)
+    def _on_tray_left(self, event: Tray.Left) -> None:
         event.stop()
         self.focus_prompt()
+
+    @on(Prompt.TakeBack)
+    def _on_take_back(self, event: Prompt.TakeBack) -> None:
+        event.stop()
+        self.tray.drop_last()
 
     @on(Prompt.ImagesPasted)
     async def _on_pasted(self, event: Prompt.ImagesPasted) -> None:
         event.stop()
         for path in event.paths:
-            if not await self._take_image(path):
+            if not await self.tray.take(path):
                 break
-
-    @on(Chip.Removed)
-    def _on_removed(self, event: Chip.Removed) -> None:
-        event.stop()
-        self._drop(event.attachment)
-
-    @on(Prompt.TakeBack)
-    def _on_take_back(self, event: Prompt.TakeBack) -> None:
-        event.stop()
-        if self.attachments:
-            self._drop(self.attachments[-1])
-
-    async def _take_image(self, path: Path) -> bool:
-        taken = sum(one.size for one in self.attachments)
-        try:
-            image = await asyncio.to_thread(read_image, path, taken, len(self.attachments))
-        except Fault as fault:
-            self.app.notify(fault.message, severity="error", markup=False)
-            return False
-        self.attachments = (*self.attachments, image)
-        self._show_chips()
-        return True
-
-    def _drop(self, attachment: Attachment) -> None:
-        self.attachments = tuple(one for one in self.attachments if one is not attachment)
-        self._show_chips()
-        self.focus_prompt()
-
-    def _show_chips(self) -> None:
-        problem = why_no_images(self.conversation.agent, self._agent) if self.attachments else ""
-        self.run_worker(self._chips.show(self.attachments, problem), group="chips", exclusive=True)
 
     # Painting
 
@@ -327,7 +290,7 @@ class ConversationView(Vertical):
         """Show how the agent stands: the banner, and whether one can write (PI-17)."""
         if not self.is_mounted:
             return
-        name, agent = self.conversation.agent, self._agent
+        name, agent, dot = self.conversation.agent, self._agent, self._desk.glyphs.dot
         banner = self._banner
         banner.update(self.standing.text)
         banner.display = bool(self.standing.text)
@@ -336,14 +299,13 @@ class ConversationView(Vertical):
         self.transcript.welcome(f"A new conversation with {name}.\n\n{about}".rstrip())
         prompt = self._prompt
         prompt.placeholder = (
-            f"Write to {name} · enter sends · alt+enter new line · ctrl+o image"
+            f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} ctrl+o image"
             if self.standing.may_write
             else "You cannot write now"
         )
         if prompt.disabled == self.standing.may_write:
             self._enable(self.standing.may_write)
-        if self.attachments:
-            self._show_chips()
+        self.tray.tell(why_no_images(name, agent))
 
     def _enable(self, may_write: bool) -> None:
         prompt, transcript = self._prompt, self.transcript

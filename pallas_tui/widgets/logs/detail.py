@@ -37,7 +37,7 @@ class RecordScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet", id="log-record") as sheet:
-            sheet.border_subtitle = "y copies · n next · p previous · escape leaves"
+            sheet.border_subtitle = "y copies, n next, p previous, escape leaves"
             with VerticalScroll():
                 yield Static(id="log-record-json", markup=False)
                 yield Static(id="log-record-text", markup=False)

@@ -43,14 +43,18 @@ Both look through the whole log, the newest records first, while you read.
         Binding("y", "copy", "copy", show=False, id="logs.copy", tooltip="Copy the record"),
     ]
 
-    def __init__(self, path: Path, glyphs: Glyphs = UNICODE, *, id: str = "logs") -> None:  # noqa: A002
+    def __init__(self, path: Path, glyphs: Glyphs | None = None, *, id: str = "logs") -> None:  # noqa: A002
+        """``path`` need not exist yet. Without ``glyphs`` those of the application are taken."""
         super().__init__(id=id)
-        self._glyphs = glyphs
+        self._glyphs = glyphs or UNICODE
+        self._own_glyphs = glyphs is None
         self._source = LogSource(path, self._changed)
         self._level = 0
         self._worker: Worker[None] | None = None
 
     def compose(self) -> ComposeResult:
+        if self._own_glyphs:
+            self._glyphs = getattr(self.app, "glyphs", UNICODE)
         yield LogList(self._source, self._glyphs)
         yield FilterLine("text anywhere in the record", id="log-filter")
 

@@ -1,0 +1,190 @@
+"""How the chat pane looks; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_fleet import agent
+from support.pane_app import PaneApp, steady, still
+from support.waiting import until
+from textual.pilot import Pilot
+
+from pallas.model import AgentSnapshot, AgentState, Fault, FaultType, Health, HealthStatus, Image
+from pallas_tui.client import OnProgress, Reply
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.prompt import PathLine
+from pallas_tui.widgets.chat.view import ConversationView
+
+assert steady
+pytestmark = pytest.mark.usefixtures("steady")
+
+SMALL, WIDE = (80, 24), (120, 40)
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 84_000
+ANSWER = """Three customers were hit by the **May invoice bug**:
+
+1. Acme, twice
+2. Globex
+3. Initech
+
+```sql
+SELECT customer FROM invoices WHERE month = '2026-05' AND total < 0;
+```
+
+The fix is described in [ticket 1182](https://example.invalid/1182).
+"""
+
+
+class Scripted:
+    """Answers as the message says, in a time that never changes."""
+
+    def __init__(self, url: str, conversation: str) -> None:
+        self.url = url
+
+    async def send(
+        self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None
+    ) -> Reply:
+        tell = on_progress or (lambda _: None)
+        if "hit" in text:
+            return Reply(text=ANSWER, seconds=3.1, steps=4, tools=3)
+        if "ticket" in text:
+            raise Fault(FaultType.UPSTREAM, "the model is overloaded; try again in a minute", retryable=True)
+        tell("concierge step 1 (llm)")
+        tell("concierge » Acme was hit **twice**, on the")
+        tell("research/ask: completed")
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def fleet() -> tuple[AgentSnapshot, ...]:
+    return (
+        agent("concierge", 24201, depends_on=("research", "engineering"), description="Asks the right one"),
+        agent("research", 24202, description="Searches the documents"),
+        agent(
+            "engineering",
+            24203,
+            description="Knows the tickets",
+            health=Health(HealthStatus.DEGRADED, "tickets: connection refused since 14:01"),
+        ),
+        agent("vision", 24204, vision=True, description="Looks at pictures"),
+    )
+
+
+def chat(base: Path | None = None) -> PaneApp:
+    return PaneApp(ChatPane(connect=Scripted, base=base), fleet())
+
+
+async def current(pilot: Pilot[Any]) -> ConversationView:
+    pane = pilot.app.query_one(ChatPane)
+    view: ConversationView = await until(lambda: pane._current, pilot)
+    await until(lambda: view.is_mounted and view._prompt.has_focus, pilot)
+    return view
+
+
+async def ask(pilot: Pilot[Any], view: ConversationView, text: str) -> None:
+    view._prompt.insert(text)
+    await pilot.press("enter")
+
+
+async def talk(pilot: Pilot[Any]) -> None:
+    """A conversation with an answer, an error, and a run in the middle of its work."""
+    app, view = pilot.app, await current(pilot)
+    assert isinstance(app, PaneApp)
+    await ask(pilot, view, "Which customers were hit by the May invoice bug?")
+    await until(lambda: view.conversation.run is None and "ticket 1182" in app.screen_text(), pilot)
+    await ask(pilot, view, "Is there a ticket?")
+    await until(lambda: view.conversation.run is None and "overloaded" in app.screen_text(), pilot)
+    await ask(pilot, view, "How often was Acme?")
+    await until(lambda: "Acme was hit twice" in app.screen_text(), pilot)
+    app.feed(later=2)
+    await until(lambda: "2.0 s" in app.screen_text() and view.transcript.at_end, pilot)
+    still(app)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_a_conversation(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        pilot.app.theme = theme
+        await talk(pilot)
+
+    assert snap_compare(chat(), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+def test_choosing_an_agent(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await current(pilot)
+        await pilot.press("ctrl+t", "down")
+        app = pilot.app
+        assert isinstance(app, PaneApp)
+        await until(lambda: "Looks at pictures" in app.screen_text(), pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+def test_while_the_fleet_starts(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, PaneApp)
+        app.pane.focus_pane()
+        await until(lambda: "connecting" in app.screen_text(), pilot)
+        still(app)
+        await pilot.pause()
+
+    starting = (
+        agent("concierge", 24201, state=AgentState.WAITING, depends_on=("research",)),
+        agent("research", 24202, state=AgentState.CONNECTING),
+        agent("vision", 24204, state=AgentState.ERROR, error="ModuleNotFoundError: No module named 'vison'"),
+    )
+    assert snap_compare(PaneApp(ChatPane(), starting), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+def test_an_image_for_an_agent_that_is_degraded_and_blind(
+    snap_compare: Callable[..., bool], size: tuple[int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "invoice.png").write_bytes(PNG)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, PaneApp)
+        await current(pilot)
+        app.query_one(ChatPane).open_agent("engineering")
+        await until(lambda: "connection refused since" in app.screen_text(), pilot)
+        view = await current(pilot)
+        view._prompt.insert("What is wrong\nwith this invoice?")
+        await pilot.press("ctrl+o")
+        view.query_one(PathLine).value = "invoice.png"
+        await pilot.press("enter")
+        await until(lambda: "invoice.png 84 KB" in app.screen_text() and view._prompt.has_focus, pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(tmp_path), terminal_size=size, run_before=before)
+
+
+def test_an_agent_that_cannot_answer(snap_compare: Callable[..., bool]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, PaneApp)
+        view = await current(pilot)
+        await ask(pilot, view, "Which customers were hit by the May invoice bug?")
+        await until(lambda: view.conversation.run is None and "ticket 1182" in app.screen_text(), pilot)
+        broken = Health(HealthStatus.ERROR, "the provider refuses the key: set ANTHROPIC_API_KEY in .env")
+        app.feed(agent("concierge", 24201, depends_on=("research",), health=broken), *fleet()[1:])
+        await until(lambda: "refuses the key" in app.screen_text(), pilot)
+        await pilot.press("k")
+        await until(lambda: view.transcript.selected is not None and view.transcript.at_end, pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(), terminal_size=SMALL, run_before=before)
