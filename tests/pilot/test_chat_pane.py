@@ -9,7 +9,7 @@ from support.echo_agent import MARKDOWN, EchoAgent
 from support.fake_fleet import agent
 from support.pane_app import PaneApp
 from support.waiting import until
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -85,7 +85,7 @@ async def server() -> AsyncIterator[EchoAgent]:
 
 @pytest.fixture
 async def chat(server: EchoAgent, tmp_path: Path) -> AsyncIterator[Chat]:
-    pane = ChatPane(base=tmp_path)
+    pane = ChatPane(base=tmp_path, stopwatch=lambda: pane._now)
     app = PaneApp(pane)
     async with app.run_test(size=(100, 30)) as pilot:
         chat = Chat(app, pane, pilot, server)
@@ -268,6 +268,23 @@ async def test_enter_sends_and_alt_enter_breaks_the_line(chat: Chat) -> None:
     assert chat.server.calls[0]["message"] == "a\nb\nc"
     await chat.pilot.press("enter", "space", "enter")
     assert len(chat.server.calls) == 1
+
+
+async def test_keys_that_come_in_one_burst_keep_their_order(chat: Chat) -> None:
+    for character in "hello":
+        chat.app.post_message(Key(character, character))
+    chat.app.post_message(Key("enter", "\r"))
+    for character in "next":
+        chat.app.post_message(Key(character, character))
+    await chat.until(lambda: chat.server.calls and chat.prompt.text == "next")
+    assert chat.server.calls[0]["message"] == "hello"
+
+
+async def test_the_keys_of_the_prompt_can_be_changed(chat: Chat) -> None:
+    chat.app.set_keymap({"chat.send": "ctrl+g", "chat.new_line": "enter"})
+    await chat.pilot.press("a", "enter", "b", "ctrl+g")
+    await chat.until(lambda: chat.server.calls)
+    assert chat.server.calls[0]["message"] == "a\nb"
 
 
 async def test_up_and_down_go_through_what_was_sent(chat: Chat) -> None:

@@ -75,7 +75,8 @@ def fleet() -> tuple[AgentSnapshot, ...]:
 
 
 def chat(base: Path | None = None) -> PaneApp:
-    return PaneApp(ChatPane(connect=Scripted, base=base), fleet())
+    pane = ChatPane(connect=Scripted, base=base, stopwatch=lambda: pane._now)
+    return PaneApp(pane, fleet())
 
 
 async def current(pilot: Pilot[Any]) -> ConversationView:

@@ -95,9 +95,11 @@ def test_figures_of_the_agent_win_over_those_counted_here() -> None:
 
 
 def test_a_cancelled_run_keeps_what_was_received() -> None:
-    conversation = Conversation("research")
+    now = 100.0
+    conversation = Conversation("research", stopwatch=lambda: now)
     run = conversation.begin("hi", (), 1.0)
     conversation.hear(run, "research » so far")
+    now = 103.0
     conversation.cancel(run, 4.0)
     last = conversation.entries[-1]
     assert (last.text, last.cut, last.seconds) == ("so far", "cancelled", 3.0)

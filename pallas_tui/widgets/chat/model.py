@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count as counter
+from time import monotonic
 from typing import Final, Literal
 
 from pallas.model import AgentSnapshot, AgentState, Fault
@@ -46,9 +47,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Run:
-    """The question in flight. ``status`` is the line under the thinking indicator (PI-25)."""
+    """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
+
+    ``at`` in Unix seconds; ``started`` as the stopwatch of the conversation showed then.
+    """
 
     question: Entry
+    at: float
     started: float
     key: int = field(default_factory=lambda: next(_keys))
     status: str = "sending"
@@ -88,11 +93,17 @@ class Run:
 class Conversation:
     """Messages to and from one agent under one handle, and at most one run in flight.
 
-    ``changed`` is called after each change, on the caller's thread.
+    ``changed`` is called after each change, on the caller's thread. ``stopwatch`` gives seconds.
     """
 
-    def __init__(self, agent: str, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        agent: str,
+        changed: Callable[[], None] = lambda: None,
+        stopwatch: Callable[[], float] = monotonic,
+    ) -> None:
         self.agent = agent
+        self._stopwatch = stopwatch
         # Nobody can guess it: the agent's server knows the conversation by nothing else (SPEC C12).
         self.handle = f"chat-{secrets.token_urlsafe(24)}"
         self.entries: list[Entry] = []
@@ -105,6 +116,10 @@ class Conversation:
     def untouched(self) -> bool:
         """Whether nothing was said yet."""
         return not self.entries and self.run is None
+
+    def elapsed(self, run: Run) -> float:
+        """Seconds since ``run`` began."""
+        return self._stopwatch() - run.started
 
     def begin(self, text: str, attachments: tuple[Attachment, ...], at: float) -> Run:
         """The person asks something. There must be no run in flight."""
@@ -174,14 +189,14 @@ class Conversation:
             run.text,
             at,
             key=run.key,
-            seconds=at - run.started,
+            seconds=self.elapsed(run),
             steps=run.steps,
             tools=run.tools,
             cut=cut,
         )
 
     def _start(self, question: Entry, at: float) -> Run:
-        self.run = Run(question, at)
+        self.run = Run(question, at, self._stopwatch())
         self.changed()
         return self.run
 

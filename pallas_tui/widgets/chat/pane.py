@@ -1,7 +1,9 @@
 """The chat pane: conversations with agents as tabs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import ClassVar, Final
 
 from textual import on
@@ -72,13 +74,16 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         id: str = "chat",  # noqa: A002 - Textual's word
         connect: Connect = AgentClient,
         base: Path | None = None,
+        stopwatch: Callable[[], float] = monotonic,
     ) -> None:
         """``connect`` makes the client of a conversation; ``base`` is where relative image paths begin.
 
         Without ``glyphs`` those of the application are taken.
         """
         super().__init__(id=id)
-        self._desk = Desk(connect, PromptHistory(), glyphs or UNICODE, base or Path.cwd(), lambda: self._now)
+        self._desk = Desk(
+            connect, PromptHistory(), glyphs or UNICODE, base or Path.cwd(), lambda: self._now, stopwatch
+        )
         self._own_glyphs = glyphs is None
         self._now = 0.0
         self._agents: tuple[AgentSnapshot, ...] = ()

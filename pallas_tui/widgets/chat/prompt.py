@@ -1,6 +1,7 @@
 """Where the person writes."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,17 +19,9 @@ class Prompt(TextArea):
     """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        # Before the text area makes a line break of it.
-        Binding("enter", "submit", "Send", priority=True, show=False, id="chat.send"),
+        Binding("enter", "submit", "Send", show=False, id="chat.send"),
         Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False, id="chat.new_line"),
     ]
-
-    class Submitted(Message):
-        """The text is to be sent."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     class ImagesPasted(Message):
         """What was pasted or dropped are image files and nothing else."""
@@ -40,29 +33,27 @@ class Prompt(TextArea):
     class TakeBack(Message):
         """Backspace with nothing to delete: the last attachment goes."""
 
-    def __init__(self, history: PromptHistory) -> None:
+    def __init__(self, history: PromptHistory, send: Callable[[str], bool]) -> None:
+        """``send`` takes the text, at once, or returns False: then it stays here."""
         super().__init__(
             classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
         )
         self._history = history
+        self._send = send
         self._walk: Walk | None = None
 
     def action_submit(self) -> None:
-        """Send what is written; nothing happens when that is nothing."""
-        self.post_message(self.Submitted(self.text))
+        """Send what is written."""
+        text = self.text
+        if self._send(text):
+            self._history.add(text)
+            self._walk = None
+            self.load_text("")
 
     def action_new_line(self) -> None:
         """Break the line instead of sending."""
         start, end = self.selection
         self._replace_via_keyboard("\n", start, end)
-
-    def take(self) -> str:
-        """The text, which is sent now: remembered, and gone from here."""
-        text = self.text
-        self._history.add(text)
-        self._walk = None
-        self.load_text("")
-        return text
 
     def action_cursor_up(self, select: bool = False) -> None:
         """One line up, or one prompt back."""
@@ -95,6 +86,17 @@ class Prompt(TextArea):
     def _row(self) -> int:
         """The line of the screen that the cursor is on, counted from the first of the text."""
         return self.wrapped_document.location_to_offset(self.cursor_location).y
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Here and not by way of the bindings, which act before the letters typed just ahead of the key
+        # were taken in, or after those behind it. The text area, whose turn is next, would break the line.
+        if event.key != "enter" and event.is_printable:
+            return
+        bound = self.screen.active_bindings.get(event.key)
+        if bound is not None and bound.node is self and bound.binding.action in ("submit", "new_line"):
+            event.stop()
+            event.prevent_default()
+            await self.run_action(bound.binding.action)
 
     async def _on_paste(self, event: events.Paste) -> None:
         if not self.read_only and (paths := pasted_images(event.text)):

@@ -84,7 +84,7 @@ class Transcript(VerticalScroll, can_focus=True):
                 self._below += not following
         if run is not None and run.text:
             if run.key not in self._views:
-                await self._add([Entry("assistant", "", run.started, key=run.key)], live=True)
+                await self._add([Entry("assistant", "", run.at, key=run.key)], live=True)
             await self._views[run.key].stream(run.text)
 
     async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:

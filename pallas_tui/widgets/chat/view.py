@@ -52,13 +52,17 @@ Connect = Callable[[str, str], Client]
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all conversations of a pane share. ``clock`` gives the workbench's time in Unix seconds."""
+    """What all conversations of a pane share.
+
+    ``clock`` gives the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
+    """
 
     connect: Connect
     history: PromptHistory
     glyphs: Glyphs
     base: Path
     clock: Callable[[], float]
+    stopwatch: Callable[[], float]
 
 
 class ConversationView(Vertical):
@@ -76,7 +80,7 @@ class ConversationView(Vertical):
 
     def __init__(self, agent: str, desk: Desk) -> None:
         super().__init__(classes="chat-conversation")
-        self.conversation = Conversation(agent, self.touch)
+        self.conversation = Conversation(agent, self.touch, desk.stopwatch)
         self.standing = Standing(Tone.STARTING, False, "Waiting for the fleet.")
         self._desk = desk
         self._agent: AgentSnapshot | None = None
@@ -90,7 +94,7 @@ class ConversationView(Vertical):
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
         self.tray = Tray(desk.glyphs, desk.base)
-        self._prompt = Prompt(desk.history)
+        self._prompt = Prompt(desk.history, self._submit)
 
     def compose(self) -> ComposeResult:
         yield self._banner
@@ -145,18 +149,16 @@ class ConversationView(Vertical):
 
     # Talking
 
-    @on(Prompt.Submitted)
-    def _on_submitted(self, event: Prompt.Submitted) -> None:
-        event.stop()
-        if not event.text.strip() and not self.tray.attachments:
-            return
+    def _submit(self, text: str) -> bool:
+        """The person sends ``text``; False when that cannot be, which is said."""
+        if not text.strip() and not self.tray.attachments:
+            return False
         if problem := self._why_not_now():
             self.app.notify(problem, severity="warning", markup=False)
-            return
-        text = self._prompt.take()
-        attachments = self.tray.empty()
+            return False
         self.transcript.anchor()
-        self._begin(self.conversation.begin(text, attachments, self._desk.clock()))
+        self._begin(self.conversation.begin(text, self.tray.empty(), self._desk.clock()))
+        return True
 
     def _why_not_now(self) -> str:
         name = self.conversation.agent
@@ -280,7 +282,7 @@ class ConversationView(Vertical):
         run, elapsed = self.conversation.run, None
         text = ""
         if run is not None:
-            text, elapsed = run.status, self._desk.clock() - run.started
+            text, elapsed = run.status, self.conversation.elapsed(run)
             if self._sure:
                 text = "press escape again to cancel"
         below = self.transcript.below
