@@ -30,6 +30,9 @@ def main(root: Path) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         sys.stderr.write(_NOT_A_TERMINAL)
         return 2
+    for name in ("COLUMNS", "LINES"):
+        # Some shells export the size they started with; the screen would never follow a resize.
+        os.environ.pop(name, None)
     # Before anything else is loaded: a module that prints while it is imported prints on the screen.
     from .isolate import isolate
 

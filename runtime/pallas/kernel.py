@@ -236,6 +236,16 @@ class Kernel:
             seconds = perf_counter() - began
             if outcome == "ok":
                 run.stats.last_latency = seconds
+            log.info(
+                "%s: run %s %s in %.2f s, %d steps, %d tools",
+                run.agent,
+                run.id,
+                outcome,
+                seconds,
+                run.steps,
+                run.tools,
+                extra={"agent": run.agent, "run_id": run.id},
+            )
             emit(
                 RunFinished(
                     run_id=run.id,

@@ -24,6 +24,8 @@ class Terminal:
         done = subprocess.run(
             ["tmux", "-L", self._socket, *arguments], capture_output=True, text=True, timeout=20, check=False
         )
+        if done.returncode and arguments[0] != "kill-server":
+            raise AssertionError(f"tmux {arguments}: {done.stderr}")
         return done.stdout
 
     def keys(self, *keys: str) -> None:

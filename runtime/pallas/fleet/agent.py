@@ -208,6 +208,8 @@ class FleetAgent:
 
     def _move(self, state: AgentState, detail: str = "") -> None:
         self.state, self.since = state, time()
+        if state is not AgentState.ERROR:  # that one was logged with its cause
+            log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 
 

@@ -185,10 +185,13 @@ class Fleet:
             agents = [self._agents[name] for name in layer if name in self._agents]
             await self._quietly(agent.close_port() for agent in agents)
             await self._quietly(agent.close() for agent in agents)
-        await self._quietly(program.stop() for program in self._programs.values())
-        for listener in (self._scripted, self._registry):
-            if listener is not None:
-                await listener.stop()
+        listeners = [listener for listener in (self._scripted, self._registry) if listener is not None]
+        await self._quietly(
+            [
+                *(program.stop() for program in self._programs.values()),
+                *(listener.stop() for listener in listeners),
+            ]
+        )
 
     @staticmethod
     async def _quietly(work: Iterable[Awaitable[None]]) -> None:
@@ -280,6 +283,7 @@ class Fleet:
 
     def _move(self, state: FleetState) -> None:
         self.state, self._since = state, time()
+        log.info("fleet %s: %s", self.project.name, state.value)
         self.hub.publish(FleetChanged(state=state))
 
     def _own(self, work: Awaitable[None]) -> asyncio.Task[None]:
