@@ -111,3 +111,35 @@ def test_the_sdk_asks_for_a_tools_schema_where_we_answer() -> None:
 
     server: FastMCP = FastMCP("x")
     assert server._mcp_server.get_tool_input_schema is None
+
+
+async def test_a_history_that_is_loaded_is_the_agents_whole_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pallas.executors.fastagent.messages import keep, user_message
+
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path, {"kept": agent_module("kept")})
+    project = load_project(tmp_path)
+    fast_agent = load(project, project.agents["kept"])
+    async with fast_agent.harness() as harness:
+        agent: Any = (await harness.session("one")).agent_app.get_agent("kept")
+        await agent.generate("said before")
+        seam.load_history(agent, [keep(user_message("a")), keep(user_message("b"))])
+        await agent.generate("now")
+        said = [message.first_text() for message in agent.message_history]
+        assert said[:3] == ["a", "b", "now"]
+        assert len(said) == 4
+        assert "before" not in repr(said)
+    forget(tmp_path)
+
+
+def test_loading_a_history_does_what_fast_agent_does() -> None:
+    # Where their method grows another duty, ours must learn it too.
+    from fast_agent.agents.llm_decorator import LlmDecorator
+    from fast_agent.agents.mcp_agent import McpAgent
+
+    ours = inspect.getsource(McpAgent.load_message_history)
+    assert "self._codex_web_search.history_loaded(messages)" in ours
+    assert len(ours.splitlines()) == 8
+    assert len(inspect.getsource(LlmDecorator.load_message_history).splitlines()) == 12

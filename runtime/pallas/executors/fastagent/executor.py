@@ -234,7 +234,7 @@ class FastAgentExecutor:
 
         instance.text = text
         try:
-            agent.load_message_history(loaded, clear_state=True)
+            seam.load_history(agent, loaded)
             if agent.usage_accumulator is not None:
                 agent.usage_accumulator.reset()
             question = user_message(turn.text, turn.images)

@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -62,3 +62,20 @@ def retry_sooner(agent: Any) -> None:
     llm = getattr(agent, "llm", None)
     if llm is not None and hasattr(llm, "retry_backoff_seconds"):
         llm.retry_backoff_seconds = RETRY_SECONDS
+
+
+def load_history(agent: Any, messages: Sequence[Any]) -> None:
+    """Give the agent this history and no other state.
+
+    What ``load_message_history`` does, without its pass over each message: ours are finished and never
+    copied, so a long thread costs no more than a short one.
+    """
+    agent.clear(clear_prompts=True)
+    history = agent.message_history
+    if history:  # nothing to clear without a model: a workflow agent
+        agent.load_message_history(list(messages), clear_state=True)
+    else:
+        history.extend(messages)
+        search = getattr(agent, "_codex_web_search", None)
+        if search is not None:  # its state is read back from the messages
+            search.history_loaded(history)
