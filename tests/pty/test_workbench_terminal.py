@@ -52,7 +52,7 @@ def of_project(root: Path) -> list[psutil.Process]:
 async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_terminal(
     desk: Terminal, sample: Path, tmp_path: Path
 ) -> None:
-    # PI-14, PI-25, PR-33
+    # PI-25, PR-33
     desk.until("Agents", "concierge")
     desk.until("4 ok", "Write to concierge")
     desk.type(QUESTION)
