@@ -156,6 +156,20 @@ async def test_a_listener_that_never_speaks_is_given_up_on() -> None:
         assert failed.value.type is FaultType.TIMEOUT
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_agent_that_takes_too_long_is_given_up_on_and_told_to_stop(
+    agent: EchoAgent, era: Era
+) -> None:
+    client = AgentClient(agent.url, "chat-slow", era=era, read_timeout=0.5)
+    try:
+        with pytest.raises(Fault, match=r"No answer .* within 0\.5 s") as failed:
+            await client.send("hold")
+        assert failed.value.type is FaultType.TIMEOUT
+        await until(lambda: agent.cancelled == 1)
+    finally:
+        await client.close()
+
+
 async def test_a_web_server_that_is_no_agent_is_called_so() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10_000)

@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
-from pallas_tui.client import AgentClient
+from pallas_tui.client import AgentClient, Reply
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
 from pallas_tui.widgets.chat.message import MessageView
-from pallas_tui.widgets.chat.model import Conversation
+from pallas_tui.widgets.chat.model import KEEP, Conversation
 from pallas_tui.widgets.chat.prompt import PathLine, Prompt
 from pallas_tui.widgets.chat.runline import RunLine
 from pallas_tui.widgets.chat.tray import Chip
@@ -156,6 +156,18 @@ async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
         "MarkdownTable",
         "MarkdownFence",
     }
+
+
+async def test_a_huge_answer_is_shown_as_its_source(chat: Chat) -> None:
+    run = chat.conversation.begin("list", (), 1.0)
+    text = "".join(f"- item **{number}** [red]x[/]\n" for number in range(1_000))
+    chat.conversation.hear(run, f"echo » {text}")
+    await chat.until(lambda: "item **999** [red]x[/]" in chat.app.screen_text())
+    chat.conversation.answer(run, Reply(text=text, seconds=1.0), 2.0)
+    await chat.until(lambda: not chat.shown()[-1].live and "item **999**" in chat.app.screen_text())
+    assert len(chat.shown()[-1].query("*")) == 2
+    await chat.pilot.press("escape", "y")
+    await chat.until(lambda: chat.app.clipboard == text)
 
 
 async def test_a_link_is_copied_and_never_opened(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,13 +480,39 @@ async def test_what_is_read_does_not_move_and_what_came_is_counted(chat: Chat) -
     transcript.focus()
     transcript.scroll_home(animate=False)
     await chat.until(lambda: transcript.scroll_offset.y == 0)
-    before = chat.app.screen_text().splitlines()[1:15]
+
+    def read() -> list[str]:  # without the scroll bar
+        return [line[:97].rstrip() for line in chat.app.screen_text().splitlines()[1:15]]
+
+    before = read()
     chat.server.release()
     await chat.until(lambda: "1 new message below" in chat.app.screen_text())
-    assert chat.app.screen_text().splitlines()[1:15] == before
+    assert read() == before
     await chat.pilot.press("G")
     await chat.until(lambda: transcript.at_end and "released" in chat.app.screen_text())
     assert "below" not in chat.app.screen_text()
+
+
+async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> None:
+    def say(count: int) -> None:
+        for number in range(count):
+            run = chat.conversation.begin(f"question {number}", (), 1.0)
+            chat.conversation.answer(run, Reply(text="yes", seconds=0.1), 2.0)
+
+    say(KEEP // 2)
+    await chat.until(lambda: len(chat.shown()) == KEEP and chat.view.transcript.at_end)
+    chat.view.transcript.focus()
+    await chat.pilot.press("home")
+    await chat.until(lambda: "question 0" in chat.app.screen_text())
+    say(2)
+    await chat.until(lambda: "2 new messages below" in chat.app.screen_text())
+    assert "question 0" in chat.app.screen_text()
+    await chat.pilot.press("G")
+    await chat.until(lambda: chat.view.transcript.at_end)
+    say(1)
+    await chat.until(lambda: len(chat.shown()) == KEEP)
+    await chat.pilot.press("home")
+    await chat.until(lambda: "6 earlier messages not shown any more" in chat.app.screen_text())
 
 
 async def test_a_hidden_pane_goes_on_talking_and_paints_nothing(chat: Chat) -> None:

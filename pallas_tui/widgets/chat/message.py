@@ -1,5 +1,8 @@
 """One message in the transcript."""
 
+import asyncio
+from typing import Final
+
 from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
@@ -11,8 +14,11 @@ from textual.widgets import Static
 
 from ...images import size_text
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
-from .markdown import AnswerMarkdown, is_light, shown
+from .markdown import PLAIN_ABOVE, SHOWN, WEIGHT, AnswerMarkdown, Splitter, is_light, shown, source_of, weight
 from .model import Entry
+
+REST_LENGTH: Final = 2_000
+REST_WEIGHT: Final = 24
 
 
 class Heading(Widget):
@@ -36,6 +42,46 @@ class Heading(Widget):
         return Content.assemble(*parts)
 
 
+class LiveText(Vertical):
+    """An answer while it is written: what is complete as Markdown, drawn once; the rest while it is short.
+
+    Drawing all of it anew ten times a second would stop the keys: a list of a hundred items takes a
+    third of a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(classes="chat-live")
+        self._rest = AnswerMarkdown()
+        self._heavy_rest = Static(markup=False)
+        self._splitter = Splitter()
+        self._length = 0
+        self._drawn = 0
+
+    def compose(self) -> ComposeResult:
+        yield self._rest
+        yield self._heavy_rest
+
+    async def show(self, text: str) -> None:
+        """Show ``text``, of which an earlier part may be there already."""
+        if len(text) <= self._length or self._length >= SHOWN:
+            return
+        blocks = self._splitter.feed(text[self._length : SHOWN])
+        self._length = len(text)
+        with self.app.batch_update():
+            for block in blocks:
+                self._drawn += weight(block)
+                drawn = self._drawn <= WEIGHT and len(text) <= PLAIN_ABOVE
+                widget = AnswerMarkdown(block) if drawn else Static(Content(block), classes="chat-block")
+                await self.mount(widget, before=self._rest)
+            rest = self._splitter.rest
+            heavy = len(rest) > REST_LENGTH or weight(rest) > REST_WEIGHT
+            self._rest.display, self._heavy_rest.display = not heavy, heavy
+            if heavy:
+                self._heavy_rest.update(Content(rest))
+            else:
+                await self._rest.update(rest)
+
+
 class MessageView(Vertical):
     """A message; an answer may be ``live``: it takes text as it comes, until it is settled."""
 
@@ -52,24 +98,26 @@ class MessageView(Vertical):
         self.live = live
         self._who = who
         self._glyphs = glyphs
-        self._streamed = 0
         self._heading = Heading(*self._heading_parts())
-        self._body = self._new_body()
+        self._body: Widget = LiveText() if live else self._new_body()
 
     def compose(self) -> ComposeResult:
         yield self._heading
         yield self._body
 
+    async def on_mount(self) -> None:
+        """What is too heavy for Markdown gets its colours."""
+        if not self.live:
+            await self._colour()
+
     def _heading_parts(self) -> tuple[str, str, str]:
         entry = self.entry
-        style = {"user": "bold $text-primary", "error": "bold $text-error"}.get(
-            entry.role, "bold $text-accent"
-        )
+        style = {"user": "bold", "error": "bold $text-error"}.get(entry.role, "bold $text-primary")
         return f"{clock(entry.at)[:5]}  {self._who}", figures(entry, self._glyphs), style
 
     def _new_body(self) -> Widget:
         entry = self.entry
-        if entry.role == "assistant" and (self.live or is_light(entry.text)) and (entry.text or self.live):
+        if entry.role == "assistant" and entry.text and is_light(entry.text):
             return AnswerMarkdown(entry.text)
         text = shown(entry.text) or "(no text)"
         if entry.attachments:
@@ -79,25 +127,25 @@ class MessageView(Vertical):
             text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
         return Static(Content(text), classes="chat-plain")
 
+    async def _colour(self) -> None:
+        if self.entry.role == "assistant" and self.entry.text and isinstance(self._body, Static):
+            self._body.update(await asyncio.to_thread(source_of, self.entry.text))
+
     async def stream(self, text: str) -> None:
-        """Show ``text``, of which an earlier part may be there already. Costs time: call at 10 Hz at most."""
-        if isinstance(self._body, AnswerMarkdown) and len(text) > self._streamed and is_light(text):
-            new, self._streamed = text[self._streamed :], len(text)
-            await self._body.append(new)
+        """Show ``text``, of which an earlier part may be there already."""
+        if isinstance(self._body, LiveText):
+            await self._body.show(text)
 
     async def settle(self, entry: Entry) -> None:
         """The run is over: ``entry`` takes the place of what was streamed."""
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
-        if isinstance(self._body, AnswerMarkdown) and entry.text and is_light(entry.text):
-            # Also where the text is the same: what was parsed in pieces may read differently as a whole.
-            await self._body.update(entry.text)
-            return
+        old, self._body = self._body, self._new_body()
         with self.app.batch_update():
-            await self._body.remove()
-            self._body = self._new_body()
-            await self.mount(self._body)
+            await self.mount(self._body, before=old)
+            await old.remove()
+        await self._colour()
 
     def on_click(self, event: events.Click) -> None:
         """Point at this message."""

@@ -220,7 +220,11 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         if self.is_showing and event.view is self._current:
             event.view.conversation.unread = 0
         elif event.view in self._views:
-            self.app.notify(f"{event.view.conversation.agent} has answered.", markup=False)
+            conversation = event.view.conversation
+            if conversation.entries[-1].role == "error":
+                self.app.notify(f"{conversation.agent} could not answer.", severity="error", markup=False)
+            else:
+                self.app.notify(f"{conversation.agent} has answered.", markup=False)
 
     @on(TabStrip.Chosen)
     def _on_tab(self, event: TabStrip.Chosen) -> None:

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from ...text import UNICODE, Glyphs, count
 from .message import MessageView
-from .model import Conversation, Entry
+from .model import KEEP, Conversation, Entry
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -69,7 +69,9 @@ class Transcript(VerticalScroll, can_focus=True):
         if conversation.pruned:
             self._pruned.update(f"{count(conversation.pruned, 'earlier message')} not shown any more")
         kept = {entry.key for entry in entries} | ({run.key} if run else set())
-        gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
+        # What is too old goes only while nobody reads further up: it would pull the text away.
+        oldest = entries[0].key if self._away and entries and len(self._views) < 2 * KEEP else 0
+        gone = [self._views.pop(key) for key in list(self._views) if key not in kept and key > oldest]
         if gone:
             if self.selected in gone:
                 self._select(None)

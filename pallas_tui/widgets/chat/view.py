@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Final, Protocol
 
 from textual import on
@@ -264,13 +265,15 @@ class ConversationView(Vertical):
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            started = perf_counter()
             if self._active and self.app.is_running and self.is_attached:
                 try:
                     await self.transcript.paint()
                 except MountError:  # the screen goes away in the middle of it
                     return
                 self._tell()
-            await asyncio.sleep(PAINT_EVERY)
+            # What takes long is done less often: the keys get most of the time.
+            await asyncio.sleep(max(PAINT_EVERY, 4 * (perf_counter() - started)))
 
     @on(Transcript.Moved)
     def _on_moved(self, event: Transcript.Moved) -> None:
