@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.ports import free_ports
+from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.scripted.app import record_of
@@ -134,3 +135,27 @@ async def test_a_pooled_agent_serves_a_new_conversation_without_building_an_agen
         for number in range(20):
             await ask(caller, "x", conversation_id=f"c{number}")
         assert executor._pool.size == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_agent_of_request_scope_starts_anew_with_each_call(tmp_path: Path, era: str) -> None:
+    # PR-15
+    keys = {"harper": {"instance_scope": "request"}}
+    root = scripted_project(tmp_path, {"harper": None}, keys=keys)
+    async with running(root) as fleet, client(fleet, "harper", era=era) as caller:
+        for number in range(3):
+            answer = await ask(caller, f"say {number}", conversation_id="same")
+            assert answer == f"heard 1: say {number}"
+
+
+async def test_a_conversation_scope_keeps_an_instance_for_each_conversation(tmp_path: Path) -> None:
+    # PR-19
+    keys = {"harper": {"instance_scope": "conversation", "max_instances": 2}}
+    root = scripted_project(tmp_path, {"harper": None}, keys=keys)
+    async with running(root) as fleet, client(fleet, "harper") as caller:
+        for number in range(2):
+            for name in ("one", "two", "three"):  # one more than there are instances
+                answer = await ask(caller, f"{name} {number}", conversation_id=name)
+                assert answer == f"heard {number + 1}: {name} {number}"
+        executor: Any = fleet.agents[0].executor
+        await until(lambda: executor._pool.size <= 2)

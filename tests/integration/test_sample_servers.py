@@ -18,7 +18,7 @@ from fast_agent.types import RequestParams
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ImageContent
-from support.fleets import ERAS, all_ready, ask, client, running
+from support.live import ERAS, all_ready, ask, client, running
 from support.ports import free_ports
 from support.projects import SAMPLE, copy_sample
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.fleets import all_ready, ask, client, running
+from support.live import all_ready, ask, client, running
 from support.ports import free_ports
 from support.waiting import until
 

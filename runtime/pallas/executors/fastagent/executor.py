@@ -95,7 +95,8 @@ class FastAgentExecutor:
             model=model,
             vision=models.has_vision(model, self._config.capabilities),
             servers=seam.all_servers(fast),
-            keeps_history=bool(getattr(settings, "use_history", True)),
+            keeps_history=self._config.instance_scope != "request"
+            and bool(getattr(settings, "use_history", True)),
         )
 
     async def start(self) -> None:

@@ -1,0 +1,180 @@
+"""A ``send_message`` call: its arguments, who makes it, and its result on the wire."""
+
+import json
+import logging
+from typing import Any, Final
+
+from fastmcp.server.dependencies import FastMCPRequestContext
+from fastmcp.tools.base import ToolResult
+from mcp_types import TextContent
+
+from pallas.conversations import mint, principal_of
+from pallas.model import Fault, FaultType, Image, Message, Principal, RunRequest, RunResult
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+META: Final = "local.pallas"
+STREAM_META: Final = f"{META}/streamText"
+NEW_CONVERSATION: Final = "new"
+
+_IMAGES: Final[dict[str, Any]] = {
+    "type": "array",
+    "description": "Pictures that go with the message; the agent's model must have vision.",
+    "items": {
+        "type": "object",
+        "properties": {
+            "data": {"type": "string", "description": "The picture's bytes as base64."},
+            "mime_type": {"type": "string", "description": "For example image/png."},
+        },
+        "required": ["data", "mime_type"],
+        "additionalProperties": False,
+    },
+}
+SEND_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "description": "Text message to the agent."},
+        "images": _IMAGES,
+        "conversation_id": {
+            "type": "string",
+            "description": "Continues a conversation. Choose one nobody can guess, or say 'new' and find "
+            "the made one in the result's metadata. Without it nothing is remembered.",
+        },
+        "history": {
+            "type": "array",
+            "description": "Earlier messages of a conversation that the agent does not know yet.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "role": {"type": "string", "enum": ["user", "assistant"]},
+                    "content": {"type": "string"},
+                    "images": _IMAGES,
+                },
+                "required": ["role", "content"],
+            },
+        },
+        "stream_text": {
+            "type": "boolean",
+            "description": "Also send the model's text as progress while it is written.",
+        },
+    },
+    "required": ["message"],
+    "additionalProperties": False,
+}
+
+
+def fault_result(fault: Fault) -> ToolResult:
+    """A Fault as a tool result: ``is_error`` and the JSON body of SPEC 7.3."""
+    return ToolResult(
+        content=[TextContent(type="text", text=json.dumps(fault.to_body(), ensure_ascii=False))],
+        is_error=True,
+    )
+
+
+def result_of(result: RunResult) -> ToolResult:
+    """A run's result: one text block with all its text, and what is known of the run as metadata (C4)."""
+    text = result.text
+    answer = result.texts[-1] if result.texts else ""
+    meta: dict[str, Any] = {
+        f"{META}/runId": result.run_id,
+        # Where the last block, the answer itself, begins in the text (C4).
+        f"{META}/finalOffset": len(text) - len(answer),
+        f"{META}/stopReason": result.stop_reason,
+        f"{META}/seconds": round(result.seconds, 3),
+        f"{META}/steps": result.steps,
+        f"{META}/tools": result.tools,
+    }
+    if result.conversation is not None:
+        meta[f"{META}/conversationId"] = result.conversation
+    if result.usage.input_tokens is not None or result.usage.output_tokens is not None:
+        meta[f"{META}/usage"] = {
+            "inputTokens": result.usage.input_tokens,
+            "outputTokens": result.usage.output_tokens,
+        }
+    return ToolResult(content=[TextContent(type="text", text=text)], meta=meta)
+
+
+def session_of(context: FastMCPRequestContext | None) -> str | None:
+    """The handshake-era session of the call; the newer protocol has none."""
+    return _header(context, "mcp-session-id")
+
+
+def _header(context: FastMCPRequestContext | None, name: str) -> str | None:
+    request = context.request if context is not None else None
+    return request.headers.get(name) if request is not None else None
+
+
+def _bearer(context: FastMCPRequestContext | None) -> str | None:
+    scheme, _, token = (_header(context, "authorization") or "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def caller_of(context: FastMCPRequestContext | None) -> Principal:
+    """Who makes the call, by the bearer it came with."""
+    return principal_of(_bearer(context))
+
+
+def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestContext | None) -> RunRequest:
+    """The arguments as a request to the kernel. Raises Fault (PROTOCOL) that names what is wrong."""
+    unknown = set(arguments) - set(SEND_SCHEMA["properties"])
+    if unknown:
+        raise _bad(f"unknown argument {one_line(', '.join(sorted(unknown)), 120)}")
+    text = arguments.get("message")
+    if not isinstance(text, str):
+        raise _bad("message is missing or not a string")
+    wanted = arguments.get("conversation_id")
+    if wanted is not None and not isinstance(wanted, str):
+        raise _bad("conversation_id is not a string")
+    if wanted == NEW_CONVERSATION:
+        wanted = mint()
+    bearer = _bearer(context)
+    return RunRequest(
+        agent=agent,
+        text=text,
+        images=_images(arguments.get("images"), "images"),
+        conversation=wanted,
+        session=session_of(context),
+        principal=principal_of(bearer),
+        history=_history(agent, arguments.get("history")),
+        bearer=bearer,
+    )
+
+
+def _images(value: Any, where: str) -> tuple[Image, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise _bad(f"{where} is not a list")
+    images = []
+    for index, each in enumerate(value):
+        data = each.get("data") if isinstance(each, dict) else None
+        mime_type = each.get("mime_type") if isinstance(each, dict) else None
+        if not isinstance(data, str) or not isinstance(mime_type, str):
+            raise _bad(f"{where}[{index}] needs data (base64) and mime_type, both strings")
+        images.append(Image(data, mime_type))
+    return tuple(images)
+
+
+def _history(agent: str, rows: Any) -> tuple[Message, ...]:
+    """The rows that are well formed; one that is not is skipped with a warning (PR-18)."""
+    if rows is None:
+        return ()
+    if not isinstance(rows, list):
+        log.warning("%s: history is not a list and was left out", agent)
+        return ()
+    messages = []
+    for index, row in enumerate(rows):
+        try:
+            role, content = row["role"], row["content"]
+            if role not in ("user", "assistant") or not isinstance(content, str):
+                raise ValueError("role is user or assistant, content a string")
+            messages.append(Message(role, content, _images(row.get("images"), "images")))
+        except (KeyError, TypeError, ValueError, AttributeError, Fault) as error:
+            log.warning("%s: history[%d] was left out: %s", agent, index, one_line(str(error)))
+    return tuple(messages)
+
+
+def _bad(problem: str) -> Fault:
+    allowed = ", ".join(SEND_SCHEMA["properties"])
+    return Fault(FaultType.PROTOCOL, f"{problem}; send_message takes {allowed}")
