@@ -19,6 +19,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || \
 	  { echo "Pallas needs Python 3.13 or newer; found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.13" >&2; exit 1; }
+	@echo "Setting up $(VENV), once; this takes a minute"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing --python "$(PYTHON)" $(VENV) && \
 	  uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'; \
