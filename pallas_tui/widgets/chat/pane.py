@@ -94,11 +94,12 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     def compose(self) -> ComposeResult:
         if self._own_glyphs:
             self._desk = replace(self._desk, glyphs=getattr(self.app, "glyphs", UNICODE))
-        yield TabStrip(self._glyphs)
-        with ContentSwitcher(initial="chat-start"):
-            yield AgentChooser(
-                self._glyphs, "enter begins a conversation with one that is ready", id="chat-start"
-            )
+        hint = "enter begins a conversation with one that is ready"
+        self._strip = TabStrip(self._glyphs)
+        self._start = AgentChooser(self._glyphs, hint, id="chat-start")
+        self._switcher = ContentSwitcher(self._start, initial="chat-start")
+        yield self._strip
+        yield self._switcher
 
     @property
     def _glyphs(self) -> Glyphs:
@@ -124,7 +125,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         if self._current is not None:
             self._current.focus_prompt()
         else:
-            self.query_one("#chat-start", AgentChooser).focus_filter()
+            self._start.focus_filter()
 
     def open_agent(self, name: str) -> None:
         """Go to the conversation with that agent, the newest if there are several, or begin one."""
@@ -150,8 +151,9 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         self.run_worker(self._mount(view), group="open", description=f"open a chat with {name}")
 
     async def _mount(self, view: ConversationView) -> None:
-        await self.query_one(ContentSwitcher).add_content(view)
-        self._switch(view)
+        await self._switcher.add_content(view)
+        if self.app.is_running and view.is_attached:
+            self._switch(view)
 
     # The screen
 
@@ -160,9 +162,8 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
             if view.is_mounted:
                 view.see(self._agent_of(view))
         if not self._views:
-            chooser = self.query_one("#chat-start", AgentChooser)
-            chooser.show(self._agents)
-            if not self._opened and not chooser.touched and (front := front_agent(self._agents)):
+            self._start.show(self._agents)
+            if not self._opened and not self._start.touched and (front := front_agent(self._agents)):
                 self.new_conversation(front)
         if isinstance(self.app.screen, ChooserScreen):
             self.app.screen.show(self._agents)
@@ -171,7 +172,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     def _show_tabs(self) -> None:
         tabs = tuple(self._tab(view) for view in self._views)
         active = self._views.index(self._current) if self._current in self._views else 0
-        self.query_one(TabStrip).show(tabs, active)
+        self._strip.show(tabs, active)
         agent = self._agent_of(self._current) if self._current is not None else None
         self.caption = one_line(agent.model, 60) if agent is not None else ""
 
@@ -197,7 +198,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
             return
         inside = self.has_focus_within or self.app.focused is None
         self._current = view
-        self.query_one(ContentSwitcher).current = view.id
+        self._switcher.current = view.id
         self._activate()
         if self.is_showing:
             self._paint()
@@ -322,7 +323,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         if self._current is not None:
             self._switch(self._current)
         else:
-            self.query_one(ContentSwitcher).current = "chat-start"
+            self._switcher.current = "chat-start"
             self._paint()
             self.focus_pane()
         await view.remove()

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widget import MountError
 from textual.widgets import Static
@@ -20,6 +21,7 @@ from pallas.model import AgentSnapshot, Fault, Image
 from ...client import OnProgress, Reply
 from ...state import Tone
 from ...text import Glyphs
+from ..tones import shape
 from .model import Conversation, PromptHistory, Run, Standing, standing, why_no_images
 from .prompt import Prompt
 from .runline import RunLine
@@ -297,7 +299,7 @@ class ConversationView(Vertical):
             return
         name, agent, dot = self.conversation.agent, self._agent, self._desk.glyphs.dot
         banner = self._banner
-        banner.update(self.standing.text)
+        banner.update(Content.assemble(shape(self.standing.tone, self._desk.glyphs), " ", self.standing.text))
         banner.display = bool(self.standing.text)
         banner.set_classes(f"chat-banner -{self.standing.tone.value}")
         about = agent.description or agent.title if agent is not None else ""

@@ -81,7 +81,8 @@ Both look through the whole log, the newest records first, while you read.
         self._source.close()
 
     def _changed(self) -> None:
-        if self.is_showing and self.is_mounted:
+        # While the application ends, the list goes before the worker that calls this.
+        if self.is_showing and self.is_mounted and self.app.is_running:
             self.lines.show()
             self._say()
 
