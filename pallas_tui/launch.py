@@ -78,6 +78,9 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
         # Stopping has a deadline of its own: an impatient second signal must not leave children behind.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        # The screen is gone, and so are the duties of those who would draw it again.
+        for number in (signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH):
+            signal.signal(number, signal.SIG_DFL)
         if app.fleet is not None:
             with _told(guard.terminal, "Stopping the fleet…\n"):
                 app.fleet.stop(STOP_TIMEOUT)

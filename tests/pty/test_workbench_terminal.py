@@ -128,3 +128,28 @@ async def test_a_signal_restores_the_terminal(desk: Terminal, sample: Path, numb
     desk.keys("Enter")
     desk.until("still a shell")
     await until(lambda: not workbench.is_running(), timeout=20)
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+async def test_a_terminal_that_goes_away_leaves_no_process_behind(
+    sample: Path, tmp_path: Path, leaving: bool
+) -> None:
+    environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
+    command = f"{sys.executable} -m pallas.server dev {sample}"
+    with terminal(command, environment=environment) as desk:
+        desk.until("4 ok")
+        assert len(of_project(sample)) >= 2
+        if leaving:
+            desk.keys("C-q")
+            await until(lambda: "stopping" in (tmp_path / "pallas.log").read_text())
+    await until(lambda: of_project(sample) == [], timeout=30)
+    assert "fleet larkmoor: stopped" in (tmp_path / "pallas.log").read_text()
+
+
+async def test_a_workbench_that_is_killed_takes_its_programs_along(sample: Path, tmp_path: Path) -> None:
+    environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
+    with terminal(f"{sys.executable} -m pallas.server dev {sample}", environment=environment) as desk:
+        desk.until("4 ok")
+        (workbench,) = [each for each in of_project(sample) if "pallas.server" in each.info["cmdline"]]
+        workbench.kill()
+        await until(lambda: of_project(sample) == [], timeout=30)

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
+import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from time import monotonic
@@ -15,11 +17,20 @@ from pallas.config import ServerConfig
 from pallas.model import AgentState, ServerSnapshot
 from pallas.text import one_line, sanitize
 
+from . import leash
+
 log = logging.getLogger(__name__)
 
 _LINE_LIMIT: Final = 64 * 1024
 _TERM_TIMEOUT: Final = 2.0
 _POLL: Final = 0.1
+
+
+def _leashed(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command as a child that does not outlive us, even when we are killed."""
+    if sys.platform != "linux":
+        return command
+    return (sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *command)
 
 
 class Program:
@@ -52,9 +63,14 @@ class Program:
     async def start(self) -> None:
         """Start it and wait until its URL answers, ``start_timeout`` at most. Never raises."""
         self.state = AgentState.CONNECTING
+        program = self.config.command[0]
+        search = os.pathsep.join((self.config.env.get("PATH", ""), os.environ.get("PATH", "")))
+        if shutil.which(program, path=search) is None and not (self.config.cwd / program).is_file():
+            self._fail(f"{program}: no such program; correct command at {self.config.where}")
+            return
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self.config.command,
+                *_leashed(self.config.command),
                 cwd=self.config.cwd,
                 env={**os.environ, **self.config.env},
                 stdin=DEVNULL,
@@ -64,7 +80,7 @@ class Program:
                 start_new_session=True,
             )
         except OSError as error:
-            self._fail(f"{self.config.command[0]}: {error.strerror or error}; see {self.config.where}")
+            self._fail(f"{program}: {error.strerror or error}; see {self.config.where}")
             return
         process = self._process
         assert process.stdout is not None
