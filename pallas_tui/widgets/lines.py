@@ -1,5 +1,6 @@
 """A list of lines that are made only when they are seen."""
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -62,21 +63,21 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     # What a subclass says
 
+    @abstractmethod
     def line_count(self) -> int:
         """How many lines there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def line_at(self, index: int, width: int) -> Line:
         """What line ``index`` looks like in ``width`` cells."""
-        raise NotImplementedError
 
+    @abstractmethod
     def key_at(self, index: int) -> Hashable:
         """By what line ``index`` is known again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, key: Hashable) -> int | None:
         """Where the line of that key is now, or the one to show instead."""
-        raise NotImplementedError
 
     def empty(self, width: int) -> list[Line]:
         """What stands there when there are no lines."""

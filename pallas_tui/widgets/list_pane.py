@@ -1,5 +1,7 @@
 """What the panes that are a filtered list have in common."""
 
+from abc import abstractmethod
+
 from textual import on
 from textual.message import Message
 
@@ -24,24 +26,24 @@ class ListPane(Pane):
     @property
     def view(self) -> LineView:
         """The list."""
-        return self.query_one(LineView)
+        return self.query_one(LineView)  # type: ignore[type-abstract]  # found, not made
 
     @property
     def filter(self) -> FilterLine:
         """The line it is filtered in."""
         return self.query_one(FilterLine)
 
+    @abstractmethod
     def story(self) -> tuple[str, str] | None:
         """Title and text of everything that is known of the selected item."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self) -> None:
         """What enter does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def filter_by(self, words: tuple[str, ...]) -> None:
         """Show only items in which every word occurs."""
-        raise NotImplementedError
 
     def selection_changed(self) -> None:
         """Another item is selected, or another part of the list is in view."""
