@@ -5,7 +5,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
+from typing import Final
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.events import Hub
@@ -16,12 +18,15 @@ from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, F
 
 log = logging.getLogger(__name__)
 
+LAST_RESORT: Final = 6.0
+
 
 def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
     """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status.
 
     0 after an orderly stop, 2 when the project cannot be used: its mistakes are on stderr, a line each.
-    A second signal ends the process at once with status 130.
+    A second signal ends the process at once with status 130; a fleet that does not stop, because an
+    agent's code blocks it, is ended after six seconds with status 1.
     """
     try:
         export_env(root)
@@ -43,15 +48,7 @@ def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
 
 async def _serve(project: Project, agent: str | None, dev: bool, log_file: Path) -> int:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    _heed_signals(asyncio.get_running_loop(), stop)
     hub = Hub()
     hub.listen(_Narrator(project.name).hear)
     try:
@@ -80,6 +77,30 @@ async def _serve(project: Project, agent: str | None, dev: bool, log_file: Path)
             task.cancel()
         await asyncio.wait({starting, stopped}, timeout=1.0)
         await fleet.stop()
+
+
+def _heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    # Not the loop's own handlers: they never run while an agent's code blocks the loop.
+    asked = False
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130)
+        asked = True
+        loop.call_soon_threadsafe(stop.set)
+        last = threading.Timer(LAST_RESORT, _give_up)
+        last.daemon = True
+        last.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def _give_up() -> None:
+    log.error("the fleet did not stop: an agent's code blocks it; ended by force")
+    close_logging()
+    os._exit(1)
 
 
 class _Narrator:

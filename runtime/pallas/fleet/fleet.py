@@ -210,8 +210,9 @@ class Fleet:
                 await self._wait_for(agent, self._agents[need])
         try:
             await agent.open()
-        except Fault as fault:
-            agent.fail(fault.message, fault)
+        except Exception as error:
+            known = isinstance(error, Fault)
+            agent.fail(str(error) if known else f"its port cannot be served ({type(error).__name__})", error)
             return
         await self._programs_ready.wait()  # bounded by each program's own start_timeout
         await agent.start()
