@@ -32,7 +32,7 @@ from pallas.model import (
     StepStarted,
     ToolEvent,
 )
-from pallas.text import one_line, sanitize
+from pallas.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +192,8 @@ class Kernel:
                 agent=run.agent,
                 preview=one_line(request.text, 120),
                 images=len(request.images),
-                conversation=sanitize(request.conversation or "", 80),
+                # A handle opens its conversation: no more of it is shown than tells two apart.
+                conversation=one_line(request.conversation or "", 9),
             )
         )
         try:

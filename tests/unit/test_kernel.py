@@ -236,3 +236,12 @@ async def test_another_principal_never_reads_or_continues_a_conversation() -> No
     with pytest.raises(Fault, match="not found"):
         kernel.open("echo", "c", None, bob)
     assert len(executor.turns) == 1
+
+
+async def test_an_event_never_shows_a_whole_handle() -> None:
+    # PR-36
+    kernel, hub, _ = kernel_with(FakeExecutor())
+    await kernel.run(RunRequest("echo", "x", conversation="chat-0123456789abcdef"))
+    started = next(event for event in hub.since(0).events if isinstance(event, RunStarted))
+    assert started.conversation == "chat-012…"
+    assert "abcdef" not in repr(hub.since(0))

@@ -82,6 +82,17 @@ async def test_an_instance_whose_run_failed_is_not_used_again() -> None:
     assert pool.size == 0
 
 
+async def test_a_fault_of_the_run_itself_costs_no_instance() -> None:
+    maker = _Maker()
+    pool = maker.pool(limit=1)
+    with pytest.raises(Fault, match="rate limit"):
+        async with pool.lease(None):
+            raise Fault(FaultType.UPSTREAM, "rate limit")
+    async with pool.lease(None) as thing:
+        assert thing.key == "t1"
+    await pool.close()
+
+
 async def test_a_cancelled_run_gives_its_instance_up_and_frees_its_place() -> None:
     maker = _Maker()
     pool = maker.pool(limit=1)

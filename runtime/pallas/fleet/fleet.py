@@ -136,7 +136,7 @@ class Fleet:
             self.hub.publish(Notice(level="warning", text=str(warning)))
         self._warn_when_open()
         for config in self._chosen():
-            self._agents[config.name] = agent = FleetAgent(
+            agent = FleetAgent(
                 self.project,
                 config,
                 self._sockets[f"agent {config.name}"],
@@ -147,6 +147,7 @@ class Fleet:
                 provider_problem=self._provider_problem,
             )
             self.kernel.attach(agent)
+            self._agents[config.name] = agent  # last: a snapshot from another thread may come any time
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         await self._start_scripted()
         checked = self._own(self._preflight())

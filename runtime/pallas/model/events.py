@@ -58,7 +58,10 @@ class RunEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(RunEvent):
-    """A message was accepted; ``preview`` is its first line, at most 120 characters."""
+    """A message was accepted; ``preview`` is its first line, at most 120 characters.
+
+    ``conversation`` is the beginning of the caller's handle, never all of a long one.
+    """
 
     preview: str = ""
     images: int = 0

@@ -28,9 +28,9 @@ class Instance(Protocol):
 class Pool[T: Instance]:
     """At most ``limit`` instances, made when runs ask for more than are idle.
 
-    A run that ends well hands its instance back; one that failed or was cancelled gives it up, since
-    nobody knows what state it is in, and the pool makes another when one is wanted. With ``pinned``
-    an instance belongs to the conversation that leased it until it is the longest unused one.
+    A run that ends well, or with a Fault of its own, hands its instance back; one that broke or was
+    cancelled gives it up, since nobody knows what state it is in, and another is made when one is wanted.
+    With ``pinned`` an instance belongs to the conversation that leased it until it is the longest unused.
 
     ``make(number)`` builds an instance (raises Fault), ``drop(instance)`` ends one. Both run in tasks
     of the pool: a caller that goes away never interrupts them half-way.
@@ -78,6 +78,9 @@ class Pool[T: Instance]:
         instance = await self._acquire(conversation)
         try:
             yield instance
+        except Fault:
+            self._hand_back(instance, conversation)
+            raise
         except BaseException:
             self._give_up(instance)
             raise
