@@ -11,8 +11,10 @@ from typing import Final
 
 from pallas.model import Fault, FaultType, Message, Principal
 
-# Conversations an agent keeps, runs that may wait in one, and how long a run waits for its turn.
+# Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
+# one, and how long a run waits for its turn.
 KEEP: Final = 10_000
+KEEP_SIZE: Final = 256 * 1024 * 1024
 QUEUE: Final = 100
 QUEUE_TIMEOUT: Final = 1800.0
 # A conversation nobody used for a day is forgotten.
@@ -33,6 +35,7 @@ class Conversation:
         self.key = key
         self.principal = principal
         self.messages: tuple[Message, ...] = ()
+        self.size = 0
         self.used = monotonic()
         self.queued = 0
         self._turn = asyncio.Lock()
@@ -73,8 +76,12 @@ class Conversation:
 class Conversations:
     """The conversations of one agent, by key; the longest unused are forgotten first."""
 
-    def __init__(self, keep: int = KEEP, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, keep: int = KEEP, idle_seconds: float = IDLE_SECONDS, keep_size: int = KEEP_SIZE
+    ) -> None:
         self._keep = keep
+        self._keep_size = keep_size
+        self._size = 0
         self._idle_seconds = idle_seconds
         self._all: OrderedDict[str, Conversation] = OrderedDict()
 
@@ -105,16 +112,35 @@ class Conversations:
             raise _not_found()
         return found
 
+    def store(
+        self, conversation: Conversation, before: tuple[Message, ...], new: tuple[Message, ...]
+    ) -> None:
+        """Make ``before`` and ``new`` all that was said in a conversation; a throw-away one keeps nothing."""
+        if conversation.key is None:
+            return
+        old = conversation.size
+        grows = before is conversation.messages
+        kept = old if grows else sum(message.size for message in before)
+        conversation.messages = (*before, *new)
+        conversation.size = kept + sum(message.size for message in new)
+        if self._all.get(conversation.key) is conversation:
+            self._size += conversation.size - old
+            self._forget()
+
     def _forget(self) -> None:
         now = monotonic()
         for _ in range(_LOOKED_AT):
+            if not self._all:
+                return
             key, oldest = next(iter(self._all.items()))
-            if len(self._all) <= self._keep and now - oldest.used < self._idle_seconds:
+            fits = len(self._all) <= self._keep and self._size <= self._keep_size
+            if fits and now - oldest.used < self._idle_seconds:
                 return
             if oldest.busy:
                 self._all.move_to_end(key)
             else:
                 del self._all[key]
+                self._size -= oldest.size
 
 
 def _not_found() -> Fault:

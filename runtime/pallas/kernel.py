@@ -272,12 +272,9 @@ class Kernel:
             bearer=request.bearer,
         )
 
-    @staticmethod
-    def _record(conversation: Conversation, request: RunRequest, result: TurnResult) -> None:
-        if conversation.key is None:
-            return
+    def _record(self, conversation: Conversation, request: RunRequest, result: TurnResult) -> None:
         before = () if result.replaces else (conversation.messages or request.history)
-        conversation.messages = (*before, *result.messages)
+        self._conversations[request.agent].store(conversation, before, result.messages)
 
     def _agent(self, name: str) -> Answering:
         agent = self._agents.get(name)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pallas.conversations import Conversations, key_of, mint, principal_of
-from pallas.model import Fault, FaultType, Message, Principal
+from pallas.model import Fault, FaultType, Image, Message, Principal
 
 ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
 
@@ -98,3 +98,33 @@ async def test_the_longest_unused_conversations_are_forgotten_but_never_a_busy_o
     assert len(all_) <= 3
     with pytest.raises(Fault):
         all_.find("id:2", ALICE)
+
+
+async def test_large_conversations_make_room_for_new_ones_and_the_newest_stays() -> None:
+    all_ = Conversations(keep_size=1_000)
+    for number in range(20):
+        conversation = all_.open(f"id:{number}", ALICE)
+        for _ in range(3):
+            async with conversation.turn():
+                all_.store(conversation, conversation.messages, (Message("user", "x" * 100),))
+        assert len(conversation.messages) == 3
+    assert len(all_) <= 4
+    assert len(all_.find("id:19", ALICE).messages) == 3
+    with pytest.raises(Fault):
+        all_.find("id:0", ALICE)
+
+
+def test_a_conversation_that_was_compacted_counts_what_is_left() -> None:
+    all_ = Conversations(keep_size=1_000)
+    first = all_.open("id:first", ALICE)
+    all_.store(first, (), (Message("user", "x" * 900),))
+    all_.store(first, (), (Message("assistant", "short"),))
+    other = all_.open("id:other", ALICE)
+    all_.store(other, (), (Message("user", "x" * 900),))
+    assert all_.find("id:first", ALICE).messages[0].text == "short"
+
+
+def test_pictures_and_tool_answers_count() -> None:
+    picture = Message("user", "see", (Image("A" * 500, "image/png"),))
+    assert picture.size == 503
+    assert Message("tool", "result").size == 6

@@ -16,12 +16,20 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a thread. ``native`` is the executor's own form of it, opaque to everyone else."""
+    """One entry of a thread. ``native`` is the executor's own form of it, opaque to everyone else.
+
+    The text of a ``tool`` entry is what the tools answered.
+    """
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
     native: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """About how much memory it takes: characters of text and of pictures."""
+        return len(self.text) + sum(len(image.data) for image in self.images)
 
 
 @dataclass(frozen=True, slots=True)

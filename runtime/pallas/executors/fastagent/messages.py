@@ -34,7 +34,7 @@ def keep(message: PromptMessageExtended) -> Kept:
 
 def text_of(message: PromptMessageExtended) -> str:
     """All text blocks of the message itself, without tool results."""
-    return "\n".join(block.text for block in message.content if isinstance(block, TextContent) and block.text)
+    return _text(message.content)
 
 
 def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtended:
@@ -47,11 +47,18 @@ def user_message(text: str, images: Iterable[Image] = ()) -> PromptMessageExtend
 def to_message(native: PromptMessageExtended) -> Message:
     """A fast-agent message as an entry of a thread, with its own form kept beside it."""
     kept = keep(native)
-    images = tuple(
-        Image(block.data, block.mime_type) for block in kept.content if isinstance(block, ImageContent)
-    )
-    role = "tool" if kept.tool_results else kept.role
-    return Message(role=role, text=text_of(kept), images=images, native=kept)
+    if kept.tool_results:
+        blocks = [block for result in kept.tool_results.values() for block in result.content]
+        return Message("tool", _text(blocks), _images(blocks), kept)
+    return Message(kept.role, _text(kept.content), _images(kept.content), kept)
+
+
+def _text(blocks: Iterable[ContentBlock]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
+
+
+def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
+    return tuple(Image(block.data, block.mime_type) for block in blocks if isinstance(block, ImageContent))
 
 
 def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
