@@ -18,11 +18,13 @@ PRELUDE = """
 import ctypes, json, logging, os, subprocess, sys, threading, warnings
 from pallas_tui.isolate import isolate
 
+# Open from the start: a file opened later might be given a descriptor that a test has closed.
+sink = open(sys.argv[1], "a", buffering=1)
+
 class Sink(logging.Handler):
     def emit(self, record):
-        with open(sys.argv[1], "a") as file:
-            fields = [getattr(record, "source", None), record.levelname, record.getMessage()]
-            file.write(json.dumps(fields) + "\\n")
+        fields = [getattr(record, "source", None), record.levelname, record.getMessage()]
+        sink.write(json.dumps(fields) + "\\n")
 
 early = logging.StreamHandler()
 logging.getLogger("early").addHandler(early)
