@@ -37,12 +37,13 @@ dev: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/pallas --serve --project $(DIR)
 
-# tmux drives the end-to-end test in a real terminal.
+# tmux drives the tests in a real terminal; jq runs the recipe of docs/logging.md.
 system-packages:
-	@command -v tmux >/dev/null 2>&1 || { \
+	@missing=; for program in tmux jq; do command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-	    apt-get update -qq && apt-get install -y -qq tmux >/dev/null; \
-	  else echo "tmux is not installed: the terminal tests will be skipped" >&2; fi; }
+	    apt-get update -qq && apt-get install -y -qq $$missing >/dev/null; \
+	  else echo "not installed:$$missing; the tests that need it will be skipped" >&2; fi; fi
 
 test: $(STAMP) system-packages
 	@$(BIN)/python -m pytest $(ARGS)

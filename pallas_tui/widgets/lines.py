@@ -195,6 +195,17 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self._remember()
         self.post_message(self.Moved(self))
 
+    def set_follow(self, follow: bool) -> None:
+        """Stay at the end from now on, or where it is."""
+        self.follow = follow
+
+    def follow_from(self, scrolled: bool) -> None:
+        """After a move: whoever goes to the end wants to stay there, whoever leaves it wants to read."""
+        last = self.line_count() - 1
+        self.set_follow(self.at_end() if scrolled else self.cursor >= last)
+        if self.follow and self.cursor < last:
+            self.cursor = last
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolled, by whatever means."""
         super().watch_scroll_y(old_value, new_value)

@@ -100,11 +100,7 @@ class FeedList(LineView):
         return matched
 
     def moved(self, scrolled: bool) -> None:
-        # Whoever goes to the end wants to stay there; whoever leaves it wants to read.
-        last = len(self._outline) - 1
-        self.set_follow(self.at_end() if scrolled else self.cursor >= last)
-        if self.follow and self.cursor < last:
-            self.cursor = last
+        self.follow_from(scrolled)
         super().moved(scrolled)
 
     def action_last(self) -> None:

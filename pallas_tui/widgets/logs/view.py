@@ -87,12 +87,8 @@ class LogList(LineView):
 
     def moved(self, scrolled: bool) -> None:
         if not self._placing:
-            # Whoever goes to the end wants to stay there; whoever leaves it wants to read.
-            last = len(self._rows) - 1
             self._held = None
-            self.set_follow(self.at_end() if scrolled else self.cursor >= last)
-            if self.follow and self.cursor < last:
-                self.cursor = last
+            self.follow_from(scrolled)
         super().moved(scrolled)
 
     def action_last(self) -> None:
