@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
 from pallas.log import close_logging, redact_project, setup_logging
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
+
+from .signals import StopSignals
 
 log = logging.getLogger(__name__)
 
@@ -41,63 +44,91 @@ def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
     log_file = setup_logging(project.log_level)
     redact_project(project)
     try:
-        return run(_serve(project, agent, dev, log_file))
+        with StopSignals() as signals:
+            return _Serving(project, agent, dev, log_file, signals).run()
     finally:
         close_logging()
 
 
-async def _serve(project: Project, agent: str | None, dev: bool, log_file: Path) -> int:
-    stop = asyncio.Event()
-    _heed_signals(asyncio.get_running_loop(), stop)
-    hub = Hub()
-    hub.listen(_Narrator(project.name).hear)
-    try:
-        fleet = Fleet(project, hub=hub, dev=dev, only=agent)
-        fleet.reserve()
-    except (Fault, ConfigError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    _say(project.name, f"log {log_file}")
-    if fleet.registry_url:
-        _say(project.name, f"registry {fleet.registry_url}")
-    starting = asyncio.create_task(fleet.start())
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            setup_logging(project.log_level)
-            await stopped
-        return 0
-    except Fault as fault:
-        print(fault.message, file=sys.stderr)
-        return 2
-    finally:
-        for task in (starting, stopped):
-            task.cancel()
-        await asyncio.wait({starting, stopped}, timeout=1.0)
-        await fleet.stop()
+class _Serving:
+    """A fleet on a thread of its own, so that this one hears signals whatever the agents' code does."""
 
+    def __init__(
+        self, project: Project, agent: str | None, dev: bool, log_file: Path, signals: StopSignals
+    ) -> None:
+        self._project = project
+        self._agent = agent
+        self._dev = dev
+        self._log_file = log_file
+        self._signals = signals
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._asked = threading.Event()
+        self._outcome: Future[int] = Future()
 
-def _heed_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    # Not the loop's own handlers: they never run while an agent's code blocks the loop.
-    asked = False
+    def run(self) -> int:
+        """Serve; the exit status. Does not return when the process has to be ended."""
+        threading.Thread(target=self._main, name="fleet", daemon=True).start()
+        if self._signals.wait():
+            self._asked.set()
+            if self._loop is not None:
+                with suppress(RuntimeError):  # it has just ended
+                    self._loop.call_soon_threadsafe(self._stop.set)
+            again = self._signals.wait(LAST_RESORT)
+            if again:
+                os._exit(130)
+            if again is None:
+                _give_up()
+        return self._outcome.result()
 
-    def on_signal(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(130)
-        asked = True
-        loop.call_soon_threadsafe(stop.set)
-        last = threading.Timer(LAST_RESORT, _give_up)
-        last.daemon = True
-        last.start()
+    def _main(self) -> None:
+        try:
+            self._outcome.set_result(run(self._serve()))
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        finally:
+            self._signals.finish()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    async def _serve(self) -> int:
+        project = self._project
+        self._loop = asyncio.get_running_loop()
+        if self._asked.is_set():
+            return 0
+        hub = Hub()
+        hub.listen(_Narrator(project.name).hear)
+        try:
+            fleet = Fleet(project, hub=hub, dev=self._dev, only=self._agent)
+            fleet.reserve()
+        except (Fault, ConfigError) as error:
+            print(error, file=sys.stderr)
+            return 2
+        _say(project.name, f"log {self._log_file}")
+        if fleet.registry_url:
+            _say(project.name, f"registry {fleet.registry_url}")
+        starting = asyncio.create_task(fleet.start())
+        stopped = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                setup_logging(project.log_level)
+                await stopped
+            return 0
+        except Fault as fault:
+            print(fault.message, file=sys.stderr)
+            return 2
+        finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.wait({starting, stopped}, timeout=1.0)
+            await fleet.stop()
 
 
 def _give_up() -> None:
+    # Even the log may be in the hands of what blocks: it gets a second.
+    last = threading.Timer(1.0, os._exit, (1,))
+    last.daemon = True
+    last.start()
     log.error("the fleet did not stop: an agent's code blocks it; ended by force")
     close_logging()
     os._exit(1)
