@@ -13,6 +13,8 @@ from .snapshot import AgentState, FleetState
 
 Outcome = Literal["ok", "error", "cancelled"]
 ToolPhase = Literal["started", "completed", "failed"]
+CredentialSource = Literal["forwarded", "configured", "none"]
+LoopStop = Literal["repeat", "iterations"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,37 @@ class TextDelta(RunEvent):
     text: str
     reasoning: bool = False
     rollback: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthHop(RunEvent):
+    """One HTTP request of a run to a downstream, and the credential that went with it.
+
+    ``source``: ``forwarded`` is the caller's own bearer, ``configured`` one from the project's files.
+    ``fingerprint`` is salted and tells credentials apart, empty for ``none``; never the token. ``audience``
+    and ``expires_at`` (Unix seconds) are what a JWT claims, unverified. ``status`` is the HTTP status, None
+    when no answer came; ``method`` the JSON-RPC method, empty where there is none.
+    """
+
+    downstream: str
+    source: CredentialSource
+    fingerprint: str = ""
+    audience: tuple[str, ...] = ()
+    expires_at: float | None = None
+    status: int | None = None
+    method: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStopped(RunEvent):
+    """A guard ended the agent's loop: the same call with the same result again and again, or the cap.
+
+    ``tool`` is ``server/tool`` of the repeated call, ``count`` how often it was made or how many steps.
+    """
+
+    reason: LoopStop
+    tool: str = ""
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
