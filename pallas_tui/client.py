@@ -1,42 +1,25 @@
 """One conversation with one agent over MCP, held as any other client would hold it."""
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
-from ipaddress import ip_address
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final
 
-from pallas import __version__
 from pallas.model import Fault, FaultType, Image
 from pallas.text import one_line, sanitize
 
-from .mcp_faults import explain, fault_from, is_closed, is_session_gone
+from .link import CONNECT_TIMEOUT, READ_TIMEOUT, Era, Link
+from .mcp_faults import fault_from
 
-if TYPE_CHECKING:
-    from mcp import Client
-
-Era = Literal["auto", "legacy"]
-"""How the protocol is negotiated: the newest first, or the handshake of before 2026."""
 OnProgress = Callable[[str], None]
 
-CONNECT_TIMEOUT: Final = 10.0
-READ_TIMEOUT: Final = 30 * 60.0
-CLOSE_TIMEOUT: Final = 2.0
 ANSWER_LIMIT: Final = 1_000_000
 """Characters of an answer that are kept."""
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one request that an agent's server takes (it answers a bare 413 beyond)."""
 
-# An answer with pictures or a long text in one server-sent event: the default of 1 MiB is too small.
-_MAX_SSE_EVENT: Final = 16 * 1024 * 1024
 _ENVELOPE: Final = 8 * 1024
-# An owner whose connection broke ends right after the call that it fails.
-_CAUSE_TIMEOUT: Final = 0.3
 _META: Final = "local.pallas/"
 
 
@@ -75,10 +58,7 @@ class AgentClient:
         self.url = url
         self.conversation = conversation
         self.era: Era = era
-        self._connect_timeout = connect_timeout
-        self._read_timeout = read_timeout
-        self._connection: _Connection | None = None
-        self._opening = asyncio.Lock()
+        self._link = Link(url, era=era, connect_timeout=connect_timeout, read_timeout=read_timeout)
 
     async def send(
         self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None
@@ -101,10 +81,8 @@ class AgentClient:
         return _reply(result, perf_counter() - started)
 
     async def close(self) -> None:
-        """End the connection; safe to call twice, done within 2 s."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        """End the connection; safe to call twice, done within 4 s."""
+        await self._link.close()
 
     async def _call(self, arguments: dict[str, Any], on_progress: OnProgress | None) -> Any:
         # The numbers say nothing that the messages do not: nobody parses them.
@@ -112,117 +90,7 @@ class AgentClient:
             if on_progress is not None and message:
                 on_progress(sanitize(message, ANSWER_LIMIT))
 
-        for attempt in (1, 2):
-            connection = await self._open()
-            try:
-                return await connection.client.call_tool(
-                    "send_message",
-                    arguments,
-                    read_timeout_seconds=self._read_timeout,
-                    progress_callback=hear,
-                )
-            except Exception as error:  # whatever the transport raises becomes one Fault
-                # The agent was restarted: it refused the call before doing anything, so asking again
-                # in a new session is safe.
-                if attempt == 1 and is_session_gone(error):
-                    await self.close()
-                    continue
-                cause = await connection.cause_of(error)
-                if connection.lost:
-                    await self.close()
-                raise explain(cause, self.url, self._read_timeout) from error
-        raise AssertionError("two attempts, each of which returns or raises")
-
-    async def _open(self) -> "_Connection":
-        async with self._opening:
-            if self._connection is not None and self._connection.lost:
-                await self.close()
-            if self._connection is None:
-                connection = _Connection(self.url, self.era, self._read_timeout)
-                try:
-                    await connection.open(self._connect_timeout)
-                except Exception as error:
-                    raise explain(error, self.url, self._connect_timeout) from error
-                self._connection = connection
-            return self._connection
-
-
-class _Connection:
-    """An open MCP client and the task that owns it."""
-
-    client: "Client"
-
-    def __init__(self, url: str, era: Era, read_timeout: float) -> None:
-        self._url, self._era, self._read_timeout = url, era, read_timeout
-        self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether the owner has ended, by itself or because it was told to."""
-        return self._task is None or self._task.done()
-
-    async def open(self, timeout: float) -> None:
-        # Importing the client takes the better part of a second: never on the loop that draws.
-        await asyncio.to_thread(_import_client)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._url}")
-        try:
-            await asyncio.wait({self._task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                return
-            if self._task.done():
-                self._task.result()
-            raise TimeoutError
-        except BaseException:
-            await self._end()
-            raise
-        finally:
-            ready.cancel()
-
-    async def close(self) -> None:
-        self._stop.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-        await self._end()
-
-    async def cause_of(self, error: Exception) -> BaseException:
-        """Why the owner ended, if that is what made the call fail."""
-        if self._task is None or not is_closed(error):
-            return error
-        await asyncio.wait({self._task}, timeout=_CAUSE_TIMEOUT)
-        if not self._task.done() or self._task.cancelled():
-            return error
-        return self._task.exception() or error
-
-    async def _own(self, ready: asyncio.Future[None]) -> None:
-        import httpx2
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-        from mcp_types import Implementation
-
-        timeout = httpx2.Timeout(30.0, read=self._read_timeout + 60.0)
-        # A proxy of the environment is not meant for the agents of this machine.
-        async with (
-            httpx2.AsyncClient(timeout=timeout, trust_env=not _is_loopback(self._url)) as http,
-            Client(
-                streamable_http_client(self._url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT),
-                mode=self._era,
-                client_info=Implementation(name="pallas-workbench", version=__version__),
-            ) as client,
-        ):
-            self.client = client
-            if not ready.done():
-                ready.set_result(None)
-            await self._stop.wait()
-
-    async def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
-            if self._task.done() and not self._task.cancelled():
-                self._task.exception()  # looked at: nothing to report at exit
+        return await self._link.call("send_message", arguments, hear)
 
 
 def _reply(result: Any, seconds: float) -> Reply:
@@ -251,15 +119,3 @@ def _check_size(text: str, images: Sequence[Image]) -> None:
             f"The message has {size / 1024 / 1024:.1f} MiB with its images; an agent takes "
             f"{REQUEST_LIMIT // 1024 // 1024} MiB. Send fewer or smaller ones.",
         )
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _import_client() -> None:
-    import_module("mcp.client.streamable_http")

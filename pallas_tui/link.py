@@ -1,0 +1,191 @@
+"""A connection to one MCP endpoint that opens itself, and again when it was lost."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pallas import __version__
+
+from .mcp_faults import explain, is_closed, is_session_gone
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client.session import ProgressFnT
+
+Era = Literal["auto", "legacy"]
+"""How the protocol is negotiated: the newest first, or the handshake of before 2026."""
+
+CONNECT_TIMEOUT: Final = 10.0
+READ_TIMEOUT: Final = 30 * 60.0
+CLOSE_TIMEOUT: Final = 2.0
+
+# An answer with pictures or a long text in one server-sent event: the default of 1 MiB is too small.
+_MAX_SSE_EVENT: Final = 16 * 1024 * 1024
+# An owner whose connection broke ends right after the call that it fails.
+_CAUSE_TIMEOUT: Final = 0.3
+
+
+class Link:
+    """At most one open connection to ``url``, in a task of its own; it is made by the first ``call``.
+
+    ``era`` chooses the protocol. Nothing of MCP is imported before the first ``call``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        era: Era = "auto",
+        connect_timeout: float = CONNECT_TIMEOUT,
+        read_timeout: float = READ_TIMEOUT,
+    ) -> None:
+        self.url = url
+        self.era: Era = era
+        self._connect_timeout = connect_timeout
+        self._read_timeout = read_timeout
+        self._connection: _Connection | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection now, as far as is known."""
+        return self._connection is not None and not self._connection.lost
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], hear: "ProgressFnT | None" = None) -> Any:
+        """The result of a tool; cancelling the caller cancels the call on the server.
+
+        With ``hear`` progress is asked for. Raises Fault when the tool could not be called.
+        """
+        for attempt in (1, 2):
+            connection = await self._open()
+            try:
+                return await connection.client.call_tool(
+                    tool,
+                    dict(arguments),
+                    read_timeout_seconds=self._read_timeout,
+                    progress_callback=hear,
+                )
+            except Exception as error:  # whatever the transport raises becomes one Fault
+                # The agent was restarted: it refused the call before doing anything, so asking again
+                # in a new session is safe.
+                if attempt == 1 and is_session_gone(error):
+                    await self.close()
+                    continue
+                cause = await connection.cause_of(error)
+                if connection.lost:
+                    await self.close()
+                raise explain(cause, self.url, self._read_timeout) from error
+        raise AssertionError("two attempts, each of which returns or raises")
+
+    async def close(self) -> None:
+        """End the connection; safe to call twice, done within 4 s."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _open(self) -> "_Connection":
+        async with self._opening:
+            if self._connection is not None and self._connection.lost:
+                await self.close()
+            if self._connection is None:
+                connection = _Connection(self.url, self.era, self._read_timeout)
+                try:
+                    await connection.open(self._connect_timeout)
+                except Exception as error:
+                    raise explain(error, self.url, self._connect_timeout) from error
+                self._connection = connection
+            return self._connection
+
+
+class _Connection:
+    """An open MCP client and the task that owns it."""
+
+    client: "Client"
+
+    def __init__(self, url: str, era: Era, read_timeout: float) -> None:
+        self._url, self._era, self._read_timeout = url, era, read_timeout
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the owner has ended, by itself or because it was told to."""
+        return self._task is None or self._task.done()
+
+    async def open(self, timeout: float) -> None:
+        # Importing the client takes the better part of a second: never on the loop that draws.
+        await asyncio.to_thread(_import_client)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._url}")
+        try:
+            await asyncio.wait({self._task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                return
+            if self._task.done():
+                self._task.result()
+            raise TimeoutError
+        except BaseException:
+            await self._end()
+            raise
+        finally:
+            ready.cancel()
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
+        await self._end()
+
+    async def cause_of(self, error: Exception) -> BaseException:
+        """Why the owner ended, if that is what made the call fail."""
+        if self._task is None or not is_closed(error):
+            return error
+        await asyncio.wait({self._task}, timeout=_CAUSE_TIMEOUT)
+        if not self._task.done() or self._task.cancelled():
+            return error
+        return self._task.exception() or error
+
+    async def _own(self, ready: asyncio.Future[None]) -> None:
+        import httpx2
+        from mcp import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp_types import Implementation
+
+        timeout = httpx2.Timeout(30.0, read=self._read_timeout + 60.0)
+        # A proxy of the environment is not meant for the agents of this machine.
+        async with (
+            httpx2.AsyncClient(timeout=timeout, trust_env=not _is_loopback(self._url)) as http,
+            Client(
+                streamable_http_client(self._url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT),
+                mode=self._era,
+                client_info=Implementation(name="pallas-workbench", version=__version__),
+            ) as client,
+        ):
+            self.client = client
+            if not ready.done():
+                ready.set_result(None)
+            await self._stop.wait()
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
+            if self._task.done() and not self._task.cancelled():
+                self._task.exception()  # looked at: nothing to report at exit
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _import_client() -> None:
+    import_module("mcp.client.streamable_http")
