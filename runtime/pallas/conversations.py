@@ -1,7 +1,6 @@
 """Conversations in memory: whose they are, what was said, and one run at a time in each."""
 
 import asyncio
-import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -9,6 +8,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
 
+from pallas.bearer import fingerprint
 from pallas.model import Fault, FaultType, Message, Principal
 
 # Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
@@ -172,11 +172,8 @@ def key_of(handle: str | None, session: str | None) -> str | None:
     return f"id:{handle}"
 
 
-_SALT: Final = secrets.token_bytes(16)
-
-
 def principal_of(bearer: str | None) -> Principal:
     """Who holds this token: a salted fingerprint of it, or the anonymous principal without one."""
     if not bearer:
         return Principal()
-    return Principal(f"bearer:{hashlib.blake2b(bearer.encode(), key=_SALT, digest_size=12).hexdigest()}")
+    return Principal(f"bearer:{fingerprint(bearer)}")

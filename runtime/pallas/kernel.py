@@ -269,6 +269,7 @@ class Kernel:
             images=request.images,
             history=conversation.messages or request.history,
             lease=conversation.key,
+            principal=request.principal.id,
             bearer=request.bearer,
         )
 

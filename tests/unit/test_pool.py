@@ -1,11 +1,13 @@
 """The pool of warm instances."""
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import pytest
 from support.waiting import until
 
+from pallas.bearer import Grant
 from pallas.executors.fastagent.pool import Pool
 from pallas.model import Fault, FaultType
 
@@ -19,10 +21,12 @@ class _Thing:
 class _Maker:
     made: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    grants: list[Grant | None] = field(default_factory=list)
     fail: list[Exception] = field(default_factory=list)
     gate: asyncio.Event | None = None
 
-    async def make(self, number: int) -> _Thing:
+    async def make(self, number: int, grant: Grant | None) -> _Thing:
+        self.grants.append(grant)
         if self.gate is not None:
             await self.gate.wait()
         if self.fail:
@@ -205,3 +209,56 @@ async def test_a_closed_pool_refuses_and_lets_nobody_wait() -> None:
             pass
     await until(lambda: pool.size == 0)
     assert maker.dropped == ["t1"]
+
+
+async def test_a_pinned_instance_is_made_for_its_owner_and_lent_to_no_other() -> None:
+    # PR-26
+    maker = _Maker()
+    pool = maker.pool(limit=4, pinned=True)
+    grants = {name: Grant("r", "a", f"token-{name}", print) for name in "abcdefgh"}
+    used: dict[str, set[str]] = {}
+
+    async def run(name: str) -> None:
+        async with pool.lease(name, grants[name]) as thing:
+            used.setdefault(thing.key, set()).add(name)
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(run(name) for name in "abcdefgh" * 5))
+    for key, owners in used.items():
+        (owner,) = owners
+        assert maker.grants[int(key[1:]) - 1] is grants[owner]
+    await pool.close()
+    assert pool.size == 0
+
+
+async def test_an_instance_made_for_a_run_that_left_waits_for_its_owner_only() -> None:
+    maker = _Maker(gate=asyncio.Event())
+    pool = maker.pool(limit=2, pinned=True)
+    leaving = asyncio.create_task(pool.lease("a").__aenter__())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert maker.gate is not None
+    maker.gate.set()
+    async with asyncio.timeout(5), pool.lease("b") as other:
+        assert other.key == "t2"
+        async with pool.lease("a") as own:
+            assert own.key == "t1"
+    await pool.close()
+
+
+async def test_what_the_pool_makes_carries_nothing_of_the_run_that_asked() -> None:
+    # PR-27
+    seen: list[str | None] = []
+    variable: ContextVar[str | None] = ContextVar("variable", default=None)
+
+    async def make(number: int, grant: Grant | None) -> _Thing:
+        seen.append(variable.get())
+        return _Thing(f"t{number}")
+
+    pool: Pool[_Thing] = Pool(make, _Maker().drop, limit=1)
+    variable.set("of the run")
+    async with pool.lease(None):
+        pass
+    assert seen == [None]
+    await pool.close()

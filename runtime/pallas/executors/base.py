@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pallas.model import Event, Image, Message, Usage
+from pallas.model import ANONYMOUS, Event, Image, Message, Usage
 
 Emit = Callable[[Event], None]
 
@@ -14,8 +14,8 @@ class Turn:
     """One message for an executor, with all that it may know.
 
     ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
-    for executors that keep an instance for it, None for a throw-away one. ``bearer`` is the caller's
-    token, for this turn only.
+    for executors that keep an instance for it, None for a throw-away one. ``principal`` tells callers
+    apart, ``bearer`` is the caller's token, for this turn only.
     """
 
     run_id: str
@@ -24,6 +24,7 @@ class Turn:
     images: tuple[Image, ...] = ()
     history: Sequence[Message] = ()
     lease: str | None = None
+    principal: str = ANONYMOUS.id
     bearer: str | None = field(default=None, repr=False)
 
 

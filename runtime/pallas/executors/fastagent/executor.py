@@ -10,16 +10,19 @@ from typing import Any, Final
 
 from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
-from fast_agent.types import PromptMessageExtended, RequestParams
+from fast_agent.mcp.auth.context import request_bearer_token
+from fast_agent.types import PromptMessageExtended
 
+from pallas.bearer import Grant, Slot, connecting, lending
 from pallas.config import AgentConfig, Project
-from pallas.model import Fault, FaultType, Message, TextDelta, Usage
+from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from . import models, seam
-from .faults import fault_of, raise_failure, servers_in
+from . import auth_seam, forward_trace, models, seam
+from .faults import fault_of, raise_failure, refused_fault, servers_in
 from .loading import load
+from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
 from .progress import RunProgress, stream_listener
@@ -38,6 +41,7 @@ class _Instance:
     agent: Any
     all: tuple[Any, ...]
     prefix: list[Kept]
+    slot: Slot
     text: Callable[[str, bool, bool], None] | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
 
@@ -52,9 +56,8 @@ class FastAgentExecutor:
         self._fast: FastAgent | None = None
         self._harness: AgentHarness | None = None
         self._name = ""
-        self._pool: Pool[_Instance] = Pool(
-            self._make, self._drop, limit=config.max_instances, pinned=config.instance_scope == "conversation"
-        )
+        self._forwards = False
+        self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._problems: tuple[str, ...] = ()
@@ -90,11 +93,16 @@ class FastAgentExecutor:
         model = model or self._project.model
         if model and self._config.capabilities is not None:
             models.register(model, self._config.capabilities)
+        servers = seam.all_servers(fast)
+        opted_in = [each for each in servers if self._forwarding(each)]
+        auth_seam.forward_to(fast, opted_in)
+        self._forwards = bool(opted_in)
+        self._pool = self._new_pool()
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
             model=model,
             vision=models.has_vision(model, self._config.capabilities),
-            servers=seam.all_servers(fast),
+            servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
         )
@@ -111,7 +119,7 @@ class FastAgentExecutor:
         self._owner = asyncio.create_task(self._own_harness(started), name=f"harness {self._config.name}")
         await started
         try:
-            await self._pool.warm()
+            await self._pool.warm(ANONYMOUS.id if self._forwards else None)
         except Fault as fault:
             if fault.type is FaultType.CONFIG:
                 raise
@@ -119,10 +127,13 @@ class FastAgentExecutor:
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
+        forward_trace.name_run(turn.run_id)
         progress = RunProgress(turn.run_id, turn.agent, emit)
+        grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
         try:
-            async with self._pool.lease(turn.lease) as instance:
-                return await self._generate(instance, turn, progress, emit)
+            async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
+                with lending(grant, instance.slot):
+                    return await self._generate(instance, turn, progress, emit)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -131,6 +142,7 @@ class FastAgentExecutor:
             log.exception("%s: run %s failed", turn.agent, turn.run_id, extra={"agent": turn.agent})
             raise fault_of(error) from error
         finally:
+            grant.revoke()
             progress.abandon()
 
     async def close(self) -> None:
@@ -144,6 +156,28 @@ class FastAgentExecutor:
             if late:
                 self._owner.cancel()
                 await asyncio.wait({self._owner}, timeout=1.0)
+
+    def _new_pool(self) -> Pool[_Instance]:
+        return Pool(
+            self._make,
+            self._drop,
+            limit=self._config.max_instances,
+            pinned=self._forwards or self._config.instance_scope == "conversation",
+        )
+
+    def _forwarding(self, server: str) -> bool:
+        downstream = self._project.downstreams.get(server)
+        return downstream is not None and downstream.forward_inbound_auth
+
+    def _owner_of(self, turn: Turn) -> str | None:
+        """Whose instance a turn needs.
+
+        A connection that carries a caller's bearer serves that caller alone: what it was told at its
+        opening (lists, a session) was told to that credential.
+        """
+        if self._config.instance_scope == "conversation":
+            return turn.lease
+        return turn.principal if self._forwards else None
 
     async def _own_harness(self, started: asyncio.Future[None]) -> None:
         # A harness is entered and left in the same task: this one.
@@ -169,12 +203,14 @@ class FastAgentExecutor:
             if not started.done():
                 started.cancel()
 
-    async def _make(self, number: int) -> _Instance:
+    async def _make(self, number: int, grant: Grant | None) -> _Instance:
         if self._harness is None or self._fast is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
+        slot = Slot(grant)
         try:
-            session = await self._harness.session(key)
+            with connecting(slot):
+                session = await self._harness.session(key)
         except Exception as error:
             self._problems = servers_in(error)
             log.warning(
@@ -184,12 +220,14 @@ class FastAgentExecutor:
                 exc_info=error,
                 extra={"agent": self._config.name},
             )
-            raise fault_of(error) from error
+            raise refused_fault(slot.refused) or fault_of(error) from error
+        finally:
+            slot.grant = None
         self._problems = ()
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
         everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
-        instance = _Instance(key, agent, everyone, [keep(m) for m in agent.message_history])
+        instance = _Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
 
         def text(piece: str, reasoning: bool) -> None:
             if instance.text is not None:
@@ -216,11 +254,14 @@ class FastAgentExecutor:
     ) -> TurnResult:
         agent = instance.agent
         loaded = [*instance.prefix, *natives(turn.history)]
-        params = RequestParams(
-            tool_execution_handler=progress,
-            emit_loop_progress=True,
+        guard = LoopGuard(
+            turn.run_id,
+            turn.agent,
+            emit,
+            threshold=self._config.loop_repeat_threshold,
             max_iterations=self._config.max_iterations,
         )
+        params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
         def text(piece: str, reasoning: bool, rollback: bool) -> None:
             emit(
@@ -234,16 +275,20 @@ class FastAgentExecutor:
             )
 
         instance.text = text
+        # Providers that answer on the caller's own account read it here.
+        provider_token = request_bearer_token.set(turn.bearer)
         try:
             seam.load_history(agent, loaded)
             if agent.usage_accumulator is not None:
                 agent.usage_accumulator.reset()
             question = user_message(turn.text, turn.images)
-            answer = await agent.generate([question], params)
+            with guard.watching(instance.all):
+                answer = await agent.generate([question], params)
             raise_failure(answer)
             history = list(agent.message_history)
             usage = _usage(agent)
         finally:
+            request_bearer_token.reset(provider_token)
             instance.text = None
             # Sub-agents of the same instance remember too: nobody's words stay for the next run.
             for each in instance.all:

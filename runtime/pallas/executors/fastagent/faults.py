@@ -1,6 +1,7 @@
 """What a caller may know of a failure of fast-agent or of the provider behind it."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL, FAST_AGENT_PROVIDER_ERROR
@@ -14,7 +15,7 @@ from fast_agent.core.exceptions import (
 from fast_agent.types import PromptMessageExtended
 
 from pallas.log import redact_text
-from pallas.model import Fault, FaultType
+from pallas.model import CredentialSource, Fault, FaultType
 from pallas.text import one_line
 
 _CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "RemoteProtocolError")
@@ -47,6 +48,23 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
     return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
+
+
+_REFUSED: Final[Mapping[CredentialSource, str]] = {
+    "forwarded": "refused the caller's bearer (HTTP {status}); call with one that it accepts",
+    "configured": "refused the configured credential (HTTP {status}); correct headers.Authorization",
+    "none": "asks for a credential (HTTP {status}); call with a bearer where forward_inbound_auth is true, "
+    "else give headers.Authorization",
+}
+
+
+def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault | None:
+    """The Fault (AUTH) for downstreams that answered 401 or 403 while they were connected; None for none."""
+    said = [
+        f"downstream {one_line(name, 80)} {_REFUSED[source].format(status=status)}"
+        for name, (status, source) in refused.items()
+    ]
+    return Fault(FaultType.AUTH, "; ".join(said)) if said else None
 
 
 def servers_in(error: BaseException) -> tuple[str, ...]:

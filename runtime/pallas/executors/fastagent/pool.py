@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Protocol
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from pallas.bearer import Grant
 from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)
@@ -25,25 +28,38 @@ class Instance(Protocol):
     def key(self) -> str: ...
 
 
+class Make[T](Protocol):
+    """Builds instance ``number``, on behalf of the run that asked for it. Raises Fault."""
+
+    def __call__(self, number: int, grant: Grant | None, /) -> Coroutine[Any, Any, T]: ...
+
+
+class Drop[T](Protocol):
+    """Ends an instance."""
+
+    def __call__(self, instance: T, /) -> Coroutine[Any, Any, None]: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter[T]:
+    owner: str | None
+    grant: Grant | None
+    future: asyncio.Future[T]
+
+
 class Pool[T: Instance]:
     """At most ``limit`` instances, made when runs ask for more than are idle.
 
     A run that ends well, or with a Fault of its own, hands its instance back; one that broke or was
     cancelled gives it up, since nobody knows what state it is in, and another is made when one is wanted.
-    With ``pinned`` an instance belongs to the conversation that leased it until it is the longest unused.
+    With ``pinned`` an instance belongs to the owner it was made for (a conversation, a principal) and is
+    lent to no other; the longest unused makes room. A run without an owner gets one that ends with it.
 
-    ``make(number)`` builds an instance (raises Fault), ``drop(instance)`` ends one. Both run in tasks
-    of the pool: a caller that goes away never interrupts them half-way.
+    ``make`` and ``drop`` run in tasks of the pool, in an empty context: a caller that goes away never
+    interrupts them half-way, and nothing of its request stays with a connection that others use.
     """
 
-    def __init__(
-        self,
-        make: Callable[[int], Awaitable[T]],
-        drop: Callable[[T], Awaitable[None]],
-        *,
-        limit: int,
-        pinned: bool = False,
-    ) -> None:
+    def __init__(self, make: Make[T], drop: Drop[T], *, limit: int, pinned: bool = False) -> None:
         self._make = make
         self._drop = drop
         self._limit = limit
@@ -51,7 +67,8 @@ class Pool[T: Instance]:
         self._idle: OrderedDict[str, T] = OrderedDict()
         self._owners: dict[str, str | None] = {}
         self._since: dict[str, float] = {}
-        self._waiting: deque[tuple[str | None, asyncio.Future[T]]] = deque()
+        self._waiting: list[_Waiter[T]] = []
+        self._making: Counter[str | None] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
         self._made = 0
@@ -65,26 +82,29 @@ class Pool[T: Instance]:
     @property
     def waiting(self) -> int:
         """Runs that wait for an instance."""
-        return sum(1 for _, waiter in self._waiting if not waiter.done())
+        return sum(not waiter.future.done() for waiter in self._waiting)
 
-    async def warm(self) -> None:
+    async def warm(self, owner: str | None = None) -> None:
         """Have one instance ready. Raises Fault when it cannot be made."""
-        async with self.lease(None):
+        async with self.lease(owner):
             pass
 
     @asynccontextmanager
-    async def lease(self, conversation: str | None) -> AsyncIterator[T]:
-        """An instance for one run. Raises Fault (UPSTREAM, TRANSPORT, TIMEOUT)."""
-        instance = await self._acquire(conversation)
+    async def lease(self, owner: str | None, grant: Grant | None = None) -> AsyncIterator[T]:
+        """An instance for one run; ``grant`` is that run's, for an instance that has to be made.
+
+        Raises Fault (UPSTREAM, TRANSPORT, TIMEOUT).
+        """
+        instance = await self._acquire(owner, grant)
         try:
             yield instance
         except Fault:
-            self._hand_back(instance, conversation)
+            self._hand_back(instance, owner)
             raise
         except BaseException:
             self._give_up(instance)
             raise
-        self._hand_back(instance, conversation)
+        self._hand_back(instance, owner)
 
     async def trim(self, older_than: float = IDLE_SECONDS) -> None:
         """Let go of idle instances beyond the first that were not used for ``older_than`` seconds."""
@@ -97,102 +117,117 @@ class Pool[T: Instance]:
     async def close(self) -> None:
         """End every instance. Runs in flight must be over: theirs are ended as they come back."""
         self._closed = True
-        for _, waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(Fault(FaultType.TRANSPORT, "the agent is stopping"))
+        for waiter in self._waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(Fault(FaultType.TRANSPORT, "the agent is stopping"))
         for instance in list(self._idle.values()):
             self._end(instance)
         self._idle.clear()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _acquire(self, conversation: str | None) -> T:
+    async def _acquire(self, owner: str | None, grant: Grant | None) -> T:
         if self._closed:
             raise Fault(FaultType.TRANSPORT, "the agent is stopping")
-        if (ready := self._take_idle(conversation)) is not None:
+        if (ready := self._take_idle(owner)) is not None:
             return ready
-        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((conversation, waiter))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(owner, grant, future)
+        self._waiting.append(waiter)
         self._grow()
         try:
             async with asyncio.timeout(LEASE_TIMEOUT):
-                return await waiter
+                return await future
         except BaseException as error:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._settle(waiter.result())  # it came in the very moment the caller left
-            waiter.cancel()
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._settle(future.result())  # it came in the very moment the caller left
+            future.cancel()
             if isinstance(error, TimeoutError):
                 raise Fault(
                     FaultType.TIMEOUT,
                     f"no instance became free within {LEASE_TIMEOUT:.0f} s; raise max_instances or try later",
                 ) from None
             raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
 
-    def _take_idle(self, conversation: str | None) -> T | None:
+    def _take_idle(self, owner: str | None) -> T | None:
         if not self._pinned:
             # The one used last: its connections and caches are warm, the others may be trimmed.
             return self._idle.popitem()[1] if self._idle else None
         for key, instance in self._idle.items():
-            if self._owners.get(key) == conversation and conversation is not None:
+            if self._owners.get(key) == owner and owner is not None:
                 del self._idle[key]
-                return instance
-        for key, instance in self._idle.items():
-            if self._owners.get(key) is None:
-                del self._idle[key]
-                self._owners[key] = conversation
                 return instance
         return None
 
     def _grow(self) -> None:
+        """Make an instance for the first run that waits without one being made for it."""
+        coming = Counter(self._making)
+        for waiter in self._waiting:
+            if waiter.future.done():
+                continue
+            owner = waiter.owner if self._pinned else None
+            if coming[owner] > 0:
+                coming[owner] -= 1
+                continue
+            break
+        else:
+            return
         if self._size >= self._limit:
-            if not (self._pinned and self._idle):
-                return
-            # Every instance belongs to a conversation: the longest unused one makes room.
-            _, oldest = self._idle.popitem(last=False)
-            self._end(oldest)
+            if self._pinned and self._idle:
+                # Every instance is someone else's: the longest unused one makes room.
+                _, oldest = self._idle.popitem(last=False)
+                self._end(oldest)
             return
         self._size += 1
         self._made += 1
-        self._own(self._create(self._made))
+        self._making[owner] += 1
+        self._own(self._create(self._made, owner, waiter.grant))
 
-    async def _create(self, number: int) -> None:
+    async def _create(self, number: int, owner: str | None, grant: Grant | None) -> None:
         try:
             async with asyncio.timeout(MAKE_TIMEOUT):
-                instance = await self._make(number)
+                instance = await self._make(number, grant)
         except BaseException as error:
             self._size -= 1
+            self._making[owner] -= 1
             if isinstance(error, asyncio.CancelledError):
                 raise
             fault = error if isinstance(error, Fault) else _unmade(error)
             if not isinstance(error, Fault):
                 log.exception("an instance could not be made")
-            while self._waiting:
-                _, waiter = self._waiting.popleft()
-                if not waiter.done():
-                    waiter.set_exception(fault)
-                    break
+            if (waiter := self._first_waiting(owner)) is not None:
+                waiter.future.set_exception(fault)
+            self._grow()
             return
+        self._making[owner] -= 1
+        self._owners[instance.key] = owner
         self._settle(instance)
 
-    def _hand_back(self, instance: T, conversation: str | None) -> None:
-        if self._pinned and conversation is None:
+    def _hand_back(self, instance: T, owner: str | None) -> None:
+        if self._pinned and owner is None:
             self._give_up(instance)  # a throw-away conversation leaves its downstreams' state behind
         else:
             self._settle(instance)
+
+    def _first_waiting(self, owner: str | None) -> _Waiter[T] | None:
+        for waiter in self._waiting:
+            if not waiter.future.done() and (not self._pinned or waiter.owner == owner):
+                return waiter
+        return None
 
     def _settle(self, instance: T) -> None:
         if self._closed:
             self._end(instance)
             return
         owner = self._owners.get(instance.key)
-        for index, (conversation, waiter) in enumerate(self._waiting):
-            if waiter.done():
-                continue
-            if self._pinned and owner is not None and owner != conversation:
-                continue
-            del self._waiting[index]
-            self._owners[instance.key] = conversation if self._pinned else None
-            waiter.set_result(instance)
+        if (waiter := self._first_waiting(owner)) is not None:
+            waiter.future.set_result(instance)
+            return
+        if self._pinned and owner is None:
+            self._end(instance)  # made for a run that has gone
             return
         self._since[instance.key] = asyncio.get_running_loop().time()
         self._idle[instance.key] = instance
@@ -218,8 +253,8 @@ class Pool[T: Instance]:
         if self.waiting and not self._closed:
             self._grow()
 
-    def _own(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

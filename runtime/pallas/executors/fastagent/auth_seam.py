@@ -1,0 +1,141 @@
+"""The credential of each request to a downstream: fast-agent has no hook for it, so this is the seam.
+
+``fast_agent.mcp.client_gateway`` makes an HTTP client from what ``_prepare_headers_and_auth`` returns; we
+put an ``httpx2.Auth`` of our own there. The MCP SDK sends each message in the context of whoever asked for
+it, so that object finds the right run's grant without a table of any kind. ``tests/contract`` watches
+both facts.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any, Final
+
+import httpx2
+from fast_agent import FastAgent
+from fast_agent.config import MCPServerAuthSettings
+from fast_agent.mcp import client_gateway
+
+from pallas.bearer import current_grant, current_slot
+from pallas.model import CredentialSource
+
+from .hooks import Hook, install
+
+_KEY: Final = "pallas_forward"
+_METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')
+# The method stands at the beginning of a message, before parameters that may be large.
+_HEAD: Final = 4096
+
+PREPARE: Final = Hook(
+    name="bearer",
+    owner=client_gateway,
+    attribute="_prepare_headers_and_auth",
+    parameters=(
+        "server_config",
+        "trigger_oauth",
+        "oauth_mode",
+        "oauth_event_handler",
+        "emit_oauth_console_output",
+        "oauth_abort_event",
+        "allow_oauth_paste_fallback",
+    ),
+    wrap=lambda original: _wrapped(original),
+)
+
+
+def forward_to(fast: FastAgent, opted_in: Iterable[str]) -> None:
+    """Let the caller's bearer go to the servers named, and to no other; install the seam once.
+
+    The choice is written into each server's own settings, where fast-agent passes it along. No server
+    may start an OAuth flow, and one that was opted in is not pinged: a ping belongs to no caller.
+    Raises Fault (CONFIG) when fast-agent no longer has the shape that this relies on.
+    """
+    install(PREPARE)
+    chosen = frozenset(opted_in)
+    settings: Any = fast._settings
+    for name, server in settings.mcp.servers.items() if settings.mcp else ():
+        given = server.auth.model_dump() if server.auth is not None else {}
+        server.auth = MCPServerAuthSettings(**(given | {"oauth": False, _KEY: name in chosen}))
+        if name in chosen:
+            server.ping_interval_seconds = 0
+
+
+def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    def prepare(server_config: Any, **options: Any) -> Any:
+        prepared = original(server_config, **options)
+        extra = (server_config.auth.model_extra if server_config.auth is not None else None) or {}
+        auth = DownstreamAuth(
+            server_config.name or "downstream",
+            server_config.url,
+            forward=extra.get(_KEY) is True,
+            configured=_authorization(prepared.headers),
+        )
+        given: Any = auth  # declared as an OAuth provider, used as any httpx2.Auth
+        return client_gateway.PreparedHttpAuth(prepared.headers, given, prepared.user_auth_keys)
+
+    return prepare
+
+
+def _authorization(headers: Any) -> str:
+    """The credential that the project's files give this server, empty when none."""
+    for name, value in (headers or {}).items():
+        if name.strip().lower() in ("authorization", "x-hf-authorization"):
+            return str(value).partition(" ")[2].strip() or str(value)
+    return ""
+
+
+class DownstreamAuth(httpx2.Auth):
+    """Puts the bearer of the run that sends a request on it, when its server was opted in, and tells of it.
+
+    An Authorization header from the project's files wins. Nothing is put on a request that leaves the
+    origin of the configured URL.
+    """
+
+    def __init__(self, name: str, url: str, *, forward: bool, configured: str) -> None:
+        self._name = name
+        self._origin = _origin(httpx2.URL(url))
+        self._forward = forward and not configured
+        self._configured = configured
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """One request, and one report of how it went."""
+        grant = current_grant()
+        credential, source = self._credential(request, grant.bearer if grant is not None else None)
+        if not self._configured:
+            # A redirect repeats the headers of the request before it.
+            request.headers.pop("Authorization", None)
+        if source == "forwarded":
+            request.headers["Authorization"] = f"Bearer {credential}"
+        status = None
+        try:
+            response = yield request
+            status = response.status_code
+        finally:
+            if status in (401, 403) and (slot := current_slot()) is not None:
+                slot.refused[self._name] = (status, source)
+            if grant is not None:
+                grant.report(self._name, source, credential, status, _method(request))
+
+    def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
+        if self._configured:
+            return self._configured, "configured"
+        if self._forward and bearer and _origin(request.url) == self._origin:
+            return bearer, "forwarded"
+        return "", "none"
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    default = {"http": 80, "https": 443}.get(url.scheme)
+    return url.scheme, url.host, url.port or default
+
+
+def _method(request: httpx2.Request) -> str:
+    named = request.headers.get("mcp-method")
+    if named:
+        return str(named)
+    try:
+        found = _METHOD.search(request.content[:_HEAD])
+    except httpx2.RequestNotRead:
+        return ""
+    return found[1].decode("ascii", "replace") if found else ""
