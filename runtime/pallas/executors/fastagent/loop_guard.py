@@ -1,0 +1,164 @@
+"""An agent's loop that gets nowhere is stopped, and its answer says why (SPEC PR-24)."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from json import dumps
+from typing import Any, Final
+
+from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
+from fast_agent.types import PromptMessageExtended, RequestParams
+from fast_agent.types.llm_stop_reason import LlmStopReason
+from mcp_types import TextContent
+
+from pallas.model import LoopStop, LoopStopped
+from pallas.text import one_line
+
+from ..base import Emit
+
+# What fast-agent puts between a server and its tool.
+_SEPARATOR: Final = "__"
+
+Hook = Callable[[ToolRunner, PromptMessageExtended], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Loop:
+    """One loop: the agent's own, or a sub-agent's of the same instance."""
+
+    seen: Counter[bytes] = field(default_factory=Counter)
+    repeated: str = ""
+    count: int = 0
+    allowed: int = 0
+
+
+class LoopGuard:
+    """Watches the loops of one run: use ``watching`` around it, and ``params`` for it.
+
+    The same call (tool and arguments) with the same result ``threshold`` times, whatever came between,
+    stops the loop that made it; 0 never does. So does ``max_iterations`` calls of the model. Either way
+    the answer ends in text that says which, how often and what to do, the history has a result for each
+    tool call, and a ``LoopStopped`` is told.
+    """
+
+    def __init__(self, run_id: str, agent: str, emit: Emit, *, threshold: int, max_iterations: int) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._emit = emit
+        self._threshold = threshold
+        self._max_iterations = max_iterations
+        self._loops: dict[int, tuple[ToolRunner, _Loop]] = {}
+
+    def params(self, **more: Any) -> RequestParams:
+        """The run's parameters with its cap: fast-agent counts what follows the first model call."""
+        return RequestParams(max_iterations=self._max_iterations - 1, **more)
+
+    @contextmanager
+    def watching(self, agents: Iterable[Any]) -> Iterator[None]:
+        """Stand among the hooks of these agents until the block ends; the user's own go on working."""
+        before = [(agent, agent.tool_runner_hooks) for agent in agents if hasattr(agent, "tool_runner_hooks")]
+        for agent, hooks in before:
+            agent.tool_runner_hooks = self._among(hooks)
+        try:
+            yield
+        finally:
+            for agent, hooks in before:
+                agent.tool_runner_hooks = hooks
+            self._loops.clear()
+
+    def _among(self, hooks: ToolRunnerHooks | None) -> ToolRunnerHooks:
+        hooks = hooks or ToolRunnerHooks()
+        # Nothing may wait between our lowering of a loop's cap and our putting it back, since parallel
+        # sub-agents share their parameters: so ours comes last after a tool, and first after the turn.
+        return replace(
+            hooks,
+            after_tool_call=_both(hooks.after_tool_call, self._after_tools),
+            after_turn_complete=_both(self._after_turn, hooks.after_turn_complete),
+        )
+
+    async def _after_tools(self, runner: ToolRunner, answered: PromptMessageExtended) -> None:
+        params = runner.request_params
+        if not self._threshold or params is None:
+            return
+        loop = self._loop(runner)
+        made = (runner.last_message.tool_calls if runner.last_message else None) or {}
+        # Calls made at once count once: the model has not seen a result in between.
+        for digest, tool in _calls(made, answered.tool_results or {}).items():
+            loop.seen[digest] += 1
+            if loop.seen[digest] >= self._threshold and not loop.repeated:
+                loop.repeated, loop.count = tool, loop.seen[digest]
+        if loop.repeated:
+            loop.allowed, params.max_iterations = params.max_iterations, 0
+
+    async def _after_turn(self, runner: ToolRunner, answer: PromptMessageExtended) -> None:
+        loop = self._loop(runner)
+        if loop.repeated and runner.request_params is not None:
+            runner.request_params.max_iterations = loop.allowed
+        if answer.stop_reason is not LlmStopReason.MAX_ITERATIONS:
+            return
+        if loop.repeated:
+            self._tell("repeat", loop.repeated, loop.count)
+            text = _REPEATED.format(tool=loop.repeated, count=loop.count)
+            answer.stop_reason = LlmStopReason.END_TURN
+        else:
+            self._tell("iterations", "", runner.iteration)
+            text = _CAPPED.format(count=runner.iteration)
+        _explain(runner.agent, answer, text)
+
+    def _loop(self, runner: ToolRunner) -> _Loop:
+        return self._loops.setdefault(id(runner), (runner, _Loop()))[1]
+
+    def _tell(self, reason: LoopStop, tool: str, count: int) -> None:
+        self._emit(LoopStopped(run_id=self._run_id, agent=self._agent, reason=reason, tool=tool, count=count))
+
+
+_REPEATED: Final = (
+    "[Stopped: {tool} was called {count} times with the same arguments and answered the same each time. "
+    "Say what to do differently, or give what is missing, and send another message. The agent's "
+    "loop_repeat_threshold in agents.yaml sets how often a call may repeat; 0 turns this off.]"
+)
+_CAPPED: Final = (
+    "[Stopped: the agent took {count} steps without coming to an end; what it has so far stands above. "
+    "Send another message in this conversation to let it go on, or raise max_iterations in agents.yaml.]"
+)
+
+
+def _explain(agent: Any, answer: PromptMessageExtended, text: str) -> None:
+    """Put the explanation at the end of the answer, and of the history where that holds the turn."""
+    block = TextContent(type="text", text=text)
+    history = agent.message_history
+    if history and history[-1].tool_results:
+        last = PromptMessageExtended(role="assistant", content=[block], stop_reason=LlmStopReason.END_TURN)
+        history.append(last)
+    elif history and history[-1].role == "assistant" and history[-1] is not answer:
+        history[-1] = history[-1].model_copy(update={"content": [*history[-1].content, block]})
+    answer.content = [*answer.content, block]
+
+
+def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
+    """What tells a call with its result from any other, and the call's name as server/tool."""
+    found: dict[bytes, str] = {}
+    for call_id, result in results.items():
+        if (call := made.get(call_id)) is None:
+            continue
+        name, arguments = call.params.name, call.params.arguments or {}
+        digest = blake2b(digest_size=16)
+        # No more of the result than what the model is shown: metadata holds times and ids.
+        shown = result.model_dump_json(include={"content", "structured_content", "is_error"})
+        for part in (name, dumps(arguments, sort_keys=True, default=str), shown):
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        found[digest.digest()] = one_line(name, 160).replace(_SEPARATOR, "/", 1)
+    return found
+
+
+def _both(first: Hook | None, second: Hook | None) -> Hook | None:
+    if first is None or second is None:
+        return first or second
+
+    async def both(runner: ToolRunner, message: PromptMessageExtended) -> None:
+        await first(runner, message)
+        await second(runner, message)
+
+    return both

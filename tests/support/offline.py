@@ -1,0 +1,48 @@
+"""Projects on the offline model, whose agents may call servers of the project and one another."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pallas.fleet.fleet import Fleet
+from pallas.scripted.app import Record, record_of
+
+from .live import ECHO, write_project
+from .ports import free_ports
+
+
+def offline_project(
+    root: Path, agents: dict[str, str | None], script: str, *, peers: tuple[str, ...] = (), **more: Any
+) -> Path:
+    """A project on the offline model following ``script``; ``more`` as for ``write_project``.
+
+    The downstream ``echo`` is there, each of ``peers`` is one under its own name, and ``config`` may add
+    others under ``mcp.servers``.
+    """
+    (port,) = free_ports(1)
+    config: Mapping[str, Any] = more.pop("config", {})
+    more["top"] = {"scripted": {"script": "model.yaml", "port": port}, **more.get("top", {})}
+    more["files"] = {"model.yaml": script, **more.get("files", {})}
+    write_project(root, agents, **more)
+    entries = yaml.safe_load((root / "agents.yaml").read_text("utf-8"))["agents"]
+    servers = dict(ECHO["mcp"]["servers"]) | config.get("mcp", {}).get("servers", {})
+    for name in peers:
+        url = f"http://127.0.0.1:{entries[name]['port']}/mcp"
+        servers[name] = {"url": url, "auth": {"oauth": False}}
+    settings = {
+        "default_model": "generic.scripted",
+        "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+        "logger": {"type": "none", "progress_display": False},
+        **config,
+        "mcp": {"servers": servers},
+    }
+    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
+    return root
+
+
+def model_record(fleet: Fleet) -> Record:
+    """What the fleet's offline model was asked."""
+    assert fleet.model_server is not None
+    return record_of(fleet.model_server)
