@@ -1,0 +1,205 @@
+"""What goes wrong on the way to a downstream: the traceback goes to the log, a short text to the model.
+
+fast-agent turns every exception of a dispatch into a tool result that holds the exception's text, and its
+traceback is gone. Here it is written where it arises, under ``pallas.forward.trace`` (SPEC PR-32).
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final
+
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED
+
+from pallas.log import redact_text
+from pallas.text import one_line
+
+from . import hooks
+from .hooks import Hook
+
+log = logging.getLogger("pallas.forward.trace")
+
+# What a model reads of a failure, in characters.
+MAX_TEXT: Final = 500
+# An exception of these kinds is a mistake in a program, not news from a server: its text helps no model.
+_MISTAKES: Final = (TypeError, AttributeError, LookupError, NameError, AssertionError)
+# Somebody awaited what a function did not return. The text says nothing to anyone but its author.
+_AWAITED: Final = re.compile(r"object '?\w+'? can't be (?:used in 'await' expression|awaited)")
+_TRACED: Final = "__pallas_traced__"
+
+_run_id: ContextVar[str] = ContextVar("run_id", default="")
+_hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
+
+
+def install() -> None:
+    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+def name_run(run_id: str) -> None:
+    """Let records of the current task, and of the tasks it starts from now on, name this run."""
+    _run_id.set(run_id)
+
+
+def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around a whole dispatch: knows the hop, and keeps what the model reads short."""
+
+    async def execute_on_server(
+        self: Any,
+        server_name: str,
+        operation_type: str,
+        operation_name: str,
+        method_name: str,
+        method_args: dict[str, Any] | None = None,
+        error_factory: Callable[[str], Any] | None = None,
+        progress_callback: Any = None,
+    ) -> Any:
+        token = _hop.set((server_name, operation_name or method_name))
+        short = None
+        if error_factory is not None:
+
+            def short(text: str, make: Callable[[str], Any] = error_factory) -> Any:
+                return make(_short(text))
+
+        try:
+            result = await original(
+                self,
+                server_name,
+                operation_type,
+                operation_name,
+                method_name,
+                method_args,
+                short,
+                progress_callback,
+            )
+        except Exception as error:
+            _trace(self, error)
+            raise
+        finally:
+            _hop.reset(token)
+        return _without_riddles(self, server_name, operation_name, result)
+
+    return execute_on_server
+
+
+def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around one step of a dispatch: where an exception comes up first."""
+
+    async def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await original(self, *args, **kwargs)
+        except Exception as error:
+            _trace(self, error)
+            if _closed(error):
+                raise ConnectionError("the connection was closed in the middle of it") from error
+            if isinstance(error, _MISTAKES):
+                raise RuntimeError(_mistake(error)) from error  # noqa: TRY004 - it is about no value of ours
+            raise
+
+    return step
+
+
+HOOKS: Final = (
+    Hook(
+        "trace.dispatch",
+        MCPAggregator,
+        "_execute_on_server",
+        (
+            "self",
+            "server_name",
+            "operation_type",
+            "operation_name",
+            "method_name",
+            "method_args",
+            "error_factory",
+            "progress_callback",
+        ),
+        _dispatch,
+    ),
+    Hook(
+        "trace.connect",
+        MCPAggregator,
+        "_execute_initial_server_operation",
+        ("self", "server_name", "try_execute"),
+        _traced,
+    ),
+    Hook(
+        "trace.reconnect",
+        MCPAggregator,
+        "_reconnect_and_replay_server_operation",
+        ("self", "server_name", "try_execute"),
+        _traced,
+    ),
+    Hook(
+        "trace.call",
+        MCPAggregator,
+        "_execute_session_method",
+        ("self", "client", "method_name", "method_args", "progress_callback"),
+        _traced,
+    ),
+)
+
+
+def _trace(aggregator: Any, error: Exception) -> None:
+    """Write the exception once, by whoever meets it first."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if getattr(cause, _TRACED, False):
+            return
+        cause = cause.__cause__
+    setattr(error, _TRACED, True)
+    server, tool = (one_line(part, 80) for part in _hop.get())
+    agent = one_line(str(aggregator.agent_name or ""), 80)
+    known = {"agent": agent, "downstream": server, "tool": tool, "run_id": _run_id.get()}
+    log.error(
+        "%s: %s/%s failed: %s: %s",
+        agent or "an agent",
+        server,
+        tool,
+        type(error).__name__,
+        one_line(str(error)),
+        exc_info=error,
+        extra={key: value for key, value in known.items() if value},
+    )
+
+
+def _closed(error: Exception) -> bool:
+    """Whether the other end went away. fast-agent connects anew only for a ConnectionError."""
+    if not isinstance(error, MCPError):
+        return False
+    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
+
+
+def _mistake(error: Exception) -> str:
+    return f"it failed inside ({type(error).__name__}); the log has the details under pallas.forward.trace"
+
+
+def _short(text: str) -> str:
+    """At most ``MAX_TEXT`` characters in one line, without secrets."""
+    return one_line(redact_text(_AWAITED.sub("an internal error", text)), MAX_TEXT)
+
+
+def _without_riddles(aggregator: Any, server: str, tool: str, result: Any) -> Any:
+    """A failed result whose text only its author can read, with a text that says what happened."""
+    if getattr(result, "is_error", False) is not True:
+        return result
+    blocks = list(getattr(result, "content", ()))
+    changed = False
+    for index, block in enumerate(blocks):
+        text = getattr(block, "text", None)
+        if isinstance(text, str) and _AWAITED.search(text):
+            said = f"the tool failed inside {server}, by a mistake in its own code; its log has the details"
+            blocks[index] = block.model_copy(update={"text": said})
+            log.warning(
+                "%s/%s answered with an error of its own code: %s",
+                one_line(server, 80),
+                one_line(tool, 80),
+                one_line(text),
+                extra={"agent": str(aggregator.agent_name or ""), "run_id": _run_id.get()},
+            )
+            changed = True
+    return result.model_copy(update={"content": blocks}) if changed else result

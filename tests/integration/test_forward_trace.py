@@ -1,0 +1,181 @@
+"""A dispatch to a downstream that fails: the traceback is in the log, the model reads a short text."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from fast_agent.mcp.client_connection import MCPClientConnection
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from support.live import agent_module, ask, client, running, write_project
+from support.ports import free_ports
+
+from pallas.executors.fastagent import forward_trace, hooks
+from pallas.fleet.fleet import Fleet
+from pallas.log import close_logging, forget, redact, setup_logging
+from pallas.scripted.app import record_of
+
+AWAIT_NONE = "object NoneType can't be used in 'await' expression"
+SECRET = "planted-7f3a9c2e"
+ODD = f'''
+import os
+from mcp.server.mcpserver import MCPServer
+from mcp import MCPError
+from mcp_types import CallToolResult, TextContent
+
+server = MCPServer("odd")
+
+@server.tool(structured_output=False)
+def refuse() -> str:
+    """Refuse, at length and with a secret."""
+    raise MCPError(code=-32000, message="no: {SECRET} \\x1b[31mred\\x1b[0m " + "x" * 5000 + "\\nsecond line")
+
+@server.tool(structured_output=False)
+def riddle() -> CallToolResult:
+    """Fail as the server of the incident did: its middleware awaited None, and the text went out."""
+    text = TextContent(type="text", text="Error calling tool: " + {AWAIT_NONE!r})
+    return CallToolResult(is_error=True, content=[text])
+
+@server.tool(structured_output=False)
+def die() -> str:
+    """Go away in the middle of a call."""
+    os._exit(3)
+
+@server.tool(structured_output=False)
+def fine(text: str) -> str:
+    """Answer."""
+    return "fine: " + text
+
+server.run("stdio")
+'''
+SCRIPT = """
+rules:
+  - {when: {last: user, text: please refuse}, call: [{tool: odd__refuse, arguments: {}}]}
+  - {when: {last: user, text: please riddle}, call: [{tool: odd__riddle, arguments: {}}]}
+  - {when: {last: user, text: please die}, call: [{tool: odd__die, arguments: {}}]}
+  - {when: {last: user, text: please fine}, call: [{tool: odd__fine, arguments: {text: hello}}]}
+  - {when: {last: tool}, say: "it said: {{ result }}"}
+  - {when: {last: user}, say: "heard"}
+"""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def log_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # Before the fleet, as the command line does it: what a hook says of itself must be in the file.
+    yield setup_logging("info", path=tmp_path_factory.mktemp("log") / "pallas.log", stderr=False)
+    close_logging()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory, log_file: Path) -> AsyncIterator[Fleet]:
+    (port,) = free_ports(1)
+    root = write_project(
+        tmp_path_factory.mktemp("trace"),
+        {"desk": agent_module("desk", ("odd",)), "other": None},
+        top={"scripted": {"script": "model.yaml", "port": port}},
+        config={
+            "default_model": "generic.scripted",
+            "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+            "mcp": {"servers": {"odd": {"command": "python", "args": ["odd.py"]}}},
+        },
+        files={"model.yaml": SCRIPT, "odd.py": ODD},
+    )
+    for hook in forward_trace.HOOKS:  # another test of this process may have installed them
+        hooks.uninstall(hook)
+    async with running(root) as running_fleet:
+        yield running_fleet
+
+
+def whole(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in whole(path).splitlines()]
+
+
+def traced(path: Path, tool: str) -> list[dict[str, Any]]:
+    mine = [record for record in records(path) if record["logger"] == "pallas.forward.trace"]
+    return [record for record in mine if record.get("tool") == tool]
+
+
+def tool_results(fleet: Fleet) -> str:
+    """Every tool result the model was sent."""
+    assert fleet.model_server is not None
+    bodies = record_of(fleet.model_server).requests
+    return json.dumps([m["content"] for body in bodies for m in body["messages"] if m["role"] == "tool"])
+
+
+async def test_each_hook_says_once_in_the_log_that_it_is_installed(fleet: Fleet, log_file: Path) -> None:
+    # PR-29, PR-30: two agents were loaded, the log was set up before
+    told = [record["hook"] for record in records(log_file) if "installed hook trace." in record["message"]]
+    assert sorted(told) == sorted(hook.name for hook in forward_trace.HOOKS)
+    assert hooks.installed(MCPAggregator, "_execute_session_method") == ("trace.call",)
+    async with client(fleet, "desk") as desk:
+        assert await ask(desk, "please fine") == "it said: fine: hello"
+
+
+async def test_a_dispatch_that_raises_is_traced_at_its_origin_and_told_briefly(
+    fleet: Fleet, log_file: Path
+) -> None:
+    # PR-32
+    redact(SECRET)
+    try:
+        async with client(fleet, "desk") as desk:
+            result = await desk.call_tool("send_message", {"message": "please refuse"})
+    finally:
+        forget(SECRET)
+    (record,) = traced(log_file, "refuse")
+    assert record["level"] == "ERROR"
+    assert (record["agent"], record["downstream"]) == ("desk", "odd")
+    assert record["run_id"] == (result.meta or {})["local.pallas/runId"]
+    # The origin: the client's own frames, not only those of the loop that swallowed it.
+    assert "Traceback" in record["exc"]
+    assert "send_request" in record["exc"]
+    assert "MCPError" in record["exc"]
+    assert SECRET not in whole(log_file)
+    assert "\x1b" not in whole(log_file)
+    answer = "".join(getattr(block, "text", "") for block in result.content)
+    assert "Failed to call_tool 'refuse' on server 'odd'" in answer
+    assert len(answer) < 700
+    for hidden in (SECRET, "Traceback", "\x1b", "second line"):
+        assert hidden not in answer
+        assert hidden not in tool_results(fleet)
+
+
+async def test_a_server_that_dies_in_a_call_is_traced_and_the_next_call_works(
+    fleet: Fleet, log_file: Path
+) -> None:
+    # PR-32
+    async with client(fleet, "desk") as desk:
+        said = await ask(desk, "please die")
+        assert len(said) < 700
+        assert traced(log_file, "die")
+        assert "Traceback" in traced(log_file, "die")[0]["exc"]
+        assert await ask(desk, "please fine") == "it said: fine: hello"
+
+
+async def test_the_riddle_of_an_awaited_none_never_reaches_a_model(
+    fleet: Fleet, log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-31: from the code of a downstream, and from a function of the client's that returns nothing
+    async with client(fleet, "desk") as desk:
+        said = await ask(desk, "please riddle")
+        assert "failed inside odd" in said
+
+        def returns_none(self: Any, *args: Any, **kwargs: Any) -> None:
+            return None
+
+        monkeypatch.setattr(MCPClientConnection, "call_tool", returns_none)
+        said = await ask(desk, "please fine")
+        assert "TypeError" in said
+        assert "pallas.forward.trace" in said
+    assert "await" not in tool_results(fleet)
+    assert "NoneType" not in tool_results(fleet)
+    (record,) = traced(log_file, "fine")
+    assert AWAIT_NONE in record["exc"]
+    assert "Traceback" in record["exc"]
