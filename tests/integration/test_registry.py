@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from jsonschema import Draft7Validator, FormatChecker
 from prometheus_client.parser import text_string_to_metric_families
 from support.fake_downstreams import serving
 
@@ -246,30 +247,124 @@ def test_every_entry_keeps_the_rules_whatever_was_configured() -> None:  # PI-2,
     assert "\x1b" not in evil["title"]
 
 
+# What the registry API (v0.1) allows around an entry; written out here, so that nothing else is needed.
+OFFICIAL_RULES: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["status"],
+    "properties": {
+        "status": {"enum": ["active", "deprecated", "deleted"]},
+        "statusMessage": {"type": "string", "maxLength": 500},
+        "statusChangedAt": {"type": "string", "format": "date-time"},
+        "publishedAt": {"type": "string", "format": "date-time"},
+        "updatedAt": {"type": "string", "format": "date-time"},
+        "isLatest": {"type": "boolean"},
+    },
+}
+LIST_RULES: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["servers"],
+    "properties": {
+        "servers": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["server"],
+                "properties": {
+                    "server": {"type": "object"},
+                    "_meta": {"type": "object", "properties": {OFFICIAL: OFFICIAL_RULES}},
+                },
+            },
+        },
+        "metadata": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"nextCursor": {"type": "string"}, "count": {"type": "integer"}},
+        },
+    },
+}
+
+
 async def test_the_body_is_valid_against_the_published_schema(registry: Registry) -> None:  # PI-3
     if not SCHEMA_FILE.exists():
         pytest.skip(f"{SCHEMA_FILE.name} is not beside the checkout")
-    from jsonschema import Draft7Validator, FormatChecker
-
-    validator = Draft7Validator(json.loads(SCHEMA_FILE.read_text()), format_checker=FormatChecker())
-    bodies = [(await registry.get(WELL_KNOWN)).json(), _awkward()]
-    for body in bodies:
+    schema = json.loads(SCHEMA_FILE.read_text())
+    validator = Draft7Validator(schema, format_checker=FormatChecker())
+    published = set(schema["definitions"]["ServerDetail"]["properties"])
+    bodies = [(await registry.get(path)).json() for path in (WELL_KNOWN, "/v0.1/servers")]
+    for body in [*bodies, _awkward()]:
         assert body["servers"]
         for entry in body["servers"]:
             assert [error.message for error in validator.iter_errors(entry["server"])] == []
+            # The one key that the schema does not know; the contract of Pallas has it (PI-4).
+            assert set(entry["server"]) - published <= {"capabilities"}
     # The seed's own icon is what the schema refuses: without this the loop above could not fail.
     bodies[0]["servers"][0]["server"]["icons"][0]["sizes"] = "any"
     assert list(validator.iter_errors(bodies[0]["servers"][0]["server"]))
 
 
-def test_the_body_has_the_shape_of_a_registrys_list() -> None:  # PI-3
-    body = _awkward()
-    assert set(body) == {"servers", "metadata"}
-    for entry in body["servers"]:
-        assert set(entry) == {"server", "_meta"}
-        official = entry["_meta"][OFFICIAL]
-        assert set(official) == {"status", "updatedAt", "isLatest"}
-        assert datetime.fromisoformat(official["updatedAt"]).tzinfo is not None
+async def test_the_body_has_the_shape_of_a_registrys_list(registry: Registry) -> None:  # PI-3
+    rules = Draft7Validator(LIST_RULES, format_checker=FormatChecker())
+    served = [(await registry.get(path)).json() for path in (WELL_KNOWN, "/v0.1/servers")]
+    for body in [*served, _awkward()]:
+        assert [error.message for error in rules.iter_errors(body)] == []
+        assert body["metadata"]["count"] == len(body["servers"])
+        for entry in body["servers"]:
+            official = entry["_meta"][OFFICIAL]
+            assert set(official) == {"status", "updatedAt", "isLatest"}
+            assert datetime.fromisoformat(official["updatedAt"]).tzinfo is not None
+    served[0]["servers"][0]["_meta"][OFFICIAL]["state"] = "ready"
+    assert list(rules.iter_errors(served[0]))
+
+
+@pytest.mark.parametrize("name", ["ca.helu.ouranos%2Fpallas-research", "ca.helu.ouranos/pallas-research"])
+async def test_a_server_and_its_one_version_have_pages_of_their_own(registry: Registry, name: str) -> None:
+    # PI-3
+    first = (await registry.servers())[0]
+    page = f"/v0.1/servers/{name}/versions"
+    versions = await registry.get(page)
+    assert (versions.status_code, versions.headers["content-type"]) == (200, "application/json")
+    assert versions.json() == {"servers": [first], "metadata": {"count": 1}}
+    for version in ("latest", "1.0.0"):
+        assert (await registry.get(f"{page}/{version}")).json() == first
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v0.1/servers/ca.helu.ouranos%2Fnobody-77/versions",
+        "/v0.1/servers/ca.helu.ouranos%2Fnobody-77/versions/latest",
+        "/v0.1/servers/ca.helu.ouranos%2Fpallas-research/versions/7.7.7",
+        "/v0.1/servers/ca.helu.ouranos%2Fpallas-research/versions/latest/77",
+        "/v0.1/servers/77",
+        "/nothing-77",
+    ],
+)
+async def test_what_is_not_there_is_404_in_json(registry: Registry, path: str) -> None:
+    answer = await registry.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+    assert list(answer.json()) == ["error"]
+    assert "77" not in answer.text
+
+
+async def test_an_agent_that_was_stopped_has_no_version_either(registry: Registry) -> None:  # PI-5
+    registry.agents = (_agent(RESEARCH, state=AgentState.STOPPED), _agent(INFRA))
+    name = "ca.helu.ouranos%2Fpallas-research"
+    assert (await registry.get(f"/v0.1/servers/{name}/versions/latest")).status_code == 404
+
+
+async def test_every_page_may_be_asked_for_its_head_and_only_be_read(registry: Registry) -> None:  # PI-1
+    one = "/v0.1/servers/ca.helu.ouranos%2Fpallas-research/versions"
+    for path in (WELL_KNOWN, "/v0.1/servers", one, f"{one}/latest", "/healthz", "/readyz", "/metrics"):
+        head, get = await registry.http.head(path), await registry.get(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["content-type"] == get.headers["content-type"]
+        assert int(head.headers["content-length"]) > 0
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            refused = await registry.http.request(method, path)
+            assert (refused.status_code, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
 
 
 async def test_nothing_of_the_request_is_repeated(registry: Registry) -> None:

@@ -50,6 +50,7 @@ namespace: com.example.project
 registry_port: 8200
 bind: 127.0.0.1
 allowed_hosts: ["*.example.com", 10.0.0.7, "puck.incus:*"]
+server_cards: true
 scripted: {script: model.yaml, port: 24290}
 servers:
   docs:
@@ -85,6 +86,7 @@ agents:
     assert (project.version, project.host) == ("2.1", "my-host.example.com")
     assert (project.namespace, project.registry_port) == ("com.example.project", 8200)
     assert project.allowed_hosts == ("*.example.com", "10.0.0.7", "puck.incus:*")
+    assert project.server_cards is True
     assert project.bind == "127.0.0.1"
     assert project.scripted is not None
     assert (project.scripted.script, project.scripted.port) == (folder.root / "model.yaml", 24290)

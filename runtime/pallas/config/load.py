@@ -87,6 +87,7 @@ def _project(
         registry_port=topology.registry_port,
         bind=topology.bind,
         allowed_hosts=topology.allowed_hosts,
+        server_cards=topology.server_cards,
         servers=topology.servers,
         scripted=topology.scripted,
         config_file=files.config_file,

@@ -151,6 +151,7 @@ class Project:
     registry_port: int = 24200
     bind: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    server_cards: bool = False
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     scripted: ScriptedConfig | None = None
     config_file: Path | None = None

@@ -24,6 +24,7 @@ PROJECT_KEYS: Final = (
     "registry_port",
     "bind",
     "allowed_hosts",
+    "server_cards",
     "scripted",
     "servers",
     "agents",
@@ -50,6 +51,7 @@ class Topology:
     registry_port: int
     bind: str | None
     allowed_hosts: tuple[str, ...]
+    server_cards: bool
     scripted: ScriptedConfig | None
     servers: Mapping[str, ServerConfig]
     agents: Mapping[str, Draft]
@@ -78,6 +80,7 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         registry_port=registry_port,
         bind=top.text("bind", check=bind_problem),
         allowed_hosts=_allowed_hosts(top),
+        server_cards=top.flag("server_cards") or False,
         scripted=read_scripted(scripted, root, ports) if scripted else None,
         servers=read_servers(top, root, ports),
         agents=agents,

@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from time import time
-from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
@@ -23,14 +22,11 @@ from pallas.model import (
     HealthStatus,
 )
 from pallas.probe import Prober, health_of
-from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.cards import server_card
 from pallas.surfaces.listener import Listener
 from pallas.text import one_line
 
 log = logging.getLogger(__name__)
-
-# Handshake-era sessions whose client went away without a word are dropped after this many seconds.
-SESSION_IDLE: Final = 1800.0
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
@@ -93,10 +89,8 @@ class FleetAgent:
             health=self.health,
             history=self.config.instance_scope != "request",
         )
-        app: Any = server.http_app(
-            path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE
-        )
-        self._listener = Listener(HostOriginGuard(app, self._hosts), self._sock)
+        app = surface.endpoint(server, self._hosts, card=lambda: server_card(self._project, self.snapshot()))
+        self._listener = Listener(app, self._sock)
         await self._listener.start()
 
     async def start(self) -> None:

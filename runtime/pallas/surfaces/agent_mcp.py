@@ -1,6 +1,6 @@
 """What each agent serves over MCP: two tools, a hidden alias and a prompt."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import mcp_types as mt
@@ -14,6 +14,7 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp_types import ImageContent, TextContent
 from pydantic import PrivateAttr
+from starlette.types import ASGIApp
 
 from pallas import __version__
 from pallas.kernel import Kernel
@@ -21,12 +22,16 @@ from pallas.model import Fault, FaultType, Health, Message
 from pallas.text import one_line
 
 from .calls import SEND_SCHEMA, STREAM_META, caller_of, fault_result, request_of, result_of, session_of
+from .cards import CARD_PATH, CARD_TYPE, METHODS, page
+from .guard import HostOriginGuard
 from .health import health_text
 from .progress import ProgressSender
 
 SEND_MESSAGE: Final = "send_message"
 GET_HEALTH: Final = "get_health"
 HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its downstream dependencies."
+# Handshake-era sessions whose client went away without a word are dropped after this many seconds.
+SESSION_IDLE: Final = 1800.0
 
 _EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -59,6 +64,18 @@ def agent_app(
         server.add_middleware(_Alias(name))
     _answer_schema_lookups(server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA})
     return server
+
+
+def endpoint(
+    server: FastMCP, hosts: Collection[str], *, card: Callable[[], Mapping[str, Any] | None] = lambda: None
+) -> ASGIApp:
+    """``server`` at ``/mcp`` and its Server Card beside it, 404 while ``card()`` is None.
+
+    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8).
+    """
+    server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
+    app = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE)
+    return HostOriginGuard(app, hosts)
 
 
 def _answer_schema_lookups(server: FastMCP, schemas: dict[str, dict[str, Any]]) -> None:

@@ -3,28 +3,27 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urljoin, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pallas.config.models import AgentConfig, Capabilities, Icon, Project
-from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, FleetState
+from pallas.config.models import AgentConfig, Capabilities, Project
+from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.preflight import ProviderReport
-from pallas.text import one_line
 
+from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .health import timestamp
 from .metrics import CONTENT_TYPE, Metrics
+from .published import identity, published_name, shown_agents
 
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
+SERVERS: Final = "/v0.1/servers"
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
 PUBLISHER: Final = "io.modelcontextprotocol.registry/publisher-provided"
 
-_MAX_TEXT: Final = 100
-_MAX_URL: Final = 255
 _READINESS: Final = {
     FleetState.RUNNING: "ready",
     FleetState.STARTING: "starting",
@@ -42,13 +41,29 @@ def registry_app(
     """The application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard`` before it.
 
     ``GET`` of the well-known path and of ``/v0.1/servers`` gives the catalogue, made anew from the project
-    and the snapshot each time; ``/healthz`` says that it lives and what the provider checks found,
-    ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for Prometheus. Nothing of a request is
-    repeated in an answer.
+    and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
+    lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
+    Prometheus. With ``server_cards`` the AI Catalog stands beside them. Nothing of a request is repeated in
+    an answer.
     """
 
+    def current() -> Project:
+        return project() if callable(project) else project
+
     async def servers(_: Request) -> Response:
-        return _json(catalogue(project() if callable(project) else project, snapshot()))
+        return _json(catalogue(current(), snapshot()))
+
+    async def versions(request: Request) -> Response:
+        entries = _named(current(), snapshot(), request.path_params["name"])
+        return _json(_list(entries)) if entries else _not_found("Server not found")
+
+    async def version(request: Request) -> Response:
+        entries = _named(current(), snapshot(), request.path_params["name"])
+        if not entries:
+            return _not_found("Server not found")
+        if request.path_params["version"] not in ("latest", entries[0]["server"]["version"]):
+            return _not_found("Server has no such version")
+        return _json(entries[0])
 
     async def healthz(_: Request) -> Response:
         return _json({"status": "ok", "providers": [_report(report) for report in providers()]})
@@ -66,34 +81,36 @@ def registry_app(
     return Starlette(
         routes=[
             Route(WELL_KNOWN, servers),
-            Route("/v0.1/servers", servers),
+            Route(SERVERS, servers),
+            # A name holds a slash: encoded as %2F it arrives here as one all the same.
+            Route(f"{SERVERS}/{{name:path}}/versions", versions),
+            Route(f"{SERVERS}/{{name:path}}/versions/{{version}}", version),
+            Route(CATALOG_PATH, page(lambda: ai_catalog(current(), snapshot()), CATALOG_TYPE)),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", scrape),
-        ]
+        ],
+        exception_handlers={404: lambda _, __: _not_found("Not found")},
     )
 
 
 def catalogue(project: Project, fleet: FleetSnapshot) -> dict[str, Any]:
     """The registry's document: an entry for each agent of the fleet that has not been stopped."""
-    entries = [_entry(project, agent) for agent in fleet.agents if agent.state is not AgentState.STOPPED]
+    return _list([_entry(project, agent) for agent in shown_agents(fleet)])
+
+
+def _named(project: Project, fleet: FleetSnapshot, name: str) -> list[dict[str, Any]]:
+    """The entry of that published name, in a list; empty when there is none."""
+    return [_entry(project, agent) for agent in shown_agents(fleet) if published_name(project, agent) == name]
+
+
+def _list(entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {"servers": entries, "metadata": {"count": len(entries)}}
 
 
 def _entry(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
     config = project.agents.get(agent.name)
-    slug = agent.name.replace("_", "-")
-    title = one_line(agent.title, _MAX_TEXT) or agent.name
-    server: dict[str, Any] = {
-        "$schema": SCHEMA,
-        "name": f"{project.namespace}/{slug}",
-        "title": title,
-        "description": one_line(agent.description, _MAX_TEXT) or title,
-        "version": project.version,
-    }
-    if icons := _icons(project, config.icons if config else ()):
-        server["icons"] = icons
-    server["remotes"] = [{"type": "streamable-http", "url": f"{_origin(project, agent.port)}/mcp"}]
+    server: dict[str, Any] = {"$schema": SCHEMA, **identity(project, agent)}
     published: dict[str, Any] = {}
     if capabilities := _capabilities(project, config, agent):
         server["capabilities"] = published["pallas"] = capabilities
@@ -116,22 +133,6 @@ def _capabilities(project: Project, config: AgentConfig | None, agent: AgentSnap
     }
 
 
-def _icons(project: Project, icons: Sequence[Icon]) -> list[dict[str, Any]]:
-    base = f"{_origin(project, project.registry_port)}/"
-    published = []
-    for icon in icons:
-        src = quote(urljoin(base, icon.src.strip()), safe="%/:?#[]@!$&'()*+,;=~")
-        # What a client cannot show, or the schema forbids, is left out rather than passed on.
-        if urlsplit(src).scheme in ("http", "https", "data") and len(src) <= _MAX_URL:
-            published.append({"src": src} | ({"sizes": list(icon.sizes)} if icon.sizes else {}))
-    return published
-
-
-def _origin(project: Project, port: int) -> str:
-    host = f"[{project.host}]" if ":" in project.host and not project.host.startswith("[") else project.host
-    return f"http://{host}:{port}"
-
-
 def _report(report: ProviderReport) -> dict[str, Any]:
     body: dict[str, Any] = {"provider": report.provider, "active": report.active, "ok": report.ok}
     return body | ({"message": report.message} if report.message else {})
@@ -141,3 +142,7 @@ def _json(body: Mapping[str, Any], status: int = 200) -> Response:
     text = json.dumps(body, ensure_ascii=False)
     headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
     return Response(text, status, headers, media_type="application/json")
+
+
+def _not_found(error: str) -> Response:
+    return _json({"error": error}, 404)
