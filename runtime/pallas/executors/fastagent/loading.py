@@ -13,7 +13,7 @@ from pallas.config import AgentConfig, Project
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from . import forward_trace
+from . import forward_trace, oauth_off
 from .seam import plain_argv, silence
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
@@ -28,6 +28,7 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
     """
     with _LOADING, plain_argv():
         forward_trace.install()
+        oauth_off.install()
         root = str(project.root)
         if root not in sys.path:
             sys.path.insert(0, root)

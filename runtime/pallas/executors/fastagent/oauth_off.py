@@ -1,0 +1,51 @@
+"""No OAuth flow is ever started by a server.
+
+fast-agent answers a 401 of a downstream with an OAuth flow: it fetches the address that the answer names,
+registers a client there, and opens a browser. Nobody sits before a server, and the address is whatever the
+other side wrote. The settings of each server say ``oauth: false`` (``auth_seam``); for servers that come
+by another way, what would make the flow makes none.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fast_agent.mcp import client_gateway, oauth_client
+
+from . import hooks
+from .hooks import Hook
+
+_PARAMETERS: Final = (
+    "server_config",
+    "event_handler",
+    "emit_console_output",
+    "abort_event",
+    "allow_paste_fallback",
+)
+
+
+def install() -> None:
+    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+def _never(original: Callable[..., Any]) -> Callable[..., Any]:
+    def build_oauth_provider(
+        server_config: Any,
+        *,
+        event_handler: Any = None,
+        emit_console_output: bool = True,
+        abort_event: Any = None,
+        allow_paste_fallback: bool = True,
+    ) -> None:
+        """No provider: requests go without, and a 401 stays a 401."""
+
+    return build_oauth_provider
+
+
+# Whoever imported the function by name holds it: the gateway does, modules that are imported later
+# (remote agents) take it from where it is made.
+HOOKS: Final = (
+    Hook("oauth.off.gateway", client_gateway, "build_oauth_provider", _PARAMETERS, _never),
+    Hook("oauth.off", oauth_client, "build_oauth_provider", _PARAMETERS, _never),
+)
