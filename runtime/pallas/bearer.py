@@ -48,6 +48,8 @@ def claims_of(token: str) -> Claims:
     named = body.get("aud")
     audience = [named] if isinstance(named, str) else named if isinstance(named, list) else []
     expires = body.get("exp")
+    if isinstance(expires, bool):
+        expires = None
     return Claims(
         tuple(one_line(each, 100) for each in audience[:_MAX_AUDIENCE] if isinstance(each, str)),
         float(expires) if isinstance(expires, int | float) and 0 < expires < 1e12 else None,

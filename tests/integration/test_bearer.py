@@ -1,0 +1,293 @@
+"""A caller's bearer on its way through an agent to real downstreams that note what they were sent."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.ports import free_ports
+from support.recording import Recorder, recording
+from support.waiting import until
+
+import pallas.bearer
+from pallas.bearer import Grant, Slot, fingerprint, lending
+from pallas.config import load_project
+from pallas.executors.fastagent import auth_seam
+from pallas.executors.fastagent.auth_seam import forward_to
+from pallas.executors.fastagent.loading import load
+from pallas.fleet.fleet import Fleet
+from pallas.model import AuthHop, RunFinished
+
+DOWN = pytest.mark.parametrize("down", ["modern", "legacy"])
+ERA = pytest.mark.parametrize("era", ERAS)
+
+
+def call(tool: str, text: str) -> str:
+    """What makes the passthrough model call a tool of the recorder."""
+    return f"***CALL_TOOL rec__{tool} {json.dumps({'text': text})}"
+
+
+def project(
+    root: Path, recorder: Recorder, down: str, *, keys: Mapping[str, Any] | None = None, **server: Any
+) -> Path:
+    """One agent with the recorder as its downstream, opted in unless ``server`` says otherwise."""
+    entry = {"url": recorder.url, "protocol_mode": down, "forward_inbound_auth": True, **server}
+    return write_project(
+        root,
+        {"one": agent_module("one", ("rec",))},
+        config={"mcp": {"servers": {"rec": entry}}},
+        keys={"one": keys or {}},
+    )
+
+
+def hops(fleet: Fleet) -> list[AuthHop]:
+    """What the fleet told of credentials so far."""
+    return [event for event in fleet.hub.since(0).events if isinstance(event, AuthHop)]
+
+
+@DOWN
+@ERA
+async def test_a_connection_that_was_warm_before_carries_each_runs_own_bearer(
+    tmp_path: Path, down: str, era: str
+) -> None:
+    # PR-25
+    async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
+        async with client(fleet, "one", era=era) as nobody:
+            await nobody.call_tool("get_health", {})
+        assert all(not each.authorization for each in recorder.heard)
+        for token in ("token-a", "token-b", "token-a"):
+            async with client(fleet, "one", era=era, bearer=token) as caller:
+                assert token in await ask(caller, call("note", token))
+        assert [each.bearer for each in recorder.calls()] == ["token-a", "token-b", "token-a"]
+        async with client(fleet, "one", era=era) as nobody:
+            await ask(nobody, call("note", "nobody"))
+        assert recorder.calls()[-1].authorization == ""
+
+
+@DOWN
+@ERA
+async def test_fifty_runs_at_once_each_carry_their_own_bearer(tmp_path: Path, down: str, era: str) -> None:
+    # PR-26
+    async with recording() as recorder:
+        root = project(tmp_path, recorder, down, keys={"max_instances": 6})
+        async with running(root) as fleet:
+
+            async def caller(number: int) -> None:
+                async with client(fleet, "one", era=era, bearer=f"token-{number}") as connected:
+                    assert f"noted {number}" in await ask(connected, call("note", str(number)))
+
+            async with asyncio.timeout(120):
+                await asyncio.gather(*(caller(number) for number in range(50)))
+            heard = {each.text: each.bearer for each in recorder.calls()}
+            assert heard == {str(number): f"token-{number}" for number in range(50)}
+            # What connections said for themselves was said for their one caller, or for nobody.
+            sessions: dict[str, set[str]] = {}
+            for each in recorder.heard:
+                if each.session:
+                    sessions.setdefault(each.session, set()).add(each.bearer)
+            assert all(len(bearers - {""}) <= 1 for bearers in sessions.values())
+
+
+@pytest.mark.parametrize("down", ["auto", "legacy"])
+async def test_one_shared_connection_carries_fifty_bearers_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, down: str
+) -> None:
+    # PR-26
+    monkeypatch.chdir(tmp_path)
+    async with recording() as recorder:
+        loaded = load_project(project(tmp_path, recorder, down))
+        fast = load(loaded, loaded.agents["one"])
+        forward_to(fast, ["rec"])
+        async with fast.harness() as harness:
+            agent: Any = (await harness.session("shared")).agent_app.get_agent("one")
+            slot = Slot()
+
+            async def run(number: int) -> None:
+                with lending(Grant(str(number), "one", f"token-{number}", lambda event: None), slot):
+                    await agent.call_tool("rec__note", {"text": str(number)})
+
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(asyncio.create_task(run(number)) for number in range(50)))
+        heard = {each.text: each.bearer for each in recorder.calls()}
+        assert heard == {str(number): f"token-{number}" for number in range(50)}
+        assert len({each.session for each in recorder.calls()}) == 1
+        assert all(not each.authorization for each in recorder.heard if each.what != "tools/call")
+
+
+def test_there_is_no_table_of_tokens_in_the_process() -> None:
+    # PR-26
+    for module in (pallas.bearer, auth_seam):
+        for name, value in vars(module).items():
+            assert not isinstance(value, dict | list | set) or name.startswith("__"), (module, name)
+
+
+@pytest.mark.parametrize("down", ["auto", "legacy"])
+async def test_a_reconnection_inside_a_run_keeps_its_bearer_and_leaves_none_behind(
+    tmp_path: Path, down: str
+) -> None:
+    # PR-27
+    async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
+        async with client(fleet, "one", bearer="token-a") as first:
+            await ask(first, call("note", "before"))
+            recorder.heard.clear()
+            recorder.lose = 1
+            await first.call_tool("send_message", {"message": call("note", "again")})
+            recorder.lose = 0
+            await ask(first, call("note", "after"))
+        said = list(recorder.heard)
+        assert [each.bearer for each in said if each.what == "tools/call"].count("token-a") >= 2
+        assert {each.bearer for each in said} <= {"token-a"}, said
+        recorder.heard.clear()
+        async with client(fleet, "one", bearer="token-b") as second:
+            await ask(second, call("note", "b"))
+        assert {each.bearer for each in recorder.heard} == {"token-b"}
+        recorder.heard.clear()
+    # The fleet has stopped: what connections still said at their end was said for nobody.
+    assert all(not each.authorization for each in recorder.heard), recorder.heard
+
+
+@DOWN
+async def test_after_a_cancelled_or_failed_run_the_connection_carries_no_bearer(
+    tmp_path: Path, down: str
+) -> None:
+    # PR-27
+    async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
+        async with client(fleet, "one", bearer="token-a") as first:
+            waiting = asyncio.create_task(first.call_tool("send_message", {"message": call("wait", "a")}))
+            await until(recorder.calls)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            await first.call_tool("send_message", {"message": call("fail", "a")})
+            await until(lambda: not fleet.snapshot().agents[0].runs_active)
+        assert {each.bearer for each in recorder.calls()} == {"token-a"}
+        recorder.heard.clear()
+        async with client(fleet, "one") as nobody:
+            await nobody.call_tool("get_health", {})
+            await ask(nobody, call("note", "nobody"))
+    assert recorder.calls()
+    assert all(not each.authorization for each in recorder.heard)
+
+
+@pytest.mark.parametrize("down", ["auto", "legacy"])
+async def test_a_downstream_that_wants_a_bearer_for_everything_gets_the_callers(
+    tmp_path: Path, down: str
+) -> None:
+    # PR-25, PI-12
+    async with recording() as recorder:
+        recorder.demand = True
+        async with running(project(tmp_path, recorder, down)) as fleet:
+            async with client(fleet, "one", bearer="token-a") as first:
+                assert "noted a" in await ask(first, call("note", "a"))
+                assert "noted b" in await ask(first, call("note", "b"))
+            async with client(fleet, "one", bearer="token-b") as second:
+                assert "noted c" in await ask(second, call("note", "c"))
+            assert [each.bearer for each in recorder.calls()] == ["token-a", "token-a", "token-b"]
+            async with client(fleet, "one") as nobody:
+                refused = await nobody.call_tool("send_message", {"message": call("note", "d")})
+                assert refused.is_error
+                body = json.loads(refused.content[0].text)  # type: ignore[union-attr]
+                assert body["data"]["type"] == "AUTH"
+                assert "downstream rec asks for a credential (HTTP 401)" in body["error"]
+
+
+@ERA
+async def test_a_server_that_was_not_opted_in_sees_no_authorization(tmp_path: Path, era: str) -> None:
+    # PR-28
+    async with recording() as recorder:
+        root = project(tmp_path, recorder, "auto", forward_inbound_auth=False)
+        async with running(root) as fleet, client(fleet, "one", era=era, bearer="token-a") as caller:
+            await ask(caller, call("note", "a"))
+            assert recorder.calls()
+            assert all(not each.authorization for each in recorder.heard)
+            assert {hop.source for hop in hops(fleet)} == {"none"}
+
+
+@ERA
+async def test_a_configured_authorization_wins(tmp_path: Path, era: str) -> None:
+    # PR-28
+    async with recording() as recorder:
+        root = project(tmp_path, recorder, "auto", headers={"authorization": "Bearer of-the-project"})
+        async with running(root) as fleet, client(fleet, "one", era=era, bearer="token-a") as caller:
+            await ask(caller, call("note", "a"))
+            assert {each.bearer for each in recorder.heard} == {"of-the-project"}
+            assert {(hop.source, hop.fingerprint) for hop in hops(fleet)} == {
+                ("configured", fingerprint("of-the-project"))
+            }
+
+
+@DOWN
+async def test_the_bearer_never_follows_a_redirect_to_another_origin(tmp_path: Path, down: str) -> None:
+    # PR-28
+    async with recording() as recorder, recording() as elsewhere:
+        recorder.moved_to = elsewhere.url
+        async with running(project(tmp_path, recorder, down)) as fleet:
+            async with client(fleet, "one", bearer="token-a") as caller:
+                await caller.call_tool("send_message", {"message": call("note", "a")})
+            assert recorder.calls()[0].bearer == "token-a"
+            assert 307 in {hop.status for hop in hops(fleet)}
+        assert all("token-a" not in each.authorization for each in elsewhere.heard)
+
+
+@DOWN
+async def test_a_redirect_within_the_origin_keeps_it(tmp_path: Path, down: str) -> None:
+    async with recording() as recorder:
+        recorder.moved_to = f"{recorder.url}?moved=1"
+        recorder.moves = 1
+        async with running(project(tmp_path, recorder, down)) as fleet:
+            async with client(fleet, "one", bearer="token-a") as caller:
+                assert "noted a" in await ask(caller, call("note", "a"))
+            assert [each.bearer for each in recorder.calls()] == ["token-a", "token-a"]
+            assert {hop.source for hop in hops(fleet)} == {"forwarded"}
+
+
+@DOWN
+async def test_each_hop_is_told_without_the_token(tmp_path: Path, down: str) -> None:
+    # PR-36
+    token = jwt({"aud": ["shop", "vault"], "exp": 2_000_000_000, "sub": "someone"})
+    async with recording() as recorder, running(project(tmp_path, recorder, down)) as fleet:
+        async with client(fleet, "one", bearer=token) as caller:
+            await ask(caller, call("note", "a"))
+        told = [hop for hop in hops(fleet) if hop.method == "tools/call"]
+        assert len(told) == 1
+        (hop,) = told
+        assert (hop.agent, hop.downstream, hop.source, hop.status) == ("one", "rec", "forwarded", 200)
+        assert (hop.audience, hop.expires_at) == (("shop", "vault"), 2_000_000_000)
+        assert hop.fingerprint == fingerprint(token)
+        runs = {event.run_id for event in fleet.hub.since(0).events if isinstance(event, RunFinished)}
+        assert hop.run_id in runs
+        everything = repr(fleet.hub.since(0).events)
+        assert token not in everything
+        assert token.split(".")[1] not in everything
+
+
+async def test_a_bearer_travels_on_through_an_agent_that_was_opted_in(tmp_path: Path) -> None:
+    # PR-26
+    async with recording() as recorder:
+        _, port, _ = ports = free_ports(3)
+        servers = {
+            "rec": {"url": recorder.url, "forward_inbound_auth": True},
+            "below": {"url": f"http://127.0.0.1:{port}/mcp", "forward_inbound_auth": True},
+        }
+        root = write_project(
+            tmp_path,
+            {"above": agent_module("above", ("below",)), "under": agent_module("under", ("rec",))},
+            config={"mcp": {"servers": servers}},
+            keys={"above": {"port": ports[0], "depends_on": ["under"]}, "under": {"port": port}},
+        )
+        async with running(root) as fleet, client(fleet, "above", bearer="token-a") as caller:
+            inner = json.dumps({"message": call("note", "deep")})
+            assert "noted deep" in await ask(caller, f"***CALL_TOOL below__send_message {inner}")
+        assert [each.bearer for each in recorder.calls()] == ["token-a"]
+
+
+def jwt(claims: Mapping[str, Any]) -> str:
+    """An unsigned token with these claims."""
+
+    def part(body: Mapping[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(body).encode()).decode().rstrip("=")
+
+    return f"{part({'alg': 'none'})}.{part(claims)}.sig"
