@@ -1,8 +1,7 @@
-"""Before the agents start: does each provider with a key accept it, and does it have the model?"""
+"""Whether each model provider with a key accepts it, and whether it has the model."""
 
 import asyncio
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ import httpx2
 
 from pallas.config.models import Project
 from pallas.text import one_line
-
-log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 5.0
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
@@ -31,13 +28,15 @@ PROVIDERS: Final[tuple[Provider, ...]] = ("anthropic", "openai")
 class ProviderReport:
     """What the check of one provider found. ``active`` when ``default_model`` names it.
 
-    ``message`` is empty when ``ok``, else one line that begins with the provider's name.
+    ``message`` is empty when ``ok``, else one line that begins with the provider's name. It is ``certain``
+    when the provider itself said so: a refused key, a missing model. Anything else may pass.
     """
 
     provider: str
     active: bool
     ok: bool
     message: str = ""
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class _Check:
 async def preflight(project: Project) -> tuple[ProviderReport, ...]:
     """Ask every provider of the project that has a key, all at once, 5 s at most (SPEC PR-20).
 
-    Only tells: a failure is a report and a warning in the log, never an error. Providers other than
-    ``anthropic`` and ``openai`` are not asked.
+    Only tells: a failure is a report, never an error. Providers other than ``anthropic`` and ``openai``
+    are not asked.
     """
     checks = [check for provider in PROVIDERS if (check := _check(project, provider))]
     if not checks:
@@ -63,13 +62,16 @@ async def preflight(project: Project) -> tuple[ProviderReport, ...]:
     client = await asyncio.to_thread(httpx2.AsyncClient, timeout=None, follow_redirects=False)
     async with client:
         problems = await asyncio.gather(*(_problem(client, check) for check in checks))
-    reports = []
-    for check, problem in zip(checks, problems, strict=True):
-        message = f"{check.provider}: {problem}" if problem else ""
-        reports.append(ProviderReport(check.provider, check.active, not problem, message))
-        if message:
-            log.warning("provider check failed: %s", message, extra={"provider": check.provider})
-    return tuple(reports)
+    return tuple(
+        ProviderReport(
+            check.provider,
+            check.active,
+            not problem,
+            f"{check.provider}: {problem}" if problem else "",
+            certain,
+        )
+        for check, (problem, certain) in zip(checks, problems, strict=True)
+    )
 
 
 def _check(project: Project, provider: Provider) -> _Check | None:
@@ -98,27 +100,33 @@ def _text(settings: Mapping[str, Any], key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-async def _problem(client: httpx2.AsyncClient, check: _Check) -> str:
-    """What is wrong, without the provider's name and without anything secret; empty when all is well."""
+async def _problem(client: httpx2.AsyncClient, check: _Check) -> tuple[str, bool]:
+    """What is wrong, and whether that is certain; an empty text when all is well.
+
+    Without the provider's name and without anything secret.
+    """
     where = _host(check.url)
     try:
         async with asyncio.timeout(TIMEOUT):
             status, body = await _get(client, check)
     except TimeoutError:
-        return f"no answer from {where} within {TIMEOUT:g} s"
+        return f"no answer from {where} within {TIMEOUT:g} s", False
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError) as error:
         # The texts of these may repeat headers and URLs.
-        return f"cannot connect to {where} ({type(error).__name__})"
+        return f"cannot connect to {where} ({type(error).__name__})", False
     missing = f"model {one_line(check.model or ANTHROPIC_PROBE_MODEL, 100)!r} not found"
     if status in (401, 403):
-        return f"the API key was refused (HTTP {status})"
+        return f"the API key was refused (HTTP {status})", True
     if status == 404 and check.provider == "anthropic":
-        return missing
+        return missing, True
     if status != 200:
-        return f"HTTP {status} from {where}"
+        return f"HTTP {status} from {where}", False
     if check.provider == "openai" and check.model:
-        return _absent(body, check.model, where, missing)
-    return ""
+        known = _models(body)
+        if known is None:
+            return f"{where} did not answer with a list of models", False
+        return ("", True) if check.model in known else (missing, True)
+    return "", True
 
 
 def _host(url: str) -> str:
@@ -139,10 +147,10 @@ async def _get(client: httpx2.AsyncClient, check: _Check) -> tuple[int, bytes]:
         return response.status_code, bytes(body)
 
 
-def _absent(body: bytes, model: str, where: str, missing: str) -> str:
+def _models(body: bytes) -> set[str] | None:
+    """The ids in a list of models, None when that is not what it is."""
     try:
         answer = json.loads(body)
-        known = {entry["id"] for entry in answer["data"]}
-    except (ValueError, TypeError, KeyError):
-        return f"{where} did not answer with a list of models"
-    return "" if model in known else missing
+        return {entry["id"] for entry in answer["data"]}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -16,7 +16,9 @@ from support.waiting import until
 
 from pallas import preflight as module
 from pallas.config.models import Project
-from pallas.model import AgentState, HealthStatus
+from pallas.events import Hub
+from pallas.fleet.watch import Pace, Providers
+from pallas.model import AgentState, HealthStatus, Notice
 from pallas.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
 from pallas.probe import health_of
 
@@ -155,17 +157,21 @@ async def test_a_part_of_a_models_name_is_not_the_model(fake: Fake) -> None:
 
 
 async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    # PR-20
     _, origin = fake
     wrong = "sk-wrong-canary-77"
+    hub = Hub()
+    providers = Providers(_project("openai", "good", **_keys(origin, wrong)), hub, lambda: None)
     with caplog.at_level(logging.DEBUG, "pallas"):
-        reports = await preflight(_project("openai", "good", **_keys(origin, wrong)))
+        await providers.check()
+    reports = providers.reports
     assert [report.message for report in reports] == [
         "anthropic: the API key was refused (HTTP 401)",
         "openai: the API key was refused (HTTP 401)",
     ]
-    warnings = [record for record in caplog.records if record.name == "pallas.preflight"]
+    warnings = [record for record in caplog.records if "provider" in record.__dict__]
     assert [record.levelname for record in warnings] == ["WARNING", "WARNING"]
-    for text in (caplog.text, repr(reports)):
+    for text in (caplog.text, repr(reports), repr(hub.since(0).events)):
         assert wrong not in text
         assert KEY not in text
 
@@ -234,3 +240,104 @@ async def test_providers_are_asked_at_the_same_time() -> None:
             assert fake.gate is not None
             fake.gate.set()
         assert all(report.ok for report in await asking)
+
+
+def _watched(fake: Fake, model: str = "good") -> tuple[Providers, Hub, list[str]]:
+    """Providers that watch the fake as openai, and the problem as it was at each change."""
+    _, origin = fake
+    hub, said = Hub(), list[str]()
+    project = _project("openai", model, openai=_keys(origin)["openai"])
+    providers = Providers(
+        project, hub, lambda: said.append(providers.problem()), Pace(providers=0.01, retry=0.01)
+    )
+    return providers, hub, said
+
+
+def _notices(hub: Hub) -> list[tuple[str, str]]:
+    return [(event.level, event.text) for event in hub.since(0).events if isinstance(event, Notice)]
+
+
+async def test_a_key_that_is_revoked_later_shows_and_a_mended_one_clears(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    # PR-20, PR-21
+    downstream, _ = fake
+    providers, hub, said = _watched(fake)
+    with caplog.at_level(logging.INFO, "pallas"):
+        await providers.check()
+        assert (providers.problem(), _notices(hub)) == ("", [])
+        watching = asyncio.create_task(providers.watch())
+        downstream.answer = status(401)
+        refused = "openai: the API key was refused (HTTP 401)"
+        await until(lambda: providers.problem() == refused)
+        asked = len(downstream.seen)
+        await until(lambda: len(downstream.seen) > asked + 3)
+        downstream.answer = provider
+        await until(lambda: providers.problem() == "")
+        asked = len(downstream.seen)
+        await until(lambda: len(downstream.seen) > asked + 3)
+        watching.cancel()
+    mended = "openai: the provider check passes again"
+    # However many rounds there were: one word for each change.
+    assert _notices(hub) == [("warning", refused), ("info", mended)]
+    told = [record.getMessage() for record in caplog.records if "provider" in record.__dict__]
+    assert told == [f"provider check failed: {refused}", mended]
+    assert said == ["", refused, ""]
+
+
+async def test_trouble_that_may_pass_counts_when_two_checks_meet_it(fake: Fake) -> None:
+    downstream, origin = fake
+    providers, hub, _ = _watched(fake)
+    shown = []
+    for answer in (provider, status(503), provider, status(503), status(503), provider):
+        downstream.answer = answer
+        await providers.check()
+        shown.append(providers.problem())
+    host = origin.removeprefix("http://")
+    assert shown == ["", "", "", "", f"openai: HTTP 503 from {host}", ""]
+    assert len(_notices(hub)) == 2
+    at_once, hub, _ = _watched(fake)
+    downstream.answer = status(503)
+    await at_once.check()
+    assert at_once.problem() == f"openai: HTTP 503 from {host}"
+
+
+async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake: Fake) -> None:
+    # PR-21
+    _, origin = fake
+    hub = Hub()
+    providers = Providers(
+        _project(
+            "openai", "good", openai=_keys(origin)["openai"], anthropic=_keys(origin, "no")["anthropic"]
+        ),
+        hub,
+        lambda: None,
+    )
+    await providers.check()
+    assert providers.problem() == ""
+    assert _notices(hub) == [("warning", "anthropic: the API key was refused (HTTP 401)")]
+
+
+def test_after_a_failure_the_next_check_comes_sooner_and_then_backs_off() -> None:
+    pace = Pace()
+    waits = [pace.until_check(failures) for failures in (0, 1, 2, 3, 4, 5, 6, 10_000)]
+    assert waits == [300, 30, 60, 120, 240, 300, 300, 300]
+
+
+async def test_a_check_that_breaks_ends_neither_the_watch_nor_the_fleet(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downstream, _ = fake
+    providers, hub, _ = _watched(fake, "bad-model")
+    calls = 0
+
+    async def broken(project: Project) -> tuple[ProviderReport, ...]:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("boom") if calls < 3 else asyncio.CancelledError
+
+    monkeypatch.setattr("pallas.fleet.watch.preflight", broken)
+    with pytest.raises(asyncio.CancelledError):
+        await providers.watch()
+    assert (calls, providers.reports, downstream.seen) == (3, (), [])
+    assert _notices(hub) == []

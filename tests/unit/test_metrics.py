@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,11 +12,13 @@ from pallas.events import Hub
 from pallas.model import (
     AgentSnapshot,
     AgentState,
+    AuthHop,
     Downstream,
     FleetSnapshot,
     FleetState,
     Health,
     HealthStatus,
+    LoopStopped,
     Notice,
     Reach,
     RunFinished,
@@ -24,7 +27,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.surfaces.metrics import ClientHealth, Metrics
+from pallas.surfaces.metrics import MAX_TOOLS, ClientHealth, Metrics
 
 HARPER = AgentSnapshot(
     name="harper",
@@ -65,6 +68,18 @@ def _finished(agent: str = "harper", outcome: str = "ok", **more: object) -> Run
     return RunFinished(run_id="r", agent=agent, outcome=outcome, seconds=2.0, **more)  # type: ignore[arg-type]
 
 
+def _tool(server: str, tool: str, phase: str = "completed", *, nested: bool = False) -> ToolEvent:
+    return ToolEvent(
+        run_id="r",
+        agent="harper",
+        server=server,
+        tool=tool,
+        phase=phase,  # type: ignore[arg-type]
+        call_id="c",
+        nested=nested,
+    )
+
+
 def test_runs_are_counted_by_agent_and_outcome() -> None:  # PR-23
     metrics, hub = Metrics(Fleet(HARPER)), Hub()
     hub.listen(metrics.observe)
@@ -94,14 +109,27 @@ def test_steps_and_tool_calls_are_counted() -> None:
         )
     metrics.observe(TextDelta(run_id="r", agent="harper", text="x"))
     metrics.observe(Notice(level="info", text="x", agent="harper"))
-    metrics.loop_aborted("harper", "repeat")
+    metrics.observe(LoopStopped(run_id="r", agent="harper", reason="repeat", tool="argos/t", count=3))
+    metrics.observe(AuthHop(run_id="r", agent="harper", downstream="argos", source="forwarded"))
     text = metrics.render()
     assert _values(text, "pallas_loop_steps_total") == {("harper", "llm"): 2, ("harper", "tool"): 1}
     assert _values(text, "pallas_tool_calls_total") == {
-        ("harper", "completed", "argos"): 1,
-        ("harper", "failed", "argos"): 1,
+        ("harper", "completed", "argos", "t"): 1,
+        ("harper", "failed", "argos", "t"): 1,
     }
     assert _values(text, "pallas_agent_loop_aborted_total") == {("harper", "repeat"): 1}
+    assert _values(text, "pallas_auth_hops_total") == {("harper", "argos", "forwarded"): 1}
+
+
+def test_what_a_called_agent_does_is_counted_where_it_runs() -> None:
+    metrics = Metrics(Fleet(HARPER, replace(HARPER, name="jarvis")))
+    for actor in ("harper", "jarvis", "a-part-of-harper"):
+        metrics.observe(StepStarted(run_id="r", agent="harper", actor=actor, step=1, kind="llm"))
+    for nested in (False, True):
+        metrics.observe(_tool("argos", "t", nested=nested))
+    text = metrics.render()
+    assert _values(text, "pallas_loop_steps_total") == {("harper", "llm"): 2}
+    assert _values(text, "pallas_tool_calls_total") == {("harper", "completed", "argos", "t"): 1}
 
 
 def test_gauges_are_what_the_snapshot_says_at_the_scrape() -> None:
@@ -110,13 +138,20 @@ def test_gauges_are_what_the_snapshot_says_at_the_scrape() -> None:
     assert fleet.asked == 0  # a fleet makes its metrics before it is complete
     assert _values(metrics.render(), "pallas_agent_health") == {}
     fleet.agents = (
-        replace(HARPER, health=Health(HealthStatus.DEGRADED, "x"), runs_active=2, runs_queued=5),
+        replace(
+            HARPER,
+            health=Health(HealthStatus.DEGRADED, "x"),
+            runs_active=2,
+            runs_queued=5,
+            runs_waiting=1,
+        ),
         replace(HARPER, name="jarvis", health=Health(HealthStatus.ERROR, "x"), downstreams=()),
     )
     text = metrics.render()
     assert _values(text, "pallas_agent_health") == {("harper",): 0.5, ("jarvis",): 0}
     assert _values(text, "pallas_runs_in_flight") == {("harper",): 2, ("jarvis",): 0}
     assert _values(text, "pallas_runs_queued") == {("harper",): 5, ("jarvis",): 0}
+    assert _values(text, "pallas_runs_waiting") == {("harper",): 1, ("jarvis",): 0}
     assert _values(text, "pallas_downstream_health") == {("harper", "argos"): 1}  # neo4j was not probed yet
     fleet.agents = (HARPER,)
     assert _values(metrics.render(), "pallas_agent_health") == {("harper",): 1}
@@ -133,7 +168,52 @@ def test_names_that_a_caller_or_a_model_made_up_become_no_labels() -> None:
         metrics.observe(tool)
     text = metrics.render()
     assert _values(text, "pallas_runs_total") == {("other", "ok"): 1_000}
-    assert _values(text, "pallas_tool_calls_total") == {("harper", "failed", "other"): 1_000}
+    assert _values(text, "pallas_tool_calls_total") == {("harper", "failed", "other", "other"): 1_000}
+
+
+def test_ten_thousand_names_that_somebody_made_up_become_few_series() -> None:
+    # PR-23
+    metrics, hub = Metrics(Fleet(HARPER)), Hub()
+    hub.listen(metrics.observe)
+    hub.publish(_tool("argos", "real"))
+    before = _series(metrics.render())
+    for number in range(10_000):
+        name = f'made up {number}"\n\\{{x="y"}}'
+        more: dict[str, Any] = {"run_id": name, "agent": name if number % 2 else "harper"}
+        for event in (
+            _tool("argos", name, "failed"),
+            _tool("argos", name),
+            _tool(name, name, name),
+            StepStarted(**more, actor=name, step=number, kind=name),  # type: ignore[arg-type]
+            AuthHop(**more, downstream=name, source=name, fingerprint=name, method=name),  # type: ignore[arg-type]
+            LoopStopped(**more, reason=name, tool=name),  # type: ignore[arg-type]
+            RunStarted(**more, preview=name, conversation=name),
+            RunFinished(**more, outcome=name, seconds=0.1, fault=name),  # type: ignore[arg-type]
+            Notice(level="info", text=name, agent=name),
+        ):
+            hub.publish(event)
+    text = metrics.render()
+    tools = {tool for _, _, _, tool in _values(text, "pallas_tool_calls_total")}
+    assert len(tools) == MAX_TOOLS + 1  # and the one for the rest
+    assert {"real", "other"} <= tools
+    # Two outcomes of each tool, each with the time it was first seen, and a handful of "other".
+    assert _series(text) - before < 4 * MAX_TOOLS + 60
+    assert _values(text, "pallas_tool_calls_total")["harper", "completed", "argos", "other"] > 9_000
+
+
+def test_a_name_that_never_worked_leaves_places_for_those_that_do() -> None:
+    metrics = Metrics(Fleet(HARPER))
+    for number in range(1_000):
+        metrics.observe(_tool("argos", f"invented-{number}", "failed"))
+    metrics.observe(_tool("argos", "search"))
+    values = _values(metrics.render(), "pallas_tool_calls_total")
+    assert values["harper", "completed", "argos", "search"] == 1
+    assert values["harper", "failed", "argos", "other"] == 1_000 - (len(values) - 2)
+
+
+def _series(text: bytes) -> int:
+    """How many series the exposition has; it must parse."""
+    return sum(len(family.samples) for family in text_string_to_metric_families(text.decode()))
 
 
 def test_an_agent_added_later_is_counted_under_its_name_also_after_it_is_gone() -> None:

@@ -4,8 +4,10 @@ import asyncio
 import importlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import time
+from types import MappingProxyType
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
@@ -20,10 +22,12 @@ from pallas.model import (
     Health,
     HealthChanged,
     HealthStatus,
+    RunEvent,
 )
-from pallas.probe import Prober, health_of
+from pallas.probe import CallRecord, Prober, health_of
 from pallas.surfaces.cards import server_card
 from pallas.surfaces.listener import Listener
+from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,7 @@ class FleetAgent:
     """An agent's port and surface, which stay, and its executor, which may be exchanged.
 
     The port answers ``get_health`` from the moment ``open`` returns, whatever becomes of the agent.
+    ``pages``, by path, are served on the same port, behind the same guard.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class FleetAgent:
         hosts: frozenset[str],
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
+        pages: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
         self._project = project
         self.config = config
@@ -57,7 +63,10 @@ class FleetAgent:
         self._hosts = hosts
         self._make_executor = make_executor
         self._provider_problem = provider_problem
+        self._pages = pages
         self._prober = Prober(())
+        self._calls = CallRecord(())
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: Listener | None = None
         self._health = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
         self._began = time()
@@ -75,12 +84,18 @@ class FleetAgent:
         return self.config.name
 
     @property
+    def run_timeout(self) -> float:
+        """Seconds a run may take."""
+        return self.config.run_timeout
+
+    @property
     def url(self) -> str:
         """Where callers on this machine reach it."""
         return f"http://127.0.0.1:{self.config.port}/mcp"
 
     async def open(self) -> None:
         """Serve the agent's MCP surface on its port. Raises Fault."""
+        self._loop = asyncio.get_running_loop()
         surface = await asyncio.to_thread(importlib.import_module, "pallas.surfaces.agent_mcp")
         server = surface.agent_app(
             self._kernel,
@@ -89,6 +104,8 @@ class FleetAgent:
             health=self.health,
             history=self.config.instance_scope != "request",
         )
+        for path, page in self._pages.items():
+            server.custom_route(path, methods=["GET"])(page)
         app = surface.endpoint(server, self._hosts, card=lambda: server_card(self._project, self.snapshot()))
         self._listener = Listener(app, self._sock)
         await self._listener.start()
@@ -99,13 +116,12 @@ class FleetAgent:
             self._move(AgentState.IMPORTING)
             executor = await self._make_executor(self._project, self.config)
             await executor.load()
-            self._prober = Prober(
-                tuple(
-                    self._project.downstreams[server]
-                    for server in executor.info.servers
-                    if server in self._project.downstreams
-                )
+            downstreams = tuple(
+                self._project.downstreams[server]
+                for server in executor.info.servers
+                if server in self._project.downstreams
             )
+            self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
             self._move(AgentState.CONNECTING)
             await executor.start()
         except Fault as fault:
@@ -129,21 +145,38 @@ class FleetAgent:
         self.settled.set()
 
     async def health(self) -> Health:
-        """How the agent is now; probes at most every ten seconds and never a model (PI-9)."""
-        health = health_of(
-            self.state,
-            await self._prober.probe(self.executor.problems() if self.executor else ()),
-            self._provider_problem(),
-            self.reason,
-        )
-        return self._keep(health)
+        """How the agent is found now; probes at most every ten seconds and never a model (PI-9).
+
+        Who asks hears what was found. What the fleet shows meanwhile is the same without flapping.
+        """
+        if self.state is not AgentState.READY:
+            return self.refresh_health()
+        found = await self._prober.probe(self._problems())
+        kept = self.refresh_health()
+        asked = self._compose(found)
+        return replace(asked, since=kept.since) if asked.status is kept.status else asked
 
     async def check_health(self) -> None:
         """Look at the health now, so that the workbench and the gauge know; never raises."""
         try:
-            await self.health()
+            await self._prober.probe(self._problems(), fresh=True)
+            self.refresh_health()
         except Exception:
             log.exception("%s: its health could not be looked at", self.name)
+
+    def refresh_health(self) -> Health:
+        """The health out of what is known already; tells the hub when it changed. In the fleet's loop."""
+        return self._keep(self._compose(self._prober.latest))
+
+    @property
+    def health_unconfirmed(self) -> bool:
+        """Whether the last look found something that another must confirm."""
+        return self._prober.unconfirmed
+
+    def hear(self, event: RunEvent) -> None:
+        """Note what an event of the agent's runs says of its downstreams. Any thread; returns at once."""
+        if self._calls.observe(event) and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.refresh_health)
 
     def snapshot(self) -> AgentSnapshot:
         """The agent as a value. Safe from any thread."""
@@ -162,9 +195,10 @@ class FleetAgent:
             model=info.model if info else "",
             vision=info.vision if info else False,
             depends_on=self.config.depends_on,
-            downstreams=self._found(),
+            downstreams=self._with_calls(self._prober.latest),
             runs_active=active,
             runs_queued=queued,
+            runs_waiting=executor.waiting if executor is not None else 0,
             runs_total=total,
             last_latency=latency,
             started_in=self._started_in,
@@ -188,8 +222,14 @@ class FleetAgent:
         await self._prober.close()
         self._move(AgentState.STOPPED)
 
-    def _found(self) -> tuple[Downstream, ...]:
-        return self._prober.latest
+    def _problems(self) -> tuple[str, ...]:
+        return self.executor.problems() if self.executor is not None else ()
+
+    def _compose(self, found: Sequence[Downstream]) -> Health:
+        return health_of(self.state, self._with_calls(found), self._provider_problem(), self.reason)
+
+    def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
+        return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)
 
     def _keep(self, health: Health) -> Health:
         before = self._health

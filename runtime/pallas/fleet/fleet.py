@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
@@ -16,16 +16,27 @@ from starlette.applications import Starlette
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.kernel import Kernel
-from pallas.model import AgentState, Fault, FaultType, FleetChanged, FleetSnapshot, FleetState, Notice
-from pallas.preflight import ProviderReport, preflight
+from pallas.model import (
+    AgentState,
+    Event,
+    Fault,
+    FaultType,
+    FleetChanged,
+    FleetSnapshot,
+    FleetState,
+    Notice,
+    RunEvent,
+)
 from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
+from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
 
 from .agent import FleetAgent, fastagent_executor
 from .programs import Program
+from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
     from pallas.scripted.rules import Script
@@ -34,7 +45,6 @@ log = logging.getLogger(__name__)
 
 READY_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 4.5
-HEALTH_EVERY: Final = 15.0
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "0.0.0.0"
 
@@ -43,12 +53,19 @@ class Fleet:
     """Everything of one project that is alive.
 
     ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With
-    ``only`` a single agent is served: no registry, no dependencies (PR-4). Making one reads the offline
-    model's script: raises ConfigError with its mistakes.
+    ``only`` a single agent is served: no registry, no dependencies (PR-4), and ``/healthz``, ``/readyz`` and
+    ``/metrics`` on the agent's own port. Making one reads the offline model's script: raises ConfigError
+    with its mistakes.
     """
 
     def __init__(
-        self, project: Project, *, hub: Hub | None = None, dev: bool = False, only: str | None = None
+        self,
+        project: Project,
+        *,
+        hub: Hub | None = None,
+        dev: bool = False,
+        only: str | None = None,
+        pace: Pace = PACE,
     ) -> None:
         self.project = project
         self.hub = hub or Hub()
@@ -60,7 +77,8 @@ class Fleet:
         self._only = only
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         self._hosts = allowed_hosts_of(project, self._bind)
-        self._reports: tuple[ProviderReport, ...] = ()
+        self._pace = pace
+        self._providers = Providers(project, self.hub, self._refresh_health, pace)
         self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
         self._agents: dict[str, FleetAgent] = {}
         self._registry: Listener | None = None
@@ -69,7 +87,7 @@ class Fleet:
         self._sockets: dict[str, socket.socket] = {}
         self._programs_ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unlisten = self.hub.listen(self.metrics.observe)
+        self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
 
     @property
     def registry_url(self) -> str:
@@ -144,20 +162,23 @@ class Fleet:
                 kernel=self.kernel,
                 hosts=self._hosts,
                 make_executor=fastagent_executor,
-                provider_problem=self._provider_problem,
+                provider_problem=self._providers.problem,
+                pages=self._status_pages() if self._only else {},
             )
             self.kernel.attach(agent)
             self._agents[config.name] = agent  # last: a snapshot from another thread may come any time
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         await self._start_scripted()
-        checked = self._own(self._preflight())
+        checked = self._own(self._providers.check())
         await self._start_registry()
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._start_agent(agent) for agent in self.agents))
         if self.state is FleetState.STARTING:
             self._move(FleetState.RUNNING)
-            self._own(self._watch_health())
+            self._own(self.kernel.tidy())
+            self._own(watch_health(lambda: self.agents, self._pace))
+            self._own(self._providers.watch())
 
     async def stop(self) -> None:
         """End everything, within five seconds: runs, ports, instances, programs, registry."""
@@ -170,7 +191,8 @@ class Fleet:
         except TimeoutError:
             log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
             await self._quietly(program.stop() for program in self._programs.values())
-        self._unlisten()
+        for unlisten in self._unlisten:
+            unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
         for sock in self._sockets.values():
@@ -255,23 +277,22 @@ class Fleet:
     async def _start_registry(self) -> None:
         if self._only:
             return
-        app = registry_app(self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._reports)
+        app = registry_app(
+            self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports
+        )
         self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
         await self._registry.start()
 
-    async def _preflight(self) -> None:
-        self._reports = await preflight(self.project)
-        for report in self._reports:
-            if not report.ok:
-                self.hub.publish(Notice(level="warning", text=report.message))
+    def _status_pages(self) -> Mapping[str, Page]:
+        return status_pages(self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports)
 
-    def _provider_problem(self) -> str:
-        return "; ".join(report.message for report in self._reports if report.active and not report.ok)
+    def _refresh_health(self) -> None:
+        for agent in self.agents:
+            agent.refresh_health()
 
-    async def _watch_health(self) -> None:
-        while True:
-            await asyncio.sleep(HEALTH_EVERY)
-            await asyncio.gather(*(agent.check_health() for agent in self.agents))
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RunEvent) and (agent := self._agents.get(event.agent)) is not None:
+            agent.hear(event)
 
     def _warn_when_open(self) -> None:
         if self._bind in (LOOPBACK, "localhost", "::1"):

@@ -20,7 +20,7 @@ from .events import (
     ToolPhase,
 )
 from .fault import Fault, FaultType
-from .health import Downstream, Health, HealthStatus, Reach
+from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
 from .port import EventBatch, FleetPort
 from .runs import ANONYMOUS, Image, Message, Principal, RunRequest, RunResult, Usage
 from .snapshot import AgentSnapshot, AgentState, FleetSnapshot, FleetState, ServerSnapshot
@@ -31,6 +31,7 @@ __all__ = [
     "AgentSnapshot",
     "AgentState",
     "AuthHop",
+    "CallOutcome",
     "CredentialSource",
     "Downstream",
     "Event",

@@ -41,10 +41,26 @@ class Reach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of the last real call of an agent to a downstream, as opposed to a probe.
+
+    ``ok`` when the call completed; ``at`` is Unix seconds, ``detail`` one line, empty when all was well.
+    ``reach`` is what the call says of the downstream itself: ``ok`` also for a tool that answered with an
+    error, ``unknown`` where the failure is no fault of the downstream (the caller's own token was refused).
+    """
+
+    ok: bool
+    at: float
+    detail: str = ""
+    reach: Reach = Reach.OK
+
+
+@dataclass(frozen=True, slots=True)
 class Downstream:
     """An MCP server that an agent calls, and how it was last found.
 
-    ``transport`` is ``http`` or ``stdio``; ``target`` is its URL without query, or its command.
+    ``transport`` is ``http`` or ``stdio``; ``target`` is its URL without query, or its command. ``last_call``
+    is None until a run has called it.
     """
 
     name: str
@@ -52,3 +68,4 @@ class Downstream:
     target: str
     reach: Reach = Reach.UNKNOWN
     detail: str = ""
+    last_call: CallOutcome | None = None

@@ -36,7 +36,8 @@ class FleetState(StrEnum):
 class AgentSnapshot:
     """One agent. Times are Unix seconds, latencies seconds; ``error`` is the whole story, many lines.
 
-    ``started_in`` is how long it took from the fleet's start until ready, None before.
+    ``started_in`` is how long it took from the fleet's start until ready, None before. ``runs_queued`` wait
+    for their conversation's turn; ``runs_waiting``, a part of ``runs_active``, for a free instance.
     """
 
     name: str
@@ -53,6 +54,7 @@ class AgentSnapshot:
     downstreams: tuple[Downstream, ...] = ()
     runs_active: int = 0
     runs_queued: int = 0
+    runs_waiting: int = 0
     runs_total: int = 0
     last_latency: float | None = None
     started_in: float | None = None

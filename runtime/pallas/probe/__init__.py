@@ -1,7 +1,21 @@
 """Whether what an agent calls can be reached, and what that makes of the agent's health."""
 
-from .compose import health_of
+from .calls import CallRecord
+from .compose import CALL_SECONDS, health_of
 from .downstream import TIMEOUT, Eras, probe, probe_client
 from .prober import CACHE_SECONDS, Prober
+from .steady import CONFIRMATIONS, Steady
 
-__all__ = ["CACHE_SECONDS", "TIMEOUT", "Eras", "Prober", "health_of", "probe", "probe_client"]
+__all__ = [
+    "CACHE_SECONDS",
+    "CALL_SECONDS",
+    "CONFIRMATIONS",
+    "TIMEOUT",
+    "CallRecord",
+    "Eras",
+    "Prober",
+    "Steady",
+    "health_of",
+    "probe",
+    "probe_client",
+]

@@ -7,6 +7,8 @@ from typing import Final
 from pallas.model import AgentState, Downstream, Health, HealthStatus, Reach
 from pallas.text import one_line
 
+# A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
+CALL_SECONDS: Final = 300.0
 _NOT_READY: Final = {
     AgentState.WAITING: "Starting: waiting for what it depends on",
     AgentState.IMPORTING: "Starting: importing its module",
@@ -23,8 +25,9 @@ def health_of(
     """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` where there is one; ``degraded`` when a downstream
-    cannot be reached or asks for credentials, or the active provider has a problem; all causes in one
-    line: ``Unreachable: a, b; Auth required: c; LLM: openai: model 'x' not found``.
+    cannot be reached, asks for credentials or fails real calls though the probe is answered, or the active
+    provider has a problem; all causes in one line: ``Unreachable: a, b; Auth required: c; Failing: d (last
+    call: HTTP 503); LLM: openai: model 'x' not found``.
     """
     now = time()
     if state is not AgentState.READY:
@@ -32,12 +35,27 @@ def health_of(
         if reason and state is AgentState.ERROR:
             message = one_line(reason, 300)
         return Health(HealthStatus.ERROR, message, now, now)
-    causes = [
-        f"{label}: {', '.join(names)}"
-        for label, reach in (("Unreachable", Reach.UNREACHABLE), ("Auth required", Reach.AUTH_REQUIRED))
-        if (names := [each.name for each in downstreams if each.reach is reach])
-    ]
+    found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
+    for each in downstreams:
+        label, name = _cause(each, now)
+        if label:
+            found[label].append(name)
+    causes = [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
     status = HealthStatus.DEGRADED if causes else HealthStatus.OK
     return Health(status, "; ".join(causes), now, now)
+
+
+def _cause(downstream: Downstream, now: float) -> tuple[str, str]:
+    """What is wrong with it and how it is named there; two empty texts when nothing is."""
+    if downstream.reach is Reach.UNREACHABLE:
+        return "Unreachable", downstream.name
+    if downstream.reach is Reach.AUTH_REQUIRED:
+        return "Auth required", downstream.name
+    call = downstream.last_call
+    if call is None or now - call.at > CALL_SECONDS:
+        return "", ""
+    named = f"{downstream.name} (last call: {call.detail})"
+    labels = {Reach.UNREACHABLE: "Failing", Reach.AUTH_REQUIRED: "Auth required"}
+    return labels.get(call.reach, ""), named

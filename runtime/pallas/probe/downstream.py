@@ -10,6 +10,7 @@ import shlex
 import shutil
 import ssl
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -57,6 +58,14 @@ Eras = MutableMapping[str, Era]
 Found = tuple[Reach, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look at a downstream found; not ``certain`` when a moment's trouble may explain it."""
+
+    downstream: Downstream
+    certain: bool = True
+
+
 def probe_client(verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
     """A client for probes: it keeps neither connections nor cookies and has no deadline of its own.
 
@@ -100,9 +109,17 @@ async def probe(
     and asks a probe without one for it is as it should be. ``eras`` remembers what each URL speaks.
     A command counts as reached when it can be executed. Ending a session may take half a second more.
     """
+    return (await look(config, client, eras, timeout)).downstream
+
+
+async def look(
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
+) -> Finding:
+    """As ``probe``, and whether to believe it at once: silence and broken connections may be a moment's."""
     if config.transport == "stdio":
-        return found(config, *_command(config.command))
+        return Finding(found(config, *_command(config.command)))
     opened: list[Session] = []
+    certain = True
     try:
         async with asyncio.timeout(timeout):
             if config.transport == "sse":
@@ -110,12 +127,14 @@ async def probe(
             else:
                 reach, detail = await _streamable(config, client, eras, opened)
     except TimeoutError:
+        certain = False
         reach, detail = Reach.UNREACHABLE, f"no answer within {timeout:g} s"
     except NotMcp as error:
         reach, detail = Reach.UNREACHABLE, str(error)
     except httpx2.ConnectError as error:
         reach, detail = Reach.UNREACHABLE, f"cannot connect ({error})"
     except httpx2.HTTPError as error:
+        certain = False
         reach, detail = Reach.UNREACHABLE, f"the connection failed ({type(error).__name__})"
     except (httpx2.InvalidURL, ValueError, OSError) as error:
         reach, detail = Reach.UNREACHABLE, f"its url or headers cannot be used ({type(error).__name__})"
@@ -126,8 +145,8 @@ async def probe(
         for session in opened:
             await session.end(client)
     if reach is Reach.AUTH_REQUIRED and _awaits_caller(config, detail):
-        return found(config, Reach.OK, "asks for the caller's token")
-    return found(config, reach, detail)
+        return Finding(found(config, Reach.OK, "asks for the caller's token"))
+    return Finding(found(config, reach, detail), certain)
 
 
 async def _streamable(

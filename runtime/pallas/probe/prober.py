@@ -14,18 +14,22 @@ import httpx2
 from pallas.config.models import DownstreamConfig
 from pallas.model import Downstream, Reach
 
-from .downstream import TIMEOUT, Era, found, probe, probe_client, unprobed
+from .downstream import TIMEOUT, Era, Finding, found, look, probe_client, unprobed
+from .steady import Steady
 
 log = logging.getLogger(__name__)
 
 CACHE_SECONDS: Final = 10.0
+# What a caller waits beyond a round's own deadline, should even the round be held up.
+_LEEWAY: Final = 0.25
 
 
 class Prober:
     """Probes ``downstreams`` together and remembers what it found for ``cache`` seconds (SPEC C3, PI-10).
 
     However many ask, one round runs at a time; it is over after ``timeout`` seconds, and who has not
-    answered by then is unreachable. Belongs to one event loop; close it there.
+    answered by then is unreachable. Who asks is told what was found; ``latest``, what the fleet shows
+    meanwhile, changes without flapping. Belongs to one event loop; close it there.
     """
 
     def __init__(
@@ -43,36 +47,47 @@ class Prober:
         self._eras: dict[str, Era] = {}
         self._client: httpx2.AsyncClient | None = None
         self._found = tuple(unprobed(config) for config in self._downstreams)
+        self._shown = self._found
+        self._steady: dict[str, Steady[Downstream]] = {each.name: Steady() for each in self._downstreams}
         self._problems: frozenset[str] = frozenset()
         self._at: float | None = None
         self._round: asyncio.Task[None] | None = None
-        self._late: set[asyncio.Task[Downstream]] = set()
+        self._late: set[asyncio.Task[Finding]] = set()
         self._closed = False
 
     @property
     def latest(self) -> tuple[Downstream, ...]:
-        """What was found last, in the order given; ``unknown`` before the first round. Any thread."""
-        return tuple(self._corrected(each) for each in self._found)
+        """How each downstream is, in the order given; ``unknown`` before the first round. Any thread.
 
-    async def probe(self, problems: Collection[str] = ()) -> tuple[Downstream, ...]:
+        A round that timed out or lost its connection changes this only when the next one says so too, and
+        one good round does not yet make up for a bad one; refusals and HTTP errors count at once.
+        """
+        return tuple(self._corrected(each) for each in self._shown)
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether the last round found something that ``latest`` does not show yet."""
+        return any(each.unconfirmed for each in self._steady.values())
+
+    async def probe(self, problems: Collection[str] = (), *, fresh: bool = False) -> tuple[Downstream, ...]:
         """What is found now, or was at most ``cache`` seconds ago. Never raises; one round's time at most.
 
         ``problems`` names the downstreams that could not be connected when last used: that a command can
-        be executed says little when the program ends at once.
+        be executed says little when the program ends at once. ``fresh`` looks whatever was found before.
         """
         self._problems = frozenset(problems)
-        fresh = self._at is not None and self._clock() - self._at < self._cache
-        if self._downstreams and not fresh and not self._closed:
+        known = not fresh and self._at is not None and self._clock() - self._at < self._cache
+        if self._downstreams and not known and not self._closed:
             if self._round is None or self._round.done():
                 self._round = asyncio.create_task(self._run(), name="probe downstreams")
             # A caller that is cancelled must not end the round of the others.
-            await asyncio.wait({self._round})
-        return self.latest
+            await asyncio.wait({self._round}, timeout=self._timeout + _LEEWAY)
+        return tuple(self._corrected(each) for each in self._found)
 
     async def close(self) -> None:
         """End what is still running and let go of the connections."""
         self._closed = True
-        tasks: set[asyncio.Task[None] | asyncio.Task[Downstream]] = {*self._late}
+        tasks: set[asyncio.Task[None] | asyncio.Task[Finding]] = {*self._late}
         if self._round is not None:
             tasks.add(self._round)
         for task in tasks:
@@ -84,20 +99,28 @@ class Prober:
 
     async def _run(self) -> None:
         try:
-            self._found = await self._look()
+            findings = await self._look()
         except (OSError, ValueError) as error:
             # No certificates to check with, for example: better told than a guess.
             log.exception("downstreams cannot be probed")
             detail = f"cannot be probed ({type(error).__name__}); the log says why"
-            self._found = tuple(found(each, Reach.UNREACHABLE, detail) for each in self._downstreams)
+            findings = tuple(Finding(found(each, Reach.UNREACHABLE, detail)) for each in self._downstreams)
+        self._found = tuple(each.downstream for each in findings)
+        self._shown = tuple(self._steadied(each) for each in findings)
         self._at = self._clock()
 
-    async def _look(self) -> tuple[Downstream, ...]:
+    def _steadied(self, finding: Finding) -> Downstream:
+        downstream = finding.downstream
+        good = downstream.reach is Reach.OK
+        steady = self._steady[downstream.name]
+        return steady.take(downstream, downstream.reach, good=good, certain=finding.certain)
+
+    async def _look(self) -> tuple[Finding, ...]:
         if self._client is None:
             self._client = probe_client(await asyncio.to_thread(_certificates))
         client = self._client
         tasks = [
-            asyncio.create_task(probe(config, client, self._eras, self._timeout), name=f"probe {config.name}")
+            asyncio.create_task(look(config, client, self._eras, self._timeout), name=f"probe {config.name}")
             for config in self._downstreams
         ]
         # Those that are late end the session they may have opened on their own.
@@ -107,7 +130,9 @@ class Prober:
         done, _ = await asyncio.wait(tasks, timeout=self._timeout)
         silence = f"no answer within {self._timeout:g} s"
         return tuple(
-            task.result() if task in done else found(config, Reach.UNREACHABLE, silence)
+            task.result()
+            if task in done
+            else Finding(found(config, Reach.UNREACHABLE, silence), certain=False)
             for config, task in zip(self._downstreams, tasks, strict=True)
         )
 

@@ -1,8 +1,8 @@
 """The fleet in numbers, for Prometheus."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from time import monotonic
-from typing import Final, Literal
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -10,10 +10,15 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from pallas.model import (
+    AuthHop,
+    CredentialSource,
     Downstream,
     Event,
     FleetSnapshot,
     HealthStatus,
+    LoopStop,
+    LoopStopped,
+    Outcome,
     Reach,
     RunEvent,
     RunFinished,
@@ -22,11 +27,17 @@ from pallas.model import (
 )
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-LoopAbort = Literal["repeat", "iterations"]
 
 _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 # A model may name servers that do not exist: what the fleet does not know is counted under this.
 OTHER: Final = "other"
+# Names of tools come from foreign servers, or from a model that makes them up: so many have a series of
+# their own, in the whole fleet. A name that never worked may not take the last of these places.
+MAX_TOOLS: Final = 200
+_FOR_TOOLS_THAT_WORK: Final = 50
+_OUTCOMES: Final = get_args(Outcome)
+_REASONS: Final = get_args(LoopStop)
+_SOURCES: Final = get_args(CredentialSource)
 _REFRESH: Final = 1.0
 
 
@@ -46,9 +57,18 @@ class Metrics:
 
         self._runs = counter("runs", "Runs that ended", "agent", "outcome")
         self._messages = counter("send_message", "Calls of send_message that ended", "agent", "outcome")
-        self._tools = counter("tool_calls", "Downstream calls that ended", "agent", "server", "outcome")
+        self._tools = counter(
+            "tool_calls", "Downstream calls that ended", "agent", "server", "tool", "outcome"
+        )
         self._steps = counter("loop_steps", "Steps of the agent's loop", "agent", "kind")
         self._tokens = counter("tokens", "Tokens as the provider counted them", "agent", "direction")
+        self._hops = counter(
+            "auth_hops",
+            "HTTP requests of runs by what credential went along",
+            "agent",
+            "downstream",
+            "source",
+        )
         self._aborts = counter("agent_loop_aborted", "Loops stopped by a guard", "agent", "reason")
         self._seconds = Histogram(
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
@@ -63,28 +83,49 @@ class Metrics:
         if isinstance(event, RunFinished):
             self._finished(event)
         elif isinstance(event, StepStarted):
-            self._steps.labels(self._names.agent(event.agent), event.kind).inc()
-        elif isinstance(event, ToolEvent) and event.phase != "started":
-            server = self._names.server(event.server)
-            self._tools.labels(self._names.agent(event.agent), server, event.phase).inc()
-
-    def loop_aborted(self, agent: str, reason: LoopAbort) -> None:
-        """Count a loop that a guard stopped: the same call again and again, or too many iterations."""
-        self._aborts.labels(self._names.agent(agent), reason).inc()
+            self._step(event)
+        elif isinstance(event, ToolEvent):
+            self._tool(event)
+        elif isinstance(event, LoopStopped):
+            reason = _one_of(event.reason, _REASONS)
+            self._aborts.labels(self._names.agent(event.agent), reason).inc()
+        elif isinstance(event, AuthHop):
+            server = self._names.server(event.downstream)
+            source = _one_of(event.source, _SOURCES)
+            self._hops.labels(self._names.agent(event.agent), server, source).inc()
 
     def render(self) -> bytes:
         """The metrics in Prometheus' text format, of which ``CONTENT_TYPE`` is the content type."""
         return generate_latest(self._registry)
 
     def _finished(self, run: RunFinished) -> None:
-        agent = self._names.agent(run.agent)
-        self._runs.labels(agent, run.outcome).inc()
+        agent, outcome = self._names.agent(run.agent), _one_of(run.outcome, _OUTCOMES)
+        self._runs.labels(agent, outcome).inc()
         # Until agents can be reached in another way, every run is a call of send_message.
-        self._messages.labels(agent, run.outcome).inc()
+        self._messages.labels(agent, outcome).inc()
         self._seconds.labels(agent).observe(run.seconds)
         for direction, tokens in (("in", run.tokens_in), ("out", run.tokens_out)):
             if tokens is not None and tokens > 0:
                 self._tokens.labels(agent, direction).inc(tokens)
+
+    def _step(self, step: StepStarted) -> None:
+        # A step of another agent of the fleet is counted with that agent's own run.
+        agent = self._names.agent(step.agent)
+        if step.actor == step.agent or not self._names.is_agent(step.actor):
+            self._steps.labels(agent, _one_of(step.kind, ("llm", "tool"))).inc()
+
+    def _tool(self, call: ToolEvent) -> None:
+        # What a called agent calls in turn is counted where it runs.
+        if call.phase == "started" or call.nested:
+            return
+        server = self._names.server(call.server)
+        tool = self._names.tool(server, call.tool, worked=call.phase == "completed")
+        outcome = _one_of(call.phase, ("completed", "failed"))
+        self._tools.labels(self._names.agent(call.agent), server, tool, outcome).inc()
+
+
+def _one_of(value: str, known: Collection[str]) -> str:
+    return value if value in known else OTHER
 
 
 class _Names:
@@ -94,7 +135,11 @@ class _Names:
         self._snapshot = snapshot
         self._agents: frozenset[str] = frozenset()
         self._servers: frozenset[str] = frozenset()
+        self._tools: set[tuple[str, str]] = set()
         self._looked = -_REFRESH
+
+    def is_agent(self, name: str) -> bool:
+        return name in self._agents
 
     def agent(self, name: str) -> str:
         if name not in self._agents:
@@ -106,6 +151,15 @@ class _Names:
         if name not in self._servers and monotonic() - self._looked >= _REFRESH:
             self._look()
         return name if name in self._servers else OTHER
+
+    def tool(self, server: str, tool: str, *, worked: bool) -> str:
+        if server == OTHER:
+            return OTHER
+        if (server, tool) not in self._tools:
+            if len(self._tools) >= MAX_TOOLS - (0 if worked else _FOR_TOOLS_THAT_WORK):
+                return OTHER
+            self._tools.add((server, tool))
+        return tool
 
     def _look(self) -> None:
         self._looked = monotonic()
@@ -131,6 +185,9 @@ class _Gauges(Collector):
         health = GaugeMetricFamily("pallas_agent_health", "1 ok, 0.5 degraded, 0 error", labels=["agent"])
         active = GaugeMetricFamily("pallas_runs_in_flight", "Runs that are being answered", labels=["agent"])
         queued = GaugeMetricFamily("pallas_runs_queued", "Runs that wait for their turn", labels=["agent"])
+        waiting = GaugeMetricFamily(
+            "pallas_runs_waiting", "Runs that wait for a free instance of the agent", labels=["agent"]
+        )
         reach = GaugeMetricFamily(
             "pallas_downstream_health",
             "1 reachable, 0.5 asks for credentials, 0 unreachable",
@@ -140,10 +197,11 @@ class _Gauges(Collector):
             health.add_metric([agent.name], agent.health.status.gauge)
             active.add_metric([agent.name], agent.runs_active)
             queued.add_metric([agent.name], agent.runs_queued)
+            waiting.add_metric([agent.name], agent.runs_waiting)
             for downstream in agent.downstreams:
                 if (value := _reach(downstream)) is not None:
                     reach.add_metric([agent.name, downstream.name], value)
-        yield from (health, active, queued, reach)
+        yield from (health, active, queued, waiting, reach)
 
 
 def _reach(downstream: Downstream) -> float | None:

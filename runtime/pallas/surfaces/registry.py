@@ -10,25 +10,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pallas.config.models import AgentConfig, Capabilities, Project
-from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, FleetSnapshot
 from pallas.preflight import ProviderReport
 
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .health import timestamp
-from .metrics import CONTENT_TYPE, Metrics
+from .metrics import Metrics
 from .published import identity, published_name, shown_agents
+from .status import status_pages
 
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
 SERVERS: Final = "/v0.1/servers"
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
 PUBLISHER: Final = "io.modelcontextprotocol.registry/publisher-provided"
-
-_READINESS: Final = {
-    FleetState.RUNNING: "ready",
-    FleetState.STARTING: "starting",
-    FleetState.FAILED: "failed",
-}
 
 
 def registry_app(
@@ -65,19 +60,6 @@ def registry_app(
             return _not_found("Server has no such version")
         return _json(entries[0])
 
-    async def healthz(_: Request) -> Response:
-        return _json({"status": "ok", "providers": [_report(report) for report in providers()]})
-
-    async def readyz(_: Request) -> Response:
-        fleet = snapshot()
-        ready = fleet.state is FleetState.RUNNING
-        states = {agent.name: agent.state.value for agent in fleet.agents}
-        body = {"status": _READINESS.get(fleet.state, "draining"), "agents": states}
-        return _json(body, 200 if ready else 503)
-
-    async def scrape(_: Request) -> Response:
-        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
-
     return Starlette(
         routes=[
             Route(WELL_KNOWN, servers),
@@ -86,9 +68,10 @@ def registry_app(
             Route(f"{SERVERS}/{{name:path}}/versions", versions),
             Route(f"{SERVERS}/{{name:path}}/versions/{{version}}", version),
             Route(CATALOG_PATH, page(lambda: ai_catalog(current(), snapshot()), CATALOG_TYPE)),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", scrape),
+            *(
+                Route(path, status)
+                for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
+            ),
         ],
         exception_handlers={404: lambda _, __: _not_found("Not found")},
     )
@@ -131,11 +114,6 @@ def _capabilities(project: Project, config: AgentConfig | None, agent: AgentSnap
         "context_window": configured.context_window,
         "max_output_tokens": configured.max_output_tokens,
     }
-
-
-def _report(report: ProviderReport) -> dict[str, Any]:
-    body: dict[str, Any] = {"provider": report.provider, "active": report.active, "ok": report.ok}
-    return body | ({"message": report.message} if report.message else {})
 
 
 def _json(body: Mapping[str, Any], status: int = 200) -> Response:

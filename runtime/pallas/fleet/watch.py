@@ -1,0 +1,106 @@
+"""Looking again and again: at the agents' health, and at what the model providers say."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.config import Project
+from pallas.events import Hub
+from pallas.model import Notice
+from pallas.preflight import ProviderReport, preflight
+from pallas.probe import Steady
+
+from .agent import FleetAgent
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait between two looks, in seconds.
+
+    ``health`` between two rounds of probes, ``confirm`` while one found what another must confirm;
+    ``providers`` between two checks of the model providers, ``retry`` after one that failed, doubled
+    with each that follows until it is ``providers`` again.
+    """
+
+    health: float = 15.0
+    confirm: float = 5.0
+    providers: float = 300.0
+    retry: float = 30.0
+
+    def until_check(self, failures: int) -> float:
+        """Seconds until the providers are asked again, after so many failed checks in a row."""
+        return min(self.providers, self.retry * 2.0 ** min(failures - 1, 30)) if failures else self.providers
+
+
+PACE: Final = Pace()
+
+
+async def watch_health(agents: Callable[[], Sequence[FleetAgent]], pace: Pace = PACE) -> None:
+    """Look at every agent for ever, all at once, also while nobody asks; the owner cancels."""
+    while True:
+        unconfirmed = any(agent.health_unconfirmed for agent in agents())
+        await asyncio.sleep(pace.confirm if unconfirmed else pace.health)
+        await asyncio.gather(*(agent.check_health() for agent in agents()))
+
+
+class Providers:
+    """What the model providers say of the project's keys and model, asked at the start and ever again.
+
+    A refused key and a missing model count at once, other trouble when two checks in a row meet it; the
+    first check always. A change of a report is a Notice and a log record, a check that finds what the last
+    one found is neither. ``changed`` is called after each change.
+    """
+
+    def __init__(self, project: Project, hub: Hub, changed: Callable[[], None], pace: Pace = PACE) -> None:
+        self._project = project
+        self._hub = hub
+        self._changed = changed
+        self._pace = pace
+        self._steady: dict[str, Steady[ProviderReport]] = {}
+        self._failures = 0
+        self.reports: tuple[ProviderReport, ...] = ()
+
+    def problem(self) -> str:
+        """What is wrong with the active provider, empty when nothing is; the others do no harm."""
+        return "; ".join(report.message for report in self.reports if report.active and not report.ok)
+
+    async def check(self) -> None:
+        """Ask once, about 5 s at most, and tell what changed. Never raises."""
+        try:
+            found = await preflight(self._project)
+        except Exception:
+            log.exception("the model providers could not be checked")
+            return
+        self._failures = self._failures + 1 if any(not report.ok for report in found) else 0
+        before = {report.provider: report for report in self.reports}
+        self.reports = tuple(self._steadied(report) for report in found)
+        for report in self.reports:
+            self._tell(before.get(report.provider), report)
+        if self.reports != tuple(before.values()):
+            self._changed()
+
+    async def watch(self) -> None:
+        """Ask for ever; the owner cancels."""
+        while True:
+            await asyncio.sleep(self._pace.until_check(self._failures))
+            await self.check()
+
+    def _steadied(self, report: ProviderReport) -> ProviderReport:
+        steady = self._steady.setdefault(report.provider, Steady(recovers_at_once=True))
+        return steady.take(report, report.message, good=report.ok, certain=report.certain)
+
+    def _tell(self, before: ProviderReport | None, now: ProviderReport) -> None:
+        if now.message == (before.message if before is not None else ""):
+            return
+        extra = {"provider": now.provider}
+        if now.ok:
+            text = f"{now.provider}: the provider check passes again"
+            log.info("%s", text, extra=extra)
+            self._hub.publish(Notice(level="info", text=text))
+        else:
+            log.warning("provider check failed: %s", now.message, extra=extra)
+            self._hub.publish(Notice(level="warning", text=now.message))

@@ -1,0 +1,60 @@
+"""Liveness, readiness and metrics: what whoever operates a fleet asks over plain HTTP."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pallas.model import FleetSnapshot, FleetState
+from pallas.preflight import ProviderReport
+
+from .metrics import CONTENT_TYPE, Metrics
+
+Page = Callable[[Request], Awaitable[Response]]
+
+_READINESS: Final = {
+    FleetState.RUNNING: "ready",
+    FleetState.STARTING: "starting",
+    FleetState.FAILED: "failed",
+}
+
+
+def status_pages(
+    snapshot: Callable[[], FleetSnapshot],
+    *,
+    providers: Callable[[], Sequence[ProviderReport]],
+    metrics: Metrics,
+) -> Mapping[str, Page]:
+    """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
+
+    ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
+    runs, ``/metrics`` is for Prometheus. Nothing of a request is repeated in an answer.
+    """
+
+    async def healthz(_: Request) -> Response:
+        return _json({"status": "ok", "providers": [_report(report) for report in providers()]})
+
+    async def readyz(_: Request) -> Response:
+        fleet = snapshot()
+        ready = fleet.state is FleetState.RUNNING
+        states = {agent.name: agent.state.value for agent in fleet.agents}
+        body = {"status": _READINESS.get(fleet.state, "draining"), "agents": states}
+        return _json(body, 200 if ready else 503)
+
+    async def scrape(_: Request) -> Response:
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
+
+    return {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+
+
+def _report(report: ProviderReport) -> dict[str, Any]:
+    body: dict[str, Any] = {"provider": report.provider, "active": report.active, "ok": report.ok}
+    return body | ({"message": report.message} if report.message else {})
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+    text = json.dumps(body, ensure_ascii=False)
+    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
+    return Response(text, status, headers, media_type="application/json")
