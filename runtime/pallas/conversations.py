@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
@@ -31,13 +31,14 @@ class Conversation:
     for each conversation know it by that.
     """
 
-    def __init__(self, key: str | None, principal: Principal) -> None:
+    def __init__(self, key: str | None, principal: Principal, clock: Callable[[], float] = monotonic) -> None:
         self.key = key
         self.principal = principal
         self.messages: tuple[Message, ...] = ()
         self.size = 0
-        self.used = monotonic()
+        self.used = clock()
         self.queued = 0
+        self._clock = clock
         self._turn = asyncio.Lock()
 
     @property
@@ -69,16 +70,27 @@ class Conversation:
         try:
             yield
         finally:
-            self.used = monotonic()
+            self.used = self._clock()
             self._turn.release()
 
 
 class Conversations:
-    """The conversations of one agent, by key; the longest unused are forgotten first."""
+    """The conversations of one agent, by key; the longest unused are forgotten first.
+
+    ``forgotten`` hears the key of each that is. ``clock`` gives seconds.
+    """
 
     def __init__(
-        self, keep: int = KEEP, idle_seconds: float = IDLE_SECONDS, keep_size: int = KEEP_SIZE
+        self,
+        keep: int = KEEP,
+        idle_seconds: float = IDLE_SECONDS,
+        keep_size: int = KEEP_SIZE,
+        *,
+        clock: Callable[[], float] = monotonic,
+        forgotten: Callable[[str], None] = lambda key: None,
     ) -> None:
+        self._clock = clock
+        self._forgotten = forgotten
         self._keep = keep
         self._keep_size = keep_size
         self._size = 0
@@ -95,22 +107,42 @@ class Conversations:
         is not told.
         """
         if key is None:
-            return Conversation(None, principal)
-        found = self._all.get(key)
+            return Conversation(None, principal, self._clock)
+        found = self._living(key)
         if found is None:
-            found = self._all[key] = Conversation(key, principal)
+            found = self._all[key] = Conversation(key, principal, self._clock)
             self._forget()
         elif found.principal != principal:
             raise _not_found()
+        found.used = self._clock()
         self._all.move_to_end(key)
         return found
 
     def find(self, key: str, principal: Principal) -> Conversation:
         """The conversation of that key. Raises Fault ("not found"): none, or another principal's."""
-        found = self._all.get(key)
+        found = self._living(key)
         if found is None or found.principal != principal:
             raise _not_found()
+        found.used = self._clock()
         return found
+
+    def adopt(self, conversation: Conversation) -> str:
+        """Keep a throw-away conversation after all; returns the handle made for it."""
+        handle = mint()
+        key = conversation.key = f"id:{handle}"
+        self._all[key] = conversation
+        return handle
+
+    def close(self, key: str, principal: Principal) -> None:
+        """Forget one now, unless a run is in it or it is another principal's."""
+        found = self._all.get(key)
+        if found is not None and found.principal == principal and not found.busy:
+            self._drop(key)
+
+    def sweep(self) -> None:
+        """Forget all that nobody used for too long."""
+        for key in [key for key, each in self._all.items() if self._idle(each)]:
+            self._drop(key)
 
     def store(
         self, conversation: Conversation, before: tuple[Message, ...], new: tuple[Message, ...]
@@ -127,20 +159,30 @@ class Conversations:
             self._size += conversation.size - old
             self._forget()
 
+    def _living(self, key: str) -> Conversation | None:
+        found = self._all.get(key)
+        if found is not None and self._idle(found):
+            self._drop(key)
+            return None
+        return found
+
+    def _idle(self, conversation: Conversation) -> bool:
+        return not conversation.busy and self._clock() - conversation.used >= self._idle_seconds
+
+    def _drop(self, key: str) -> None:
+        self._size -= self._all.pop(key).size
+        self._forgotten(key)
+
     def _forget(self) -> None:
-        now = monotonic()
+        """Make room: few are looked at, so that a new conversation never waits for the old ones."""
         for _ in range(_LOOKED_AT):
-            if not self._all:
+            if len(self._all) <= self._keep and self._size <= self._keep_size:
                 return
             key, oldest = next(iter(self._all.items()))
-            fits = len(self._all) <= self._keep and self._size <= self._keep_size
-            if fits and now - oldest.used < self._idle_seconds:
-                return
             if oldest.busy:
                 self._all.move_to_end(key)
             else:
-                del self._all[key]
-                self._size -= oldest.size
+                self._drop(key)
 
 
 def _not_found() -> Fault:

@@ -5,6 +5,7 @@ import binascii
 from typing import Final
 
 from pallas.model import Fault, FaultType, Image
+from pallas.text import one_line
 
 MAX_IMAGES: Final = 20
 # The request body may have 4 MiB, and base64 makes four characters of three bytes.
@@ -36,7 +37,10 @@ def check_images(images: tuple[Image, ...], *, vision: bool, model: str) -> None
             "model_capabilities.vision: true for a model that has it",
         )
     if len(images) > MAX_IMAGES:
-        raise Fault(FaultType.PROTOCOL, f"{len(images)} images; at most {MAX_IMAGES} go with one message")
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"{len(images)} images; at most {MAX_IMAGES} go with one message: send the rest in further ones",
+        )
     for number, image in enumerate(images, 1):
         _check_one(number, image)
 
@@ -47,7 +51,8 @@ def _check_one(number: int, image: Image) -> None:
         data = base64.b64decode(image.data, validate=True)
     except (binascii.Error, ValueError):
         raise Fault(
-            FaultType.PROTOCOL, f"{where}.data is not base64; send the bytes encoded, without a data: prefix"
+            FaultType.PROTOCOL,
+            f"{where}.data is not base64; send the bytes encoded in one line, without a data: prefix",
         ) from None
     if len(data) > MAX_BYTES:
         raise Fault(
@@ -55,8 +60,11 @@ def _check_one(number: int, image: Image) -> None:
         )
     kind = kind_of(data)
     if kind is None:
-        raise Fault(FaultType.PROTOCOL, f"{where} is not a PNG, JPEG, GIF or WebP picture")
+        raise Fault(
+            FaultType.PROTOCOL, f"{where} is not a PNG, JPEG, GIF or WebP picture; convert it to one of these"
+        )
     if kind != image.mime_type:
         raise Fault(
-            FaultType.PROTOCOL, f"{where}.mime_type is {image.mime_type[:60]!r}, but its bytes are {kind}"
+            FaultType.PROTOCOL,
+            f"{where}.mime_type is {one_line(image.mime_type, 60)!r}, but its bytes are {kind}: say that",
         )

@@ -7,39 +7,35 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final, Protocol
 
 from pallas.conversations import Conversation, Conversations, key_of
 from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.images import check_images
+from pallas.limits import check_text, fits, too_large
 from pallas.model import (
     AgentState,
-    Event,
     Fault,
     FaultType,
     Health,
     Message,
     Outcome,
     Principal,
-    RunFinished,
     RunRequest,
     RunResult,
     RunStarted,
-    StepStarted,
-    ToolEvent,
+    Usage,
 )
+from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
 
 log = logging.getLogger(__name__)
 
-MAX_TEXT: Final = 2 * 1024 * 1024
 MAX_RUNS: Final = 1_000
-
-Listener = Callable[[Event], None]
+# Seconds between two looks for conversations that expired.
+SWEEP_EVERY: Final = 60.0
 
 
 class Answering(Protocol):
@@ -53,50 +49,37 @@ class Answering(Protocol):
     def executor(self) -> Executor | None: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def run_timeout(self) -> float: ...
     async def health(self) -> Health: ...
-
-
-@dataclass(slots=True)
-class _Stats:
-    admitted: int = 0
-    active: int = 0
-    total: int = 0
-    last_latency: float | None = None
-
-
-@dataclass(slots=True)
-class _Run:
-    id: str
-    agent: str
-    task: asyncio.Task[RunResult] | None = None
-    steps: int = 0
-    tools: int = 0
-    listener: Listener | None = None
-    stats: _Stats = field(default_factory=_Stats)
 
 
 class Kernel:
     """list, health, open, run, cancel, close over the agents of one fleet. One event loop only."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, clock: Callable[[], float] = monotonic) -> None:
         self._hub = hub
+        self._clock = clock
         self._agents: dict[str, Answering] = {}
         self._conversations: dict[str, Conversations] = {}
-        self._stats: dict[str, _Stats] = {}
-        self._runs: dict[str, _Run] = {}
+        self._stats: dict[str, Stats] = {}
+        self._runs: dict[str, Run] = {}
         self._closing = False
 
     def attach(self, agent: Answering) -> None:
         """Make an agent known; its conversations outlive whatever executor answers for it."""
         self._agents[agent.name] = agent
-        self._conversations.setdefault(agent.name, Conversations())
-        self._stats.setdefault(agent.name, _Stats())
+        name = agent.name
+        if name not in self._conversations:
+            self._conversations[name] = Conversations(
+                clock=self._clock, forgotten=lambda key: self._release(name, key)
+            )
+        self._stats.setdefault(name, Stats())
 
     def stats(self, agent: str) -> tuple[int, int, int, float | None]:
         """Runs active, waiting for their conversation, in total, and the last one's seconds."""
         stats = self._stats[agent]
-        active = stats.active
-        return active, max(0, stats.admitted - active), stats.total, stats.last_latency
+        return stats.active, stats.waiting, stats.total, stats.last_latency
 
     def list(self) -> tuple[str, ...]:
         """Names of the agents, in the order of the project."""
@@ -127,17 +110,15 @@ class Kernel:
             raise Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
-        if len(request.text) > MAX_TEXT:
-            raise Fault(
-                FaultType.UPSTREAM, f"the message has {len(request.text)} characters; at most {MAX_TEXT}"
-            )
+        check_text(request.text)
         executor = self._executor(request.agent)
-        check_images(request.images, vision=executor.info.vision, model=executor.info.model)
+        for images in (request.images, *(message.images for message in request.history)):
+            check_images(images, vision=executor.info.vision, model=executor.info.model)
         key = key_of(request.conversation, request.session)
         conversation = self._conversations[request.agent].open(
             key if executor.info.keeps_history else None, request.principal
         )
-        run = _Run(secrets.token_hex(6), request.agent, listener=listener, stats=self._stats[request.agent])
+        run = Run(secrets.token_hex(6), request.agent, self._hub, self._stats[request.agent], listener)
         self._runs[run.id] = run
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
@@ -169,24 +150,31 @@ class Kernel:
             if late:
                 await asyncio.wait(late, timeout=1.0)
 
-    async def _run(self, run: _Run, request: RunRequest, conversation: Conversation) -> RunResult:
-        began = perf_counter()
+    async def tidy(self) -> None:
+        """Forget now and then, until cancelled, the conversations that nobody used for a day.
+
+        What was kept for them goes too. One with a run in it, or waiting for it, stays.
+        """
+        while True:
+            await asyncio.sleep(SWEEP_EVERY)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Forget the conversations that are too old now."""
+        for conversations in self._conversations.values():
+            conversations.sweep()
+
+    def end_session(self, agent: str, session: str, principal: Principal) -> None:
+        """Forget the conversation of a handshake-era session that is over."""
+        key = key_of(None, session)
+        if key is not None:
+            self._conversations[agent].close(key, principal)
+
+    async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
         outcome: Outcome = "error"
-        fault = ""
-        result: TurnResult | None = None
-
-        def emit(event: Event) -> None:
-            if isinstance(event, StepStarted) and event.actor == run.agent:
-                run.steps = max(run.steps, event.step)
-            elif isinstance(event, ToolEvent) and event.phase == "started" and not event.nested:
-                run.tools += 1
-            numbered = self._hub.publish(event)
-            if run.listener is not None:
-                with suppress(Exception):  # a listener that fails is its own problem, never the run's
-                    run.listener(numbered)
-
-        emit(
+        fault, usage = "", Usage()
+        run.emit(
             RunStarted(
                 run_id=run.id,
                 agent=run.agent,
@@ -198,27 +186,16 @@ class Kernel:
         )
         try:
             async with conversation.turn():
-                # Asked only now: while this run waited, the executor may have been exchanged.
-                executor = self._executor(run.agent)
                 run.stats.active += 1
+                run.began = perf_counter()
                 try:
-                    began = perf_counter()
-                    result = await executor.run(self._turn(run, request, conversation), emit)
-                    self._record(conversation, request, result)
-                    outcome = "ok"
+                    result = await self._answer(run, request, conversation)
                 finally:
                     run.stats.active -= 1
-            seconds = perf_counter() - began
-            return RunResult(
-                run_id=run.id,
-                texts=result.texts,
-                conversation=request.conversation,
-                seconds=seconds,
-                steps=run.steps,
-                tools=run.tools,
-                usage=result.usage,
-                stop_reason=result.stop_reason,
-            )
+            usage = result.usage
+            done = self._result(run, request, conversation, result)
+            outcome = "ok"
+            return done
         except asyncio.CancelledError:
             outcome, fault = "cancelled", "cancelled"
             raise
@@ -232,36 +209,51 @@ class Kernel:
                 FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details"
             ) from error
         finally:
-            run.stats.admitted -= 1
-            run.stats.total += 1
-            seconds = perf_counter() - began
-            if outcome == "ok":
-                run.stats.last_latency = seconds
-            log.info(
-                "%s: run %s %s in %.2f s, %d steps, %d tools",
-                run.agent,
-                run.id,
-                outcome,
-                seconds,
-                run.steps,
-                run.tools,
-                extra={"agent": run.agent, "run_id": run.id},
-            )
-            emit(
-                RunFinished(
-                    run_id=run.id,
-                    agent=run.agent,
-                    outcome=outcome,
-                    seconds=seconds,
-                    steps=run.steps,
-                    tools=run.tools,
-                    tokens_in=result.usage.input_tokens if result else None,
-                    tokens_out=result.usage.output_tokens if result else None,
-                    fault=fault,
-                )
-            )
+            run.finish(outcome, fault, usage)
 
-    def _turn(self, run: _Run, request: RunRequest, conversation: Conversation) -> Turn:
+    async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
+        # Asked only now: while this run waited, the executor may have been exchanged.
+        executor = self._executor(run.agent)
+        seconds = self._agent(run.agent).run_timeout
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                result = await executor.run(self._turn(run, request, conversation), run.emit)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
+                f"run_timeout of {run.agent} in agents.yaml",
+                data={"limit": seconds},
+            ) from None
+        self._record(conversation, request, result)
+        return result
+
+    def _result(
+        self, run: Run, request: RunRequest, conversation: Conversation, result: TurnResult
+    ) -> RunResult:
+        done = RunResult(
+            run_id=run.id,
+            texts=result.texts,
+            conversation=request.conversation,
+            seconds=run.seconds,
+            steps=run.steps,
+            tools=run.tools,
+            usage=result.usage,
+            stop_reason=result.stop_reason,
+        )
+        if fits(done.text):
+            return done
+        handle = request.conversation
+        executor = self._agent(run.agent).executor
+        if conversation.key is None and executor is not None and executor.info.keeps_history:
+            # Nobody has a handle to it, and without one the answer would be lost.
+            handle = self._conversations[run.agent].adopt(conversation)
+            self._record(conversation, request, result)
+        raise too_large(done.text, handle, kept=conversation.key is not None)
+
+    def _turn(self, run: Run, request: RunRequest, conversation: Conversation) -> Turn:
         return Turn(
             run_id=run.id,
             agent=run.agent,
@@ -276,6 +268,11 @@ class Kernel:
     def _record(self, conversation: Conversation, request: RunRequest, result: TurnResult) -> None:
         before = () if result.replaces else (conversation.messages or request.history)
         self._conversations[request.agent].store(conversation, before, result.messages)
+
+    def _release(self, name: str, key: str) -> None:
+        executor = self._agents[name].executor
+        if executor is not None:
+            executor.release(key)
 
     def _agent(self, name: str) -> Answering:
         agent = self._agents.get(name)

@@ -23,6 +23,8 @@ class FakeExecutor:
     answer: Answer = echo
     info: ExecutorInfo = field(default_factory=lambda: ExecutorInfo(model="fake", vision=True))
     turns: list[Turn] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    waiting: int = 0
 
     async def load(self) -> None: ...
     async def start(self) -> None: ...
@@ -30,6 +32,9 @@ class FakeExecutor:
 
     def problems(self) -> tuple[str, ...]:
         return ()
+
+    def release(self, lease: str) -> None:
+        self.released.append(lease)
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         self.turns.append(turn)
@@ -44,6 +49,7 @@ class FakeAgent:
     name: str = "echo"
     state: AgentState = AgentState.READY
     reason: str = ""
+    run_timeout: float = 60.0
 
     async def health(self) -> Health:
         return Health(HealthStatus.OK)

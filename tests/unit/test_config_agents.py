@@ -76,6 +76,7 @@ agents:
     max_instances: 2
     max_iterations: 30
     loop_repeat_threshold: 0
+    run_timeout: 90
     model_capabilities: {vision: true}
   scribe:
     card: cards/scribe.md
@@ -101,6 +102,7 @@ agents:
     assert jarvis.icons == (Icon("a.svg", ("48x48", "96x96")), Icon("b.png"))  # PI-3
     assert (jarvis.instance_scope, jarvis.max_instances) == ("conversation", 2)
     assert (jarvis.max_iterations, jarvis.loop_repeat_threshold) == (30, 0)
+    assert (jarvis.run_timeout, scribe.run_timeout) == (90, 1800)
     assert jarvis.capabilities is not None
     assert (jarvis.capabilities.vision, jarvis.capabilities.context_window) == (True, 131_072)  # PR-13
     assert (scribe.module, scribe.card) == (None, folder.root / "cards/scribe.md")
@@ -175,7 +177,7 @@ MISTAKES = [
         agent(RIGHT + "depends-on: [x]"),
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: module, card, port, title, "
         "description, depends_on, icons, instance_scope, max_instances, max_iterations, "
-        "loop_repeat_threshold, model_capabilities; did you mean depends_on",
+        "loop_repeat_threshold, run_timeout, model_capabilities; did you mean depends_on",
     ),
     (agent(RIGHT, "registryport: 1\n"), "did you mean registry_port"),
     (agent(RIGHT + "model_capabilities: {Vision: true}"), "did you mean vision"),
@@ -214,6 +216,7 @@ MISTAKES = [
     (agent(RIGHT, "registry_port: -1\n"), "registry_port: -1 is out of range"),
     (agent(RIGHT + "max_instances: 65"), "max_instances: 65 is out of range; allowed: 1 to 64"),
     (agent(RIGHT + "max_iterations: 0"), "max_iterations: 0 is out of range; allowed: 1 or more"),
+    (agent(RIGHT + "run_timeout: 0"), "run_timeout: 0 is out of range; allowed: 1 to 86400"),
     (
         agent(RIGHT + "loop_repeat_threshold: -1"),
         "loop_repeat_threshold: -1 is out of range; allowed: 0 or more",

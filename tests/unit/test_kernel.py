@@ -5,10 +5,13 @@ import base64
 
 import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
+from support.waiting import until
 
+from pallas.conversations import IDLE_SECONDS, Conversations
 from pallas.events import Hub
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
 from pallas.kernel import Kernel
+from pallas.limits import MAX_RESULT
 from pallas.model import (
     AgentState,
     Event,
@@ -245,3 +248,148 @@ async def test_an_event_never_shows_a_whole_handle() -> None:
     started = next(event for event in hub.since(0).events if isinstance(event, RunStarted))
     assert started.conversation == "chat-012…"
     assert "abcdef" not in repr(hub.since(0))
+
+
+async def test_a_run_that_takes_too_long_is_cancelled_and_names_the_key() -> None:
+    gate = Gate()
+    executor = FakeExecutor(gate.answer)
+    kernel, hub, agent = kernel_with(executor, run_timeout=0.02)
+    with pytest.raises(Fault, match=r"longer than 0\.02 s .* run_timeout of echo in agents\.yaml") as caught:
+        await kernel.run(RunRequest("echo", "x", conversation="c"))
+    assert caught.value.type is FaultType.TIMEOUT
+    assert gate.cancelled
+    assert [event.outcome for event in hub.since(0).events if isinstance(event, RunFinished)] == ["error"]
+    executor.answer, agent.run_timeout = echo, 60.0
+    assert (await kernel.run(RunRequest("echo", "y", conversation="c"))).text == "0:y"
+
+
+async def test_a_timeout_within_the_run_is_not_taken_for_its_deadline() -> None:
+    async def slow_tool(turn: Turn, emit: Emit) -> TurnResult:
+        raise TimeoutError
+
+    kernel, _, _ = kernel_with(FakeExecutor(slow_tool))
+    with pytest.raises(Fault) as caught:
+        await kernel.run(RunRequest("echo", "x"))
+    assert "run_timeout" not in caught.value.message
+
+
+async def _long(turn: Turn, emit: Emit) -> TurnResult:
+    text = '"' * (MAX_RESULT // 2)  # two bytes each, as JSON
+    return TurnResult((text,), (Message("user", turn.text), Message("assistant", text)))
+
+
+@pytest.mark.parametrize("how", ["handle", "session", "neither"])
+async def test_an_answer_nobody_could_receive_is_a_fault_and_is_kept(how: str) -> None:
+    kernel, _, _ = kernel_with(FakeExecutor(_long))
+    request = {
+        "handle": RunRequest("echo", "all of it", conversation="h"),
+        "session": RunRequest("echo", "all of it", session="s"),
+        "neither": RunRequest("echo", "all of it"),
+    }[how]
+    with pytest.raises(Fault, match=f"900002 bytes as JSON; at most {MAX_RESULT}") as caught:
+        await kernel.run(request)
+    assert "ask there for a part of it" in caught.value.message
+    assert (caught.value.data["size"], caught.value.data["limit"]) == (900_002, MAX_RESULT)
+    handle = None if how == "session" else caught.value.data["conversation_id"]
+    kept = kernel.open("echo", handle, request.session, Principal())
+    assert [len(message.text) for message in kept] == [9, MAX_RESULT // 2]
+    with pytest.raises(Fault, match="not found"):
+        kernel.open("echo", handle, request.session, Principal("bearer:other"))
+
+
+async def test_an_answer_that_just_fits_is_no_fault() -> None:
+    async def fitting(turn: Turn, emit: Emit) -> TurnResult:
+        return TurnResult(("x" * (MAX_RESULT - 2),), ())
+
+    kernel, _, _ = kernel_with(FakeExecutor(fitting))
+    assert len((await kernel.run(RunRequest("echo", "x"))).text) == MAX_RESULT - 2
+
+
+async def test_a_message_above_the_limit_says_both_sizes() -> None:
+    executor = FakeExecutor()
+    kernel, _, _ = kernel_with(executor)
+    with pytest.raises(Fault, match="2097153 characters; at most 2097152: send it in parts") as caught:
+        await kernel.run(RunRequest("echo", "x" * 2_097_153))
+    assert caught.value.type is FaultType.PROTOCOL
+    assert executor.turns == []
+
+
+async def test_an_idle_conversation_expires_by_the_clock_and_its_instance_with_it() -> None:
+    now = 0.0
+    hub, executor = Hub(), FakeExecutor()
+    kernel = Kernel(hub, clock=lambda: now)
+    kernel.attach(FakeAgent(executor))
+    await kernel.run(RunRequest("echo", "x", conversation="old"))
+    now = IDLE_SECONDS - 1
+    await kernel.run(RunRequest("echo", "x", conversation="young"))
+    kernel.sweep()
+    assert executor.released == []
+    now = IDLE_SECONDS
+    # Nobody looks, as the sweeper's owner does not either.
+    kernel.sweep()
+    assert executor.released == ["id:old"]
+    with pytest.raises(Fault, match="unknown, expired"):
+        kernel.open("echo", "old", None, Principal())
+    assert len(kernel.open("echo", "young", None, Principal())) == 2
+
+
+async def test_a_conversation_with_a_run_in_it_never_expires() -> None:
+    now = 0.0
+    gate = Gate()
+    executor = FakeExecutor(gate.answer)
+    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel.attach(FakeAgent(executor))
+    running = asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c")))
+    await gate.reached.wait()
+    now = 10 * IDLE_SECONDS
+    kernel.sweep()
+    kernel.end_session("echo", "c", Principal())
+    assert executor.released == []
+    gate.open.set()
+    await running
+    kernel.sweep()
+    assert len(kernel.open("echo", "c", None, Principal())) == 2
+
+
+async def test_the_sweeper_runs_by_itself_until_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("pallas.kernel.SWEEP_EVERY", 0.001)
+    executor = FakeExecutor()
+    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel.attach(FakeAgent(executor))
+    await kernel.run(RunRequest("echo", "x", conversation="c"))
+    tidy = asyncio.create_task(kernel.tidy())
+    now = IDLE_SECONDS
+    await until(lambda: executor.released == ["id:c"])
+    tidy.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tidy
+
+
+async def test_the_end_of_a_session_ends_its_conversation_and_no_other() -> None:
+    executor = FakeExecutor()
+    kernel, _, _ = kernel_with(executor)
+    alice, bob = Principal("bearer:a"), Principal("bearer:b")
+    await kernel.run(RunRequest("echo", "x", session="s", principal=alice))
+    await kernel.run(RunRequest("echo", "x", conversation="s", principal=alice))
+    kernel.end_session("echo", "s", bob)
+    assert executor.released == []
+    kernel.end_session("echo", "s", alice)
+    assert executor.released == ["session:s"]
+    assert len(kernel.open("echo", "s", None, alice)) == 2
+
+
+async def test_a_conversation_that_makes_room_releases_its_instance() -> None:
+    released: list[str] = []
+    all_ = Conversations(keep=2, forgotten=released.append)
+    for number in range(4):
+        all_.open(f"id:{number}", Principal())
+    assert released == ["id:0", "id:1"]
+
+
+async def test_pictures_of_given_history_are_checked_too() -> None:
+    # PR-17
+    kernel, _, _ = kernel_with(FakeExecutor(info=ExecutorInfo(model="plain", vision=False)))
+    history = (Message("user", "see", (Image(PNG, "image/png"),)),)
+    with pytest.raises(Fault, match="no vision"):
+        await kernel.run(RunRequest("echo", "and?", history=history))

@@ -262,3 +262,18 @@ async def test_what_the_pool_makes_carries_nothing_of_the_run_that_asked() -> No
         pass
     assert seen == [None]
     await pool.close()
+
+
+async def test_the_end_of_a_conversation_ends_its_instance_unless_a_run_is_in_it() -> None:
+    maker = _Maker()
+    pool = maker.pool(limit=3, pinned=True)
+    async with pool.lease("a") as first:
+        pass
+    async with pool.lease("b"):
+        pool.release("a")
+        pool.release("b")
+        await until(lambda: maker.dropped == [first.key])
+    assert pool.size == 1
+    pool.release("b")
+    await until(lambda: pool.size == 0)
+    await pool.close()

@@ -25,6 +25,7 @@ AGENT_KEYS: Final = (
     "max_instances",
     "max_iterations",
     "loop_repeat_threshold",
+    "run_timeout",
     "model_capabilities",
 )
 CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
@@ -80,6 +81,7 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports) -> Draft:
             max_instances=_or(section.integer("max_instances", 1, 64), 8),
             max_iterations=_or(section.integer("max_iterations", 1), 12),
             loop_repeat_threshold=_or(section.integer("loop_repeat_threshold", 0), 3),
+            run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
             where=section.where,
         ),
         needs,

@@ -64,7 +64,8 @@ class AgentConfig:
     """One entry under ``agents:``. Exactly one of ``module`` (dotted) and ``card`` (a file) is set.
 
     ``capabilities`` is the fleet's ``model_capabilities`` with the agent's own keys laid over it, None
-    when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time.
+    when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time;
+    ``run_timeout`` is in seconds.
     """
 
     name: str
@@ -79,6 +80,7 @@ class AgentConfig:
     max_instances: int = 8
     max_iterations: int = 12
     loop_repeat_threshold: int = 3
+    run_timeout: int = 1800
     capabilities: Capabilities | None = None
     where: Where = Where("agents.yaml")
 

@@ -80,6 +80,15 @@ class Executor(Protocol):
         """Downstreams that could not be reached at the last attempt, by name."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """Runs that wait until there is room to answer them."""
+        ...
+
+    def release(self, lease: str) -> None:
+        """Let go of what is kept for a conversation that is over; returns at once."""
+        ...
+
     async def close(self) -> None:
         """Let go of everything. Runs in flight must be over or are cancelled by their owner."""
         ...

@@ -9,6 +9,7 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 
 from pallas.conversations import mint, principal_of
+from pallas.images import check_images
 from pallas.model import Fault, FaultType, Image, Message, Principal, RunRequest, RunResult
 from pallas.text import one_line
 
@@ -169,7 +170,9 @@ def _history(agent: str, rows: Any) -> tuple[Message, ...]:
             role, content = row["role"], row["content"]
             if role not in ("user", "assistant") or not isinstance(content, str):
                 raise ValueError("role is user or assistant, content a string")
-            messages.append(Message(role, content, _images(row.get("images"), "images")))
+            images = _images(row.get("images"), "images")
+            check_images(images, vision=True, model="")  # whether the model has it is asked when it runs
+            messages.append(Message(role, content, images))
         except (KeyError, TypeError, ValueError, AttributeError, Fault) as error:
             log.warning("%s: history[%d] was left out: %s", agent, index, one_line(str(error)))
     return tuple(messages)

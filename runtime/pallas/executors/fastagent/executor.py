@@ -145,6 +145,11 @@ class FastAgentExecutor:
             grant.revoke()
             progress.abandon()
 
+    def release(self, lease: str) -> None:
+        """End the instance a conversation had for itself, and its downstreams with it."""
+        if self._config.instance_scope == "conversation":
+            self._pool.release(lease)
+
     async def close(self) -> None:
         """End the instances and leave the harness, within seconds."""
         with suppress(TimeoutError):
@@ -191,7 +196,8 @@ class FastAgentExecutor:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_TRIM_EVERY):
                             await self._stop.wait()
-                    await self._pool.trim()
+                    if self._config.instance_scope != "conversation":  # those end with theirs
+                        await self._pool.trim()
         except Exception as error:
             log.exception("%s: the harness failed", self._config.name, extra={"agent": self._config.name})
             if not started.done():

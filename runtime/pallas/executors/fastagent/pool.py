@@ -114,6 +114,13 @@ class Pool[T: Instance]:
                 del self._idle[key]
                 self._end(instance)
 
+    def release(self, owner: str) -> None:
+        """End the idle instances of an owner that is gone; one with a run in it stays."""
+        for key, instance in list(self._idle.items()):
+            if self._owners.get(key) == owner:
+                del self._idle[key]
+                self._end(instance)
+
     async def close(self) -> None:
         """End every instance. Runs in flight must be over: theirs are ended as they come back."""
         self._closed = True
