@@ -21,6 +21,7 @@ from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Health, Message
 from pallas.text import one_line
 
+from .access import Access, Authorize
 from .calls import SEND_SCHEMA, STREAM_META, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
 from .guard import HostOriginGuard
@@ -43,11 +44,13 @@ def agent_app(
     description: str,
     health: Callable[[], Awaitable[Health]],
     history: bool = True,
+    authorize: Authorize | None = None,
 ) -> FastMCP:
     """The MCP server of one agent (PR-15).
 
     Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
-    listed (C1). With ``history`` the prompt ``{agent}_history``.
+    listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize`` is asked before all of
+    them but ``get_health``.
     """
     server: FastMCP = FastMCP(
         name,
@@ -56,11 +59,13 @@ def agent_app(
         on_duplicate="error",
         dereference_schemas=False,  # ours hold no references
     )
+    aliases = {} if name in (SEND_MESSAGE, GET_HEALTH) else {name: SEND_MESSAGE}
+    server.add_middleware(Access((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize))
     server.add_tool(_SendMessage(kernel, name, description))
     server.add_tool(_GetHealth(health))
     if history:
         server.add_prompt(_History(kernel, name))
-    if name not in (SEND_MESSAGE, GET_HEALTH):
+    if aliases:
         server.add_middleware(_Alias(name))
     _answer_schema_lookups(server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA})
     return server
