@@ -14,7 +14,7 @@ from .mcp_faults import explain, is_closed, is_session_gone
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.client.session import ProgressFnT
+    from mcp.shared.dispatcher import ProgressFnT
 
 Era = Literal["auto", "legacy"]
 """How the protocol is negotiated: the newest first, or the handshake of before 2026."""

@@ -10,6 +10,9 @@ Messages it knows, else it echoes what it was told:
 - ``hostile``: terminal escapes in progress, text and answer
 - ``big``: an answer of 2 MiB
 - ``fault`` / ``crash``: an error result with the body of SPEC 7.3 / an exception
+
+``get_health`` answers with ``health``, and only once ``healthy`` is set; ``polls`` counts it, and ``rpc`` has
+every JSON-RPC method that came.
 """
 
 import asyncio
@@ -53,6 +56,11 @@ class EchoAgent:
         self.name = name
         self.cancelled = 0
         self.held = asyncio.Event()
+        self.health: dict[str, Any] | str = {"status": "ok", "timestamp": "2026-03-12T15:42:00Z"}
+        self.healthy = asyncio.Event()
+        self.healthy.set()
+        self.polls = 0
+        self.rpc: list[str] = []
         self.calls: list[dict[str, Any]] = []
         self._released = asyncio.Event()
         self._counts: Counter[str] = Counter()
@@ -63,7 +71,7 @@ class EchoAgent:
         self.url = f"http://127.0.0.1:{self.port}/mcp"
 
     async def __aenter__(self) -> Self:
-        app = _server(self).streamable_http_app()
+        app = self._noting(_server(self).streamable_http_app())
         config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._server.capture_signals = suppress  # type: ignore[method-assign, assignment]  # pytest keeps ctrl+c
@@ -73,11 +81,24 @@ class EchoAgent:
 
     async def __aexit__(self, *_: object) -> None:
         self._released.set()
+        self.healthy.set()
         self._server.should_exit = True
         self.hang_up()
         await asyncio.wait({self._task}, timeout=5)
         self._task.cancel()
         self._socket.close()
+
+    def _noting(self, app: Any) -> Any:
+        async def noting(scope: Any, receive: Any, send: Any) -> None:
+            async def noted() -> Any:
+                message = await receive()
+                with suppress(ValueError, AttributeError):
+                    self.rpc.append(json.loads(message.get("body") or "{}").get("method", ""))
+                return message
+
+            await app(scope, noted if scope["type"] == "http" else receive, send)
+
+        return noting
 
     def hang_up(self) -> None:
         """Cut every connection, as a process that dies does."""
@@ -179,5 +200,12 @@ def _server(agent: EchoAgent) -> MCPServer[Any]:
             "stream_text": stream_text,
         }
         return await agent.answer(arguments, ctx)
+
+    @server.tool(structured_output=False)
+    async def get_health() -> str:
+        """Tell how it is."""
+        agent.polls += 1
+        await agent.healthy.wait()
+        return agent.health if isinstance(agent.health, str) else json.dumps(agent.health)
 
     return server

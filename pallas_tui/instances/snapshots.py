@@ -1,0 +1,35 @@
+"""An attached agent in the terms of the fleet, so that whatever shows an agent can show it."""
+
+from typing import Final
+
+from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
+
+from ..state import port_of
+from .model import Listed
+
+_AT: Final = "@"
+
+
+def snapshot_of(agent: Listed, label: str, since: float, health: Health | None) -> AgentSnapshot:
+    """The agent as the chat takes it, named ``id@label``: ready as soon as it was polled once (PI-17).
+
+    Where the registry does not say whether an agent has vision, it is taken to have: the agent itself
+    says no to an image then.
+    """
+    return AgentSnapshot(
+        name=f"{agent.id}{_AT}{label}",
+        title=agent.title,
+        description=agent.description,
+        state=AgentState.CONNECTING if health is None else AgentState.READY,
+        since=since,
+        health=health or Health(HealthStatus.ERROR, "not polled yet"),
+        port=port_of(agent.url) or 0,
+        url=agent.url,
+        model=agent.model,
+        vision=agent.vision is not False,
+    )
+
+
+def is_attached_name(name: str) -> bool:
+    """Whether a name is that of an agent of another instance; no agent of a project has one like it."""
+    return _AT in name
