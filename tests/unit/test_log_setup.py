@@ -1,6 +1,7 @@
 """Levels, handlers and the terminal: who says how much, and where."""
 
 import asyncio
+import inspect
 import io
 import json
 import logging
@@ -158,9 +159,10 @@ def test_fast_agent_is_heard_once_though_it_sets_up_its_logger_at_every_start(
     file: Path, again: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     setup_logging(path=file)
+    from fast_agent import context
     from fast_agent.config import LoggerSettings, Settings
-    from fast_agent.context import configure_logger
 
+    configure_logger = inspect.unwrap(context.configure_logger)  # without our hook on it
     for kind in ("none", "console"):
         asyncio.run(configure_logger(Settings(logger=LoggerSettings(type=kind, level="warning"))))
         assert not logging.getLogger("fast_agent").propagate

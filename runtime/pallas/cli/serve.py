@@ -111,7 +111,6 @@ class _Serving:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
-                setup_logging(project.log_level)
                 await stopped
             return 0
         except Fault as fault:

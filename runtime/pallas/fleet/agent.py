@@ -13,6 +13,7 @@ from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.kernel import Kernel
+from pallas.log import reapply_logging
 from pallas.model import (
     AgentChanged,
     AgentSnapshot,
@@ -97,6 +98,7 @@ class FleetAgent:
         """Serve the agent's MCP surface on its port. Raises Fault."""
         self._loop = asyncio.get_running_loop()
         surface = await asyncio.to_thread(importlib.import_module, "pallas.surfaces.agent_mcp")
+        reapply_logging()  # FastMCP sets up its own when it is imported
         server = surface.agent_app(
             self._kernel,
             self.name,

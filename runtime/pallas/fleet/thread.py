@@ -110,8 +110,6 @@ class FleetThread:
                 known = isinstance(problem, Fault)
                 self._fail(str(problem) if known else f"{type(problem).__name__}: {problem}")
             else:
-                # fast-agent resets its loggers whenever an agent starts: ours go back on.
-                setup_logging(project.log_level)
                 await stopped
         finally:
             for task in (starting, stopped):

@@ -2,12 +2,13 @@
 
 from .place import log_path
 from .redaction import forget, redact, redact_project, redact_text
-from .setup import close_logging, setup_logging
+from .setup import close_logging, reapply_logging, setup_logging
 
 __all__ = [
     "close_logging",
     "forget",
     "log_path",
+    "reapply_logging",
     "redact",
     "redact_project",
     "redact_text",

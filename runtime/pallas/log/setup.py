@@ -87,6 +87,16 @@ def setup_logging(level: str | None = None, *, path: Path | None = None, stderr:
         return _state.file.path
 
 
+def reapply_logging() -> None:
+    """Put everything back as ``setup_logging`` left it, where someone else has set up logging since.
+
+    Levels, pins and handlers; nothing when logging was never set up.
+    """
+    with _lock:
+        if _state.file is not None:
+            setup_logging()
+
+
 def close_logging() -> None:
     """Take our handlers out again and close the file. Every record is on disk already."""
     global _state
@@ -143,6 +153,7 @@ def _set_levels() -> list[str]:
         logging.getLogger(name).setLevel(level)
     for name in PINNED:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger(_RECUT).setLevel(logging.NOTSET)  # a library as any other: the root's level holds
     logging.getLogger().setLevel(root)
     for handler in (_state.file, _state.stderr):
         if handler is not None:

@@ -10,10 +10,11 @@ from types import ModuleType
 from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
+from pallas.log import reapply_logging
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from . import forward_trace, oauth_off
+from . import forward_trace, log_hook, oauth_off
 from .seam import plain_argv, silence
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
@@ -27,8 +28,8 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
     message names the file and line inside the project; the traceback is the fault's cause.
     """
     with _LOADING, plain_argv():
-        forward_trace.install()
-        oauth_off.install()
+        for each in (log_hook, forward_trace, oauth_off):
+            each.install()
         root = str(project.root)
         if root not in sys.path:
             sys.path.insert(0, root)
@@ -40,6 +41,8 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
             raise _fault(project, agent, exit_, f"it called exit({exit_.code})") from exit_
         except Exception as error:
             raise _fault(project, agent, error, f"{type(error).__name__}: {error}") from error
+        finally:
+            reapply_logging()  # the user's code may have set up anything
         silence(fast)
         return fast
 

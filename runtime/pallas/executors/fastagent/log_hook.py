@@ -1,0 +1,29 @@
+"""Logging stays ours: fast-agent sets up its loggers at every start of an agent, and we put ours back."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fast_agent import context
+
+from pallas.log import reapply_logging
+
+from . import hooks
+from .hooks import Hook
+
+
+def install() -> None:
+    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    hooks.install(HOOK)
+
+
+def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def configure_logger(config: Any) -> None:
+        try:
+            await original(config)
+        finally:
+            reapply_logging()
+
+    return configure_logger
+
+
+HOOK: Final = Hook("log", context, "configure_logger", ("config",), _keep_ours)
