@@ -81,7 +81,7 @@ async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         keys={"desk_one": {"title": "Front desk", "description": long, "icons": ["i.svg"]}},
         top={"server_cards": True, "namespace": "com.example.office", "host": "localhost"},
         config={
-            "openai": {"api_key": SECRET},
+            "openai": {"api_key": SECRET, "base_url": "http://127.0.0.1:9/v1"},
             "mcp": {
                 "servers": {
                     "far": {

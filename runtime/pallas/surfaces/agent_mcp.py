@@ -65,6 +65,7 @@ def agent_app(
     server.add_tool(_GetHealth(health))
     if history:
         server.add_prompt(_History(kernel, name))
+    server.completion(_no_candidates)
     if aliases:
         server.add_middleware(_Alias(name))
     _answer_schema_lookups(server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA})
@@ -81,6 +82,11 @@ def endpoint(
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE)
     return HostOriginGuard(app, hosts)
+
+
+async def _no_candidates(*_: Any) -> list[str]:
+    """Complete nothing: the one argument there is names a conversation, and handles are not told."""
+    return []
 
 
 def _answer_schema_lookups(server: FastMCP, schemas: dict[str, dict[str, Any]]) -> None:
