@@ -13,6 +13,7 @@ from mcp import Client
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.watch import PACE, Pace
 from pallas.model import AgentState
 
 from .ports import free_ports
@@ -99,11 +100,11 @@ ECHO: Mapping[str, Any] = {"mcp": {"servers": {"echo": {"command": "python", "ar
 
 
 @asynccontextmanager
-async def running(root: Path, *, only: str | None = None) -> AsyncIterator[Fleet]:
+async def running(root: Path, *, only: str | None = None, pace: Pace = PACE) -> AsyncIterator[Fleet]:
     """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end."""
     before, argv = Path.cwd(), sys.argv
     sys.argv = ["pallas"]
-    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only)
+    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only, pace=pace)
     try:
         await fleet.start()
         yield fleet

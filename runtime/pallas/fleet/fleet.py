@@ -34,7 +34,7 @@ from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
 
-from .agent import FleetAgent, fastagent_executor
+from .agent import FleetAgent, MakeExecutor, fastagent_executor
 from .programs import Program
 from .watch import PACE, Pace, Providers, watch_health
 
@@ -66,6 +66,7 @@ class Fleet:
         dev: bool = False,
         only: str | None = None,
         pace: Pace = PACE,
+        make_executor: MakeExecutor = fastagent_executor,
     ) -> None:
         self.project = project
         self.hub = hub or Hub()
@@ -78,6 +79,7 @@ class Fleet:
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         self._hosts = allowed_hosts_of(project, self._bind)
         self._pace = pace
+        self._make_executor = make_executor
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
         self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
         self._agents: dict[str, FleetAgent] = {}
@@ -161,7 +163,7 @@ class Fleet:
                 hub=self.hub,
                 kernel=self.kernel,
                 hosts=self._hosts,
-                make_executor=fastagent_executor,
+                make_executor=self._make_executor,
                 provider_problem=self._providers.problem,
                 pages=self._status_pages() if self._only else {},
             )
@@ -288,7 +290,8 @@ class Fleet:
 
     def _refresh_health(self) -> None:
         for agent in self.agents:
-            agent.refresh_health()
+            if agent.state is AgentState.READY:  # the others have better reasons
+                agent.refresh_health()
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunEvent) and (agent := self._agents.get(event.agent)) is not None:

@@ -1,0 +1,305 @@
+"""The health of a real fleet whose downstreams are slow, deaf, refusing, gone and back again."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from support.dials import Dials, dials
+from support.fake_downstreams import FakeDownstream, serving, status
+from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.ports import free_ports
+from support.waiting import until
+
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.watch import Pace
+from pallas.model import AgentState, CallOutcome, HealthChanged, Reach
+from pallas.scripted.app import record_of
+
+QUICK = Pace(health=0.05, confirm=0.02, providers=0.05, retry=0.05)
+NEVER = Pace(health=3600, confirm=3600, providers=3600, retry=3600)
+both_eras = pytest.mark.parametrize("era", ERAS)
+
+
+def project(root: Path, servers: Mapping[str, Dials | str], **more: Any) -> Path:
+    """One agent named ``one`` with these downstreams."""
+    urls = {name: server if isinstance(server, str) else server.url for name, server in servers.items()}
+    config = {
+        "mcp": {"servers": {name: {"url": url} for name, url in urls.items()}},
+        **more.pop("config", {}),
+    }
+    return write_project(root, {"one": agent_module("one", tuple(servers))}, config=config, **more)
+
+
+def look_anew(fleet: Fleet) -> None:
+    """Let the next question find what it finds, as if the last one were long ago."""
+    for agent in fleet.agents:
+        agent._prober._at = None
+
+
+async def health(fleet: Fleet, era: str) -> dict[str, str]:
+    """What ``get_health`` of the agent answers."""
+    async with client(fleet, "one", era=era) as one:
+        result = await one.call_tool("get_health", {})
+        (block,) = result.content
+        answer: dict[str, str] = json.loads(block.text)  # type: ignore[union-attr]
+        return answer
+
+
+def changes(fleet: Fleet) -> list[tuple[str, str]]:
+    """The changes of health that were told once the agent was ready, the first of them left out."""
+    events = [event for event in fleet.hub.since(0).events if isinstance(event, HealthChanged)]
+    return [(event.health.status.value, event.health.message) for event in events][1:]
+
+
+class TestTenDownstreams:
+    """Ten real servers, of both eras and of one each, behind an agent with the offline model."""
+
+    pytestmark = pytest.mark.asyncio(loop_scope="class")
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="class")
+    async def fleet(
+        self, tmp_path_factory: pytest.TempPathFactory
+    ) -> AsyncIterator[tuple[Fleet, list[Dials]]]:
+        (port,) = free_ports(1)
+        async with dials(10) as servers:
+            root = project(
+                tmp_path_factory.mktemp("ten"),
+                {f"d{number}": server for number, server in enumerate(servers)},
+                config={
+                    "default_model": "generic.scripted",
+                    "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+                },
+                top={"scripted": {"script": "model.yaml", "port": port}},
+                files={"model.yaml": "rules:\n  - when: {last: user}\n    say: hello\n"},
+            )
+            async with running(root, pace=NEVER) as fleet:
+                yield fleet, servers
+
+    async def _asked(self, fleet: Fleet, era: str) -> tuple[dict[str, str], float]:
+        """The answer to a question that must look, and the seconds it took, at best of three."""
+        found = []
+        async with client(fleet, "one", era=era) as one:
+            for _ in range(3):
+                look_anew(fleet)
+                began = monotonic()
+                result = await one.call_tool("get_health", {})
+                seconds = monotonic() - began
+                found.append((json.loads(result.content[0].text), seconds))  # type: ignore[union-attr]
+        return min(found, key=lambda each: each[1])
+
+    @both_eras
+    async def test_ten_that_take_200_ms_are_answered_for_within_a_second(
+        self, fleet: tuple[Fleet, list[Dials]], era: str
+    ) -> None:
+        # PI-9, PI-10, PI-13
+        running_fleet, servers = fleet
+        assert running_fleet.model_server is not None
+        asked = record_of(running_fleet.model_server).calls
+        before = [server.requests for server in servers]
+        for server in servers:
+            server.delay = 0.2
+        answer, seconds = await self._asked(running_fleet, era)
+        assert answer["status"] == "ok", answer
+        assert seconds < 1.0
+        assert seconds >= 0.2  # it looked
+        assert all(server.requests > count for server, count in zip(servers, before, strict=True))
+        assert record_of(running_fleet.model_server).calls == asked
+        async with client(running_fleet, "one", era=era) as one:
+            assert await ask(one, "x") == "hello"  # the counter counts
+        assert record_of(running_fleet.model_server).calls == asked + 1
+
+    @both_eras
+    async def test_one_that_never_answers_costs_three_and_a_half_seconds_at_most(
+        self, fleet: tuple[Fleet, list[Dials]], era: str
+    ) -> None:
+        # PI-10
+        running_fleet, servers = fleet
+        for server in servers:
+            server.delay = 0.0
+        servers[4].deaf = True
+        try:
+            answer, seconds = await self._asked(running_fleet, era)
+        finally:
+            servers[4].deaf = False
+        assert (answer["status"], answer["message"]) == ("degraded", "Unreachable: d4")
+        assert 2.9 < seconds <= 3.5
+
+
+async def test_refused_broken_and_asking_for_credentials_are_told_apart(tmp_path: Path) -> None:
+    # PI-8, PI-12
+    async with dials(5, era="both") as (fine, vault, gate, broken, closed):
+        vault.status, gate.status, broken.status = 401, 403, 500
+        await closed.go()
+        servers = {"fine": fine, "vault": vault, "gate": gate, "broken": broken, "closed": closed}
+        async with running(project(tmp_path, servers), pace=NEVER) as fleet:
+            said = "Unreachable: broken, closed; Auth required: vault, gate"
+            for era in ERAS:
+                look_anew(fleet)
+                answer = await health(fleet, era)
+                assert (answer["status"], answer["message"]) == ("degraded", said)
+            (one,) = fleet.snapshot().agents
+            assert (one.state, one.health.message) == (AgentState.READY, said)
+            found = {each.name: (each.reach, each.detail) for each in one.downstreams}
+            assert found["vault"] == (Reach.AUTH_REQUIRED, "HTTP 401")
+            assert found["gate"] == (Reach.AUTH_REQUIRED, "HTTP 403")
+            assert found["broken"] == (Reach.UNREACHABLE, "HTTP 500")
+            assert found["fine"][0] is Reach.OK
+
+
+async def test_health_follows_while_nobody_asks(tmp_path: Path) -> None:
+    # PI-12
+    async with (
+        dials(era="handshake") as (shop,),
+        running(project(tmp_path, {"shop": shop}), pace=QUICK) as fleet,
+    ):
+        (agent,) = fleet.agents
+        assert changes(fleet) == []
+        for _ in range(2):
+            await shop.go()
+            await until(lambda: agent.snapshot().health.message == "Unreachable: shop")
+            await shop.come()
+            await until(lambda: agent.snapshot().health.status.value == "ok")
+        assert changes(fleet) == [("degraded", "Unreachable: shop"), ("ok", "")] * 2
+        shop.status = 401
+        await until(lambda: agent.snapshot().health.message == "Auth required: shop")
+        assert changes(fleet)[4:] == [("degraded", "Auth required: shop")]
+
+
+async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    # PI-10, PI-12
+    async with dials(era="both") as (shop,), running(project(tmp_path, {"shop": shop}), pace=NEVER) as fleet:
+        (agent,) = fleet.agents
+        shop.deaf = True
+        look_anew(fleet)
+        answer = await health(fleet, ERAS[0])
+        assert (answer["status"], answer["message"]) == ("degraded", "Unreachable: shop")
+        assert agent.snapshot().health.status.value == "ok"
+        assert agent.snapshot().downstreams[0].reach is Reach.OK
+        assert agent.health_unconfirmed
+        assert changes(fleet) == []
+        shop.deaf = False
+        await agent.check_health()
+        assert (changes(fleet), agent.health_unconfirmed) == ([], False)
+        shop.deaf = True
+        await agent.check_health()
+        await agent.check_health()
+        assert changes(fleet) == [("degraded", "Unreachable: shop")]
+        shop.deaf = False
+        await agent.check_health()
+        assert len(changes(fleet)) == 1  # once is not yet well
+        assert (await health(fleet, ERAS[1]))["status"] == "ok"
+        await agent.check_health()
+        assert changes(fleet)[1:] == [("ok", "")]
+
+
+def call(tool: str) -> str:
+    """What makes the passthrough model call a tool of the shop."""
+    return f'***CALL_TOOL shop__{tool} {{"text": "x"}}'
+
+
+@pytest.mark.parametrize("down", ["modern", "handshake"])
+@pytest.mark.parametrize(
+    ("code", "reach", "message"),
+    [
+        (503, Reach.UNREACHABLE, "Failing: shop (last call: HTTP 503)"),
+        (401, Reach.AUTH_REQUIRED, "Auth required: shop (last call: HTTP 401)"),
+    ],
+)
+async def test_real_calls_that_fail_show_though_the_probe_is_answered(
+    tmp_path: Path, down: Any, code: int, reach: Reach, message: str
+) -> None:
+    # PI-12
+    async with dials(era=down) as (shop,), running(project(tmp_path, {"shop": shop}), pace=NEVER) as fleet:
+        (agent,) = fleet.agents
+
+        def last() -> CallOutcome:
+            found = agent.snapshot().downstreams[0].last_call
+            assert found is not None
+            return found
+
+        assert agent.snapshot().downstreams[0].last_call is None
+        async with client(fleet, "one") as one:
+            await ask(one, call("note"))
+            assert (last().ok, last().detail) == (True, "")
+            await one.call_tool("send_message", {"message": call("fail")})
+            assert (last().ok, last().reach, last().detail) == (False, Reach.OK, "fail failed")
+            assert (changes(fleet), (await health(fleet, ERAS[0]))["status"]) == ([], "ok")
+            shop.call_status = code
+            await one.call_tool("send_message", {"message": call("note")})
+            assert (last().ok, last().reach, last().detail) == (False, reach, f"HTTP {code}")
+            await until(lambda: changes(fleet) == [("degraded", message)])
+            for era in ERAS:
+                look_anew(fleet)
+                answer = await health(fleet, era)
+                assert (answer["status"], answer["message"]) == ("degraded", message)
+            assert agent.snapshot().downstreams[0].reach is Reach.OK  # as the probe found it
+            shop.call_status = 0
+            await ask(one, call("note"))
+            await until(lambda: changes(fleet)[1:] == [("ok", "")])
+            assert last().ok
+
+
+async def _models(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+    return JSONResponse({"data": [{"id": "good"}]})
+
+
+async def test_a_key_that_is_revoked_while_the_fleet_runs_degrades_its_agents_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    # PR-20, PR-21, PR-22, PR-23
+    provider = FakeDownstream(_models)
+    async with serving(provider) as origin, dials(era="both") as (shop,):
+        config = {"default_model": "openai.good", "openai": {"base_url": f"{origin}/v1", "api_key": "sk-77"}}
+        async with running(project(tmp_path, {"shop": shop}, config=config), pace=QUICK) as fleet:
+            (agent,) = fleet.agents
+            assert agent.snapshot().health.status.value == "ok"
+            provider.answer = status(401)
+            refused = "LLM: openai: the API key was refused (HTTP 401)"
+            await until(lambda: changes(fleet) == [("degraded", refused)])
+            for era in ERAS:
+                assert (await health(fleet, era))["message"] == refused
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                url = fleet.registry_url.partition("/.well-known")[0]
+                (report,) = (await http.get(f"{url}/healthz")).json()["providers"]
+                assert report == {
+                    "provider": "openai",
+                    "active": True,
+                    "ok": False,
+                    "message": refused.removeprefix("LLM: "),
+                }
+            await shop.go()
+            await until(lambda: changes(fleet)[1:] == [("degraded", f"Unreachable: shop; {refused}")])
+            assert "sk-77" not in repr(fleet.hub.since(0).events)
+            provider.answer = _models
+            await shop.come()
+            await until(lambda: changes(fleet)[-1] == ("ok", ""))
+
+
+async def test_a_model_that_the_provider_lacks_is_named_from_the_start(tmp_path: Path) -> None:
+    # PR-21
+    async with serving(FakeDownstream(_models)) as origin:
+        config = {"default_model": "openai.bad-model", "openai": {"base_url": f"{origin}/v1", "api_key": "k"}}
+        async with running(project(tmp_path, {}, config=config), pace=NEVER) as fleet:
+            for era in ERAS:
+                answer = await health(fleet, era)
+                assert answer["status"] == "degraded"
+                assert answer["message"] == "LLM: openai: model 'bad-model' not found"
+
+
+async def test_an_inactive_providers_refusal_leaves_the_agents_ok(tmp_path: Path) -> None:
+    # PR-21
+    provider = FakeDownstream(status(401))
+    async with serving(provider) as origin:
+        config = {"anthropic": {"base_url": origin, "api_key": "k"}}
+        async with running(project(tmp_path, {}, config=config), pace=NEVER) as fleet:
+            assert (await health(fleet, ERAS[0]))["status"] == "ok"
+            assert [seen.path for seen in provider.seen] == ["/v1/models/claude-sonnet-4-5"]
