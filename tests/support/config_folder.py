@@ -26,7 +26,7 @@ class Folder:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        path.chmod(0o644)
+        path.chmod(0o640)
         return self
 
     def agents(self, text: str | bytes = AGENTS) -> "Folder":

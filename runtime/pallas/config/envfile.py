@@ -13,7 +13,8 @@ from dotenv.variables import parse_variables
 from .files import is_there, whole
 from .models import ConfigError, Where
 from .notes import Notes
-from .textfile import read_text, warn_if_shared
+from .permissions import warn_if_shared
+from .textfile import read_text
 
 ENV_FILE: Final = ".env"
 _NAME: Final = re.compile(r"[^=\0]+")

@@ -15,8 +15,8 @@ from .downstreams import SERVERS_PATH, read_downstreams
 from .files import is_there
 from .models import DownstreamConfig, Where
 from .notes import Notes, nearest
+from .permissions import warn_if_shared
 from .section import Section
-from .textfile import warn_if_shared
 from .tree import Leaf, Table, merge, plain, unset_in
 from .upstream import PROVIDERS, TOP_KEYS
 from .yamlfile import read_table

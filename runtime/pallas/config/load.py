@@ -12,7 +12,7 @@ from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_ag
 from .files import is_folder, is_there, shown, whole
 from .models import ConfigError, Mistake, Project, Where
 from .notes import Notes
-from .textfile import warn_if_shared
+from .permissions import warn_if_shared, warn_of_code
 from .topology import Topology, read_topology
 from .yamlfile import read_table
 
@@ -50,6 +50,7 @@ def read_project(
     agents_file = shown(root, agents_path)
     topology = _topology(root, agents_path, agents_file, variables, notes)
     files = read_fast_agent(root, variables, notes)
+    warn_of_code(root, topology.agents if topology else {}, notes)
     found = notes.sorted([agents_file, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found

@@ -33,16 +33,3 @@ def read_text(path: Path, file: str, notes: Notes) -> str | None:
         what = f"is not UTF-8: byte 0x{data[error.start]:02x} on line {line}"
         notes.error(Where(file, line), "", what, "save the file as UTF-8")
         return None
-
-
-def warn_if_shared(path: Path, file: str, notes: Notes) -> None:
-    """Warn when others than its owner may change a file that decides what runs."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return
-    who = " and ".join(
-        name for name, bit in (("its group", stat.S_IWGRP), ("others", stat.S_IWOTH)) if mode & bit
-    )
-    if who:
-        notes.warn(Where(file), "", f"can be written by {who}", f"chmod go-w {file}")
