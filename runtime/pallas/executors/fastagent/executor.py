@@ -14,7 +14,7 @@ from fast_agent.mcp.auth.context import request_bearer_token
 from fast_agent.types import PromptMessageExtended
 
 from pallas.bearer import Grant, Slot, connecting, lending
-from pallas.config import AgentConfig, Project
+from pallas.config import AgentConfig, Capabilities, Project
 from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
 
@@ -80,7 +80,7 @@ class FastAgentExecutor:
         """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
         # In the loop's own thread on purpose: while a FastAgent is made, fast-agent's process-wide
         # settings are None for a moment, and other agents of this loop would meet that.
-        fast = load(self._project, self._config)
+        fast = self.load_agent()
         name, settings = seam.default_agent(fast)
         if name is None:
             raise Fault(
@@ -91,8 +91,8 @@ class FastAgentExecutor:
         model = (getattr(settings, "model", None) or "").partition("?")[0]
         model = model.partition(".")[2] if "." in model else model
         model = model or self._project.model
-        if model and self._config.capabilities is not None:
-            models.register(model, self._config.capabilities)
+        if model:
+            models.register(model, self._config.capabilities or Capabilities())
         servers = seam.all_servers(fast)
         opted_in = [each for each in servers if self._forwarding(each)]
         auth_seam.forward_to(fast, opted_in)
@@ -106,6 +106,10 @@ class FastAgentExecutor:
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
         )
+
+    def load_agent(self) -> FastAgent:
+        """The definition that answers, freshly imported. Raises Fault (CONFIG)."""
+        return load(self._project, self._config)
 
     async def start(self) -> None:
         """Enter the harness and warm one instance.

@@ -1,4 +1,4 @@
-"""Models that fast-agent does not know, registered with the capabilities the project declares."""
+"""Models that fast-agent does not know, registered with what the project declares or the defaults."""
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 
@@ -36,4 +36,4 @@ def has_vision(model: str, capabilities: Capabilities | None) -> bool:
 
 def _ours(model: str) -> bool:
     known = ModelDatabase.get_model_params(model) is not None
-    return not known or model in ModelDatabase.list_runtime_models()
+    return not known or ModelDatabase.normalize_model_name(model) in ModelDatabase.list_runtime_models()
