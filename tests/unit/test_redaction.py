@@ -78,6 +78,21 @@ def test_what_is_no_secret_stays_readable(text: str) -> None:
     assert redact_text(text) == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rejecting request for session {}: credential does not match the one that created the session",
+        "Created new transport with session ID: {}",
+        "mcp-session-id: {}",
+        "'Mcp-Session-Id': '{}'",
+    ],
+)
+def test_no_whole_id_of_a_session_is_written(text: str) -> None:
+    # PR-36: whoever knows it could speak in it
+    id_ = "0123456789abcdef0123456789abcdef"
+    assert redact_text(text.format(id_)) == text.format("01234567…")
+
+
 def test_a_masked_field_keeps_its_neighbours() -> None:
     assert (
         redact_text(f'{{"api_key": "{SECRET}", "model": "m"}}') == '{"api_key": "[redacted]", "model": "m"}'

@@ -55,6 +55,10 @@ _HEADER_LINE: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"(?P<head>\bbearer(?:\s+|%20|\+))(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
 _BASIC: Final = re.compile(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE)
+# Who knows the whole of a session's id could speak in it: enough is left to tell two apart.
+_SESSION: Final = re.compile(
+    r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
+)
 _USERINFO: Final = re.compile(r"://[^/\s?#\"'<>\\]{1,512}@")
 _SHAPES: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -156,6 +160,7 @@ def redact_text(text: str) -> str:
         if spelling in text:
             text = text.replace(spelling, MASK)
     text = _SHAPES.sub(MASK, text)
+    text = _SESSION.sub(r"\g<head>…", text)
     text = _HEADER_LINE.sub(_mask_value, text)
     text = _BEARER.sub(_mask_unless_prose, text)
     text = _BASIC.sub(_mask_credentials, text)

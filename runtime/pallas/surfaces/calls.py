@@ -106,9 +106,14 @@ def _header(context: FastMCPRequestContext | None, name: str) -> str | None:
     return request.headers.get(name) if request is not None else None
 
 
-def _bearer(context: FastMCPRequestContext | None) -> str | None:
-    scheme, _, token = (_header(context, "authorization") or "").partition(" ")
+def bearer_in(authorization: str | None) -> str | None:
+    """The token of an ``Authorization`` header; None without one, and for another scheme."""
+    scheme, _, token = (authorization or "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _bearer(context: FastMCPRequestContext | None) -> str | None:
+    return bearer_in(_header(context, "authorization"))
 
 
 def caller_of(context: FastMCPRequestContext | None) -> Principal:
