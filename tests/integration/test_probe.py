@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -447,6 +448,92 @@ async def test_callers_share_one_round_and_its_answer() -> None:  # C3
         await prober.close()
         now += 60
         assert await prober.probe() == prober.latest
+
+
+async def test_what_is_shown_follows_what_is_found_without_flapping() -> None:
+    # PI-12
+    now = 100.0
+    fake = FakeDownstream(modern)
+
+    async def deaf(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return Response()
+
+    answers: dict[str, Answer] = {"ok": modern, "silent": deaf, "500": status(500), "401": status(401)}
+    rounds = [
+        # what it does, what who asks is told, what is shown
+        ("ok", "ok", "ok"),
+        ("silent", "unreachable", "ok"),
+        ("ok", "ok", "ok"),
+        ("silent", "unreachable", "ok"),
+        ("silent", "unreachable", "unreachable"),
+        ("ok", "ok", "unreachable"),
+        ("silent", "unreachable", "unreachable"),
+        ("ok", "ok", "unreachable"),
+        ("ok", "ok", "ok"),
+        ("500", "unreachable", "unreachable"),
+        ("ok", "ok", "unreachable"),
+        ("401", "auth required", "auth required"),
+        ("silent", "unreachable", "auth required"),
+        ("ok", "ok", "auth required"),
+        ("ok", "ok", "ok"),
+    ]
+    async with serving(fake) as origin:
+        prober = Prober([_http(origin)], timeout=1.0, clock=lambda: now)
+        for number, (does, found, shown) in enumerate(rounds):
+            fake.answer = answers[does]
+            now += CACHE_SECONDS + 1
+            asked = await prober.probe()
+            told = (asked[0].reach, prober.latest[0].reach, prober.unconfirmed)
+            assert told == (found, shown, found != shown), number
+            # A question within the time of the cache is no round of its own.
+            seen = len(fake.seen)
+            assert (await prober.probe(), prober.latest[0].reach, len(fake.seen)) == (asked, shown, seen)
+        await prober.close()
+    now += CACHE_SECONDS + 1
+    gone = Prober([_http(origin)], clock=lambda: now)
+    assert (await gone.probe())[0].reach is gone.latest[0].reach is Reach.UNREACHABLE
+    await gone.close()
+
+
+async def test_a_downstream_that_never_answered_is_unreachable_with_the_first_look() -> None:
+    # PI-10, PI-12
+    async with talking(b"") as origin:
+        prober = Prober([_http(origin)], timeout=0.3)
+        assert (await prober.probe())[0].reach is prober.latest[0].reach is Reach.UNREACHABLE
+        await prober.close()
+
+
+async def test_a_refused_connection_counts_at_once() -> None:
+    # PI-12
+    async with serving(FakeDownstream(modern)) as origin:
+        prober = Prober([_http(origin)])
+        assert (await prober.probe())[0].reach is Reach.OK
+    assert (await prober.probe(fresh=True))[0].reach is prober.latest[0].reach is Reach.UNREACHABLE
+    await prober.close()
+
+
+async def test_who_asks_waits_no_longer_than_a_round_even_when_the_round_is_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # PI-10
+    release = threading.Event()
+
+    def slow_certificates() -> bool:
+        release.wait(30)
+        return True
+
+    monkeypatch.setattr("pallas.probe.prober._certificates", slow_certificates)
+    async with serving(FakeDownstream(modern)) as origin:
+        prober = Prober([_http(origin)], timeout=1.0)
+        try:
+            async with asyncio.timeout(10):
+                assert (await prober.probe())[0].reach is Reach.UNKNOWN
+        finally:
+            release.set()
+        await until(lambda: prober.latest[0].reach is Reach.OK)
+        await prober.close()
 
 
 async def test_a_command_that_did_not_start_is_unreachable_though_it_could_be_executed() -> None:
