@@ -54,7 +54,7 @@ async def _long_talk(url: str) -> tuple[float, float]:
 def measure() -> list[Figure]:
     """Latency against bare with and without a stdio server, and turn 300 against turn 1."""
     figures: list[Figure] = []
-    with bare() as theirs:
+    with bare() as (theirs, _):
         for name, stdio in (
             ("send_message, new conversation", False),
             ("the same with a stdio server attached", True),

@@ -24,6 +24,13 @@ fast = FastAgent("{name}")
 @fast.agent(name="{name}", instruction="You are {name}.", servers={servers})
 async def main() -> None: ...
 """
+# The module is imported in the fleet's own loop.
+FACTS = """
+
+from benchmarks import facts
+
+facts.serve({port})
+"""
 ECHO = """
 from mcp.server.mcpserver import MCPServer
 
@@ -49,8 +56,14 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def project(root: Path, count: int, *, stdio: bool = False) -> list[str]:
-    """A project of ``count`` agents on the passthrough model; returns their URLs."""
+def project(
+    root: Path, count: int, *, stdio: bool = False, facts: int | None = None, **keys: int
+) -> list[str]:
+    """A project of ``count`` agents on the passthrough model; returns their URLs.
+
+    With ``stdio`` each has a server of that kind; the process tells its ``facts`` on that port; ``keys``
+    go to each agent's entry in agents.yaml.
+    """
     registry, *ports = free_ports(count + 1)
     servers = ["echo"] if stdio else []
     (root / "agents").mkdir(parents=True)
@@ -59,7 +72,10 @@ def project(root: Path, count: int, *, stdio: bool = False) -> list[str]:
     for number, port in enumerate(ports):
         name = f"agent{number}"
         (root / "agents" / f"{name}.py").write_text(MODULE.format(name=name, servers=servers))
-        agents[name] = {"module": f"agents.{name}", "port": port}
+        agents[name] = {"module": f"agents.{name}", "port": port, **keys}
+    if facts is not None:
+        with (root / "agents" / "agent0.py").open("a") as module:
+            module.write(FACTS.format(port=facts))
     topology = {"name": "bench", "bind": "127.0.0.1", "registry_port": registry, "agents": agents}
     (root / "agents.yaml").write_text(yaml.safe_dump(topology))
     settings: dict[str, Any] = {"default_model": "passthrough"}
@@ -117,11 +133,13 @@ def until_http(url: str) -> None:
 
 
 @contextmanager
-def fleet(count: int, *, stdio: bool = False) -> Iterator[tuple[list[str], subprocess.Popen[str], float]]:
+def fleet(
+    count: int, *, stdio: bool = False, facts: int | None = None, **keys: int
+) -> Iterator[tuple[list[str], subprocess.Popen[str], float]]:
     """A running fleet: its agents' URLs, its process, and the seconds until all agents were ready."""
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         root = Path(folder) / "project"
-        urls = project(root, count, stdio=stdio)
+        urls = project(root, count, stdio=stdio, facts=facts, **keys)
         began = perf_counter()
         with process("-m", "pallas.server", cwd=root) as running:
             until_line(running, "running")
@@ -129,11 +147,12 @@ def fleet(count: int, *, stdio: bool = False) -> Iterator[tuple[list[str], subpr
 
 
 @contextmanager
-def bare() -> Iterator[str]:
-    """A running bare FastMCP server: its URL."""
+def bare(*, facts: int | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A running bare FastMCP server: its URL and its process, which tells its ``facts`` on that port."""
     (port,) = free_ports(1)
+    ports = [str(each) for each in (port, facts) if each is not None]
     here = Path(__file__).resolve().parent.parent
-    with process("-m", "benchmarks.bare", str(port), cwd=here) as _:
+    with process("-m", "benchmarks.bare", *ports, cwd=here) as running:
         url = f"http://127.0.0.1:{port}/mcp"
         until_http(url)
-        yield url
+        yield url, running
