@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pallas import __version__
 
@@ -79,8 +80,26 @@ def dev(
     raise typer.Exit(workbench.main(root))
 
 
-@app.command()
-def check(
+class _CheckGroup(TyperGroup):
+    """``pallas check [DIR]`` is ``pallas check project [DIR]``; other checks are named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the word for the usual check where no other is named."""
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["project", *args]
+        return super().parse_args(ctx, args)
+
+
+checks = typer.Typer(cls=_CheckGroup, rich_markup_mode=None)
+app.add_typer(
+    checks,
+    name="check",
+    help="Check the project: its files (pallas check [DIR] [--json] [--import]), or more.",
+)
+
+
+@checks.command("project")
+def check_project(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -88,10 +107,25 @@ def check(
         bool, typer.Option("--import", help="Also import each agent's module, in a process of its own.")
     ] = False,
 ) -> None:
-    """Check the project's files without starting anything: every mistake with its line."""
-    from pallas.cli.check import check as check_project
+    """Check the project's files (the default): every mistake with its line; nothing is started."""
+    from pallas.cli.check import check
 
-    raise typer.Exit(check_project(_root(context, directory), as_json, do_import))
+    raise typer.Exit(check(_root(context, directory), as_json, do_import))
+
+
+@checks.command("bearer")
+def check_bearer(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    callers: Annotated[
+        int, typer.Option(min=2, max=500, metavar="N", help="Callers at once, each with a token of its own.")
+    ] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Prove that no caller's bearer reaches another's call: canary tokens, an echo behind each downstream."""
+    from pallas.cli.check_bearer import check_bearer as run_check
+
+    raise typer.Exit(run_check(_root(context, directory), callers, as_json))
 
 
 @app.command()

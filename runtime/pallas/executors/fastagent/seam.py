@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -41,6 +41,14 @@ def all_servers(fast: FastAgent) -> tuple[str, ...]:
         config: Any = data.get("config")
         names.update(dict.fromkeys(getattr(config, "servers", None) or ()))
     return tuple(names)
+
+
+def point_at(fast: FastAgent, urls: Mapping[str, str]) -> None:
+    """Give servers another address, over HTTP; the rest of their settings stays."""
+    settings: Any = fast._settings
+    for name, url in urls.items():
+        server = settings.mcp.servers[name]
+        server.url, server.transport = url, "http"
 
 
 @contextmanager

@@ -1,0 +1,119 @@
+"""An MCP server that stands in for a downstream and notes the credential of every request."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastmcp import FastMCP
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pallas.surfaces.listener import Listener, bind
+
+ECHO: Final = "echo"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One request: its JSON-RPC method (or HTTP verb), Authorization, a tool's ``text``, its MCP session."""
+
+    what: str
+    authorization: str = field(repr=False)
+    text: str = ""
+    session: str = ""
+
+    @property
+    def bearer(self) -> str:
+        """The token; empty without one."""
+        scheme, _, token = self.authorization.partition(" ")
+        return token if scheme.lower() == "bearer" else ""
+
+
+class Recorder:
+    """Passes requests on to ``app`` and keeps what it heard, oldest first
+
+    Override ``answer`` to intervene.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.url = ""
+        self.heard: list[Heard] = []
+
+    def answer(self, heard: Heard) -> Response | None:
+        """What to answer instead of passing the request on; None to pass it on."""
+        return None
+
+    def calls(self) -> list[Heard]:
+        """The tool calls alone."""
+        return [each for each in self.heard if each.what == "tools/call"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        raw = await request.body()
+        heard = _heard(request, raw)
+        self.heard.append(heard)
+        if (response := self.answer(heard)) is not None:
+            await response(scope, receive, send)
+            return
+        given = False
+
+        async def replay() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": raw, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+
+@asynccontextmanager
+async def serving(server: FastMCP, make: type[Recorder] = Recorder) -> AsyncIterator[Recorder]:
+    """``server`` behind a recorder, on a free port of loopback; both protocol eras."""
+    sock = bind("127.0.0.1", 0, "echo")
+    recorder = make(server.http_app(path="/mcp"))
+    recorder.url = f"http://127.0.0.1:{sock.getsockname()[1]}/mcp"
+    listener = Listener(recorder, sock)
+    await listener.start()
+    try:
+        yield recorder
+    finally:
+        await listener.stop()
+
+
+@asynccontextmanager
+async def echo_server() -> AsyncIterator[Recorder]:
+    """A recorded server with the one tool ``echo(text)``."""
+    server: FastMCP = FastMCP("echo")
+
+    @server.tool(name=ECHO)
+    async def echo(text: str) -> str:
+        """Say it back."""
+        return text
+
+    async with serving(server) as recorder:
+        yield recorder
+
+
+def _heard(request: Request, raw: bytes) -> Heard:
+    try:
+        body: Any = json.loads(raw) if raw else {}
+    except ValueError:
+        body = {}
+    body = body if isinstance(body, dict) else {}
+    params = body.get("params")
+    arguments = params.get("arguments") if isinstance(params, dict) else None
+    return Heard(
+        str(body.get("method", request.method)),
+        request.headers.get("authorization", ""),
+        str(arguments.get("text", "")) if isinstance(arguments, dict) else "",
+        request.headers.get("mcp-session-id", ""),
+    )
