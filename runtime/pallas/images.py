@@ -8,8 +8,8 @@ from pallas.model import Fault, FaultType, Image
 from pallas.text import one_line
 
 MAX_IMAGES: Final = 20
-# The request body may have 4 MiB, and base64 makes four characters of three bytes.
-MAX_BYTES: Final = 3 * 1024 * 1024
+# A request may have 4 MiB, and base64 makes four characters of three bytes.
+MAX_BYTES: Final = 3_000_000
 
 _SIGNATURES: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",

@@ -149,7 +149,7 @@ async def test_images_are_refused_when_the_model_has_no_vision() -> None:
         (Image("not base64!", "image/png"), "not base64"),
         (Image(base64.b64encode(b"plain text").decode(), "image/png"), "not a PNG"),
         (Image(PNG, "image/jpeg"), "its bytes are image/png"),
-        (Image(base64.b64encode(b"\0" * (3 * 1024 * 1024 + 1)).decode(), "image/png"), "at most 3145728"),
+        (Image(base64.b64encode(b"\0" * (3 * 1024 * 1024 + 1)).decode(), "image/png"), "at most 3000000"),
     ],
 )
 async def test_a_picture_that_is_none_is_refused_with_the_reason(image: Image, says: str) -> None:

@@ -1,31 +1,32 @@
 """What each agent serves over MCP: two tools, a hidden alias and a prompt."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
-import mcp_types as mt
 from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError
-from fastmcp.prompts import Message as PromptMessage
 from fastmcp.prompts import Prompt, PromptArgument, PromptResult
 from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
-from mcp_types import ImageContent, TextContent
+from mcp_types import TextContent
 from pydantic import PrivateAttr
 from starlette.types import ASGIApp
 
 from pallas import __version__
 from pallas.kernel import Kernel
-from pallas.model import Fault, FaultType, Health, Message
+from pallas.model import Fault, FaultType, Health
 from pallas.text import one_line
 
 from .access import Access, Authorize
+from .body_limit import BodyLimit
 from .calls import SEND_SCHEMA, STREAM_META, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
+from .departure import when_session_ends, while_connected
 from .guard import HostOriginGuard
 from .health import health_text
+from .history import prompt_messages
 from .progress import ProgressSender
 
 SEND_MESSAGE: Final = "send_message"
@@ -81,7 +82,7 @@ def endpoint(
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE)
-    return HostOriginGuard(app, hosts)
+    return HostOriginGuard(BodyLimit(app), hosts)
 
 
 async def _no_candidates(*_: Any) -> list[str]:
@@ -125,11 +126,14 @@ class _SendMessage(Tool):
         try:
             request = request_of(self._agent, arguments, context)
             token = (context.meta or {}).get("progressToken") if context is not None else None
+            if request.session is not None and request.conversation is None:
+                session, who = request.session, request.principal
+                when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, who))
             if context is None or token is None:
-                return result_of(await self._kernel.run(request))
+                return result_of(await while_connected(context, self._kernel.run(request)))
             with_text = arguments.get("stream_text") is True or (context.meta or {}).get(STREAM_META) is True
             async with ProgressSender(_reporter(context, token), with_text=with_text) as progress:
-                result = await self._kernel.run(request, progress.hear)
+                result = await while_connected(context, self._kernel.run(request, progress.hear))
             return result_of(result)
         except Fault as fault:
             return fault_result(fault)
@@ -183,7 +187,7 @@ class _History(Prompt):
             if wanted is None:  # a session in which nothing was said yet
                 return PromptResult([], description="Nothing was said in this session yet.")
             raise PromptError(fault.message) from None
-        return PromptResult(_prompt_messages(messages), description=f"{len(messages)} messages")
+        return PromptResult(prompt_messages(messages), description=f"{len(messages)} messages")
 
 
 def _reporter(context: FastMCPRequestContext, token: Any) -> Any:
@@ -199,18 +203,3 @@ def _reporter(context: FastMCPRequestContext, token: Any) -> Any:
         )
 
     return report
-
-
-def _prompt_messages(messages: Sequence[Message]) -> list[PromptMessage]:
-    shown: list[PromptMessage] = []
-    for message in messages:
-        if message.role == "tool":
-            continue
-        role: mt.Role = "user" if message.role == "user" else "assistant"
-        if message.text:
-            shown.append(PromptMessage(message.text, role=role))
-        shown += [
-            PromptMessage(ImageContent(type="image", data=image.data, mime_type=image.mime_type), role=role)
-            for image in message.images
-        ]
-    return shown

@@ -1,5 +1,6 @@
 """What a caller may know of a failure of fast-agent or of the provider behind it."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,8 +23,20 @@ _CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "R
 _TIMEOUT: Final = ("APITimeoutError", "ReadTimeout", "TimeoutError")
 
 
+def raise_if_cancelled() -> None:
+    """Raise CancelledError when the current task was cancelled.
+
+    fast-agent's providers catch it and make an answer of what had come so far: without this a cancelled
+    run would go on as if nothing had happened.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def raise_failure(answer: PromptMessageExtended) -> None:
-    """Raise the Fault that an answer stands for when the provider failed, else return (DR-22)."""
+    """Raise what an answer stands for: a cancelled run, the Fault of a provider (DR-22); else return."""
+    raise_if_cancelled()
     if answer.stop_reason is None or answer.stop_reason.value != "error":
         return
     raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL))

@@ -17,11 +17,10 @@ from pallas.model import LoopStop, LoopStopped
 from pallas.text import one_line
 
 from ..base import Emit
+from .faults import raise_if_cancelled
 
 # What fast-agent puts between a server and its tool.
 _SEPARATOR: Final = "__"
-
-Hook = Callable[[ToolRunner, PromptMessageExtended], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -74,6 +73,7 @@ class LoopGuard:
         # sub-agents share their parameters: so ours comes last after a tool, and first after the turn.
         return replace(
             hooks,
+            before_llm_call=_both(_unless_cancelled, hooks.before_llm_call),
             after_tool_call=_both(hooks.after_tool_call, self._after_tools),
             after_turn_complete=_both(self._after_turn, hooks.after_turn_complete),
         )
@@ -153,11 +153,18 @@ def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
     return found
 
 
-def _both(first: Hook | None, second: Hook | None) -> Hook | None:
+async def _unless_cancelled(runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
+    raise_if_cancelled()
+
+
+def _both[T](
+    first: Callable[[ToolRunner, T], Awaitable[None]] | None,
+    second: Callable[[ToolRunner, T], Awaitable[None]] | None,
+) -> Callable[[ToolRunner, T], Awaitable[None]] | None:
     if first is None or second is None:
         return first or second
 
-    async def both(runner: ToolRunner, message: PromptMessageExtended) -> None:
+    async def both(runner: ToolRunner, message: T) -> None:
         await first(runner, message)
         await second(runner, message)
 

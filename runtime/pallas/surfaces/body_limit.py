@@ -1,0 +1,96 @@
+"""A request that is too large is refused in words: how large, how much is allowed, and what to do."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pallas.limits import MAX_BODY
+from pallas.model import Fault, FaultType
+
+# A client that is still sending hears nothing: so much more is read, for so long, before it is answered.
+DRAIN: Final = 64 * 1024 * 1024
+DRAIN_SECONDS: Final = 10.0
+
+
+class BodyLimit:
+    """ASGI middleware: 413 with a JSON-RPC error for a body above ``limit`` bytes, else the app's answer.
+
+    The protocol stack has the same limit and says no more than that it was passed.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int = MAX_BODY) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = _length(scope)
+        if declared is not None and declared > self._limit:
+            await _refuse(f"{declared} bytes", declared, self._limit, receive, send)
+            return
+        taken = 0
+        refused = False
+
+        async def counting() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            return message
+
+        async def in_words(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] == 413:
+                refused = True
+            if not refused:
+                await send(message)
+
+        await self._app(scope, counting, in_words)
+        if refused:  # no length was declared, so the stack below found out while reading
+            await _refuse(f"more than {self._limit} bytes", taken, self._limit, receive, send)
+
+
+async def _refuse(said: str, size: int, limit: int, receive: Receive, send: Send) -> None:
+    fault = Fault(
+        FaultType.PROTOCOL,
+        f"the request has {said}; at most {limit}: make images smaller (one has room for about 3 MB, and "
+        "base64 adds a third), send fewer at once, or leave out history that the conversation has already",
+        data={"limit": limit, "size": size},
+    )
+    error = {
+        "code": fault.code,
+        "message": fault.message,
+        "data": {"type": fault.type.value, "retryable": fault.retryable, **fault.data},
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await _drain(receive)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _drain(receive: Receive) -> None:
+    taken = 0
+    while taken < DRAIN:
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+
+
+def _length(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name.lower() == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return None
