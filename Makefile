@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DIR ?= sample_project
 
-.PHONY: help dev serve test lint format types imports conformance-table bench install check clean system-packages
+# The official MCP conformance suite and a node that it runs on, whatever node this machine has.
+SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12
+SUITE_NODE := node@22
+SUITE_DIR := .conformance
+SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
+
+.PHONY: help dev serve test conformance lint format types imports conformance-table bench install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make serve    run the same fleet headless"
 	@echo "make test     the whole test suite"
+	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
 	@echo "make install  set up $(VENV) only"
@@ -48,6 +55,24 @@ system-packages:
 test: $(STAMP) system-packages
 	@$(BIN)/python -m pytest $(ARGS)
 
+npm:
+	@if ! command -v npm >/dev/null 2>&1; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "Installing npm"; apt-get update -qq && apt-get install -y -qq npm >/dev/null; \
+	  else echo "make conformance needs npm; install it and run this again" >&2; exit 1; fi; fi
+
+# Nothing of it is written down in the project: npm resolves it where this machine gets its packages.
+$(SUITE_STAMP): | npm
+	@echo "Installing the conformance suite into $(SUITE_DIR), once"
+	@rm -rf $(SUITE_DIR) && mkdir -p $(SUITE_DIR)
+	@npm install --loglevel=error --no-audit --no-fund --no-save --no-package-lock --prefix $(SUITE_DIR) $(SUITE) $(SUITE_NODE) >/dev/null
+	@$(SUITE_DIR)/node_modules/.bin/node --version >/dev/null || \
+	  { echo "npm installed no node: let it run the install script of the package node" >&2; exit 1; }
+	@touch $@
+
+conformance: $(STAMP) $(SUITE_STAMP)
+	@$(BIN)/python tests/conformance/run.py $(ARGS)
+
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -63,4 +88,4 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(SUITE_DIR) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""The official MCP conformance suite against agents of Pallas; `make conformance` runs it."""
