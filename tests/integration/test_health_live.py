@@ -40,7 +40,7 @@ def project(root: Path, servers: Mapping[str, Dials | str], **more: Any) -> Path
 def look_anew(fleet: Fleet) -> None:
     """Let the next question find what it finds, as if the last one were long ago."""
     for agent in fleet.agents:
-        agent._prober._at = None
+        agent.watched._prober._at = None
 
 
 async def health(fleet: Fleet, era: str) -> dict[str, str]:
@@ -184,11 +184,11 @@ async def test_a_missed_probe_is_told_to_who_asks_and_changes_nothing_until_it_i
         assert (answer["status"], answer["message"]) == ("degraded", "Unreachable: shop")
         assert agent.snapshot().health.status.value == "ok"
         assert agent.snapshot().downstreams[0].reach is Reach.OK
-        assert agent.health_unconfirmed
+        assert agent.watched.unconfirmed
         assert changes(fleet) == []
         shop.deaf = False
         await agent.check_health()
-        assert (changes(fleet), agent.health_unconfirmed) == ([], False)
+        assert (changes(fleet), agent.watched.unconfirmed) == ([], False)
         shop.deaf = True
         await agent.check_health()
         await agent.check_health()

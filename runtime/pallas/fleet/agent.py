@@ -4,8 +4,7 @@ import asyncio
 import importlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from time import time
 from types import MappingProxyType
 
@@ -18,18 +17,15 @@ from pallas.model import (
     AgentChanged,
     AgentSnapshot,
     AgentState,
-    Downstream,
     Fault,
     Health,
-    HealthChanged,
-    HealthStatus,
-    RunEvent,
 )
-from pallas.probe import CallRecord, Prober, health_of
 from pallas.surfaces.cards import server_card
 from pallas.surfaces.listener import Listener
 from pallas.surfaces.status import Page
 from pallas.text import one_line
+
+from .agent_health import AgentHealth
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +59,9 @@ class FleetAgent:
         self._kernel = kernel
         self._hosts = hosts
         self._make_executor = make_executor
-        self._provider_problem = provider_problem
         self._pages = pages
-        self._prober = Prober(())
-        self._calls = CallRecord(())
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
         self._listener: Listener | None = None
-        self._health = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
         self._began = time()
         self._started_in: float | None = None
         self.executor: Executor | None = None
@@ -96,7 +88,6 @@ class FleetAgent:
 
     async def open(self) -> None:
         """Serve the agent's MCP surface on its port. Raises Fault."""
-        self._loop = asyncio.get_running_loop()
         surface = await asyncio.to_thread(importlib.import_module, "pallas.surfaces.agent_mcp")
         reapply_logging()  # FastMCP sets up its own when it is imported
         server = surface.agent_app(
@@ -118,12 +109,8 @@ class FleetAgent:
             self._move(AgentState.IMPORTING)
             executor = await self._make_executor(self._project, self.config)
             await executor.load()
-            downstreams = tuple(
-                self._project.downstreams[server]
-                for server in executor.info.servers
-                if server in self._project.downstreams
-            )
-            self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
+            known = self._project.downstreams
+            self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
             self._move(AgentState.CONNECTING)
             await executor.start()
         except Fault as fault:
@@ -147,38 +134,12 @@ class FleetAgent:
         self.settled.set()
 
     async def health(self) -> Health:
-        """How the agent is found now; probes at most every ten seconds and never a model (PI-9).
-
-        Who asks hears what was found. What the fleet shows meanwhile is the same without flapping.
-        """
-        if self.state is not AgentState.READY:
-            return self.refresh_health()
-        found = await self._prober.probe(self._problems())
-        kept = self.refresh_health()
-        asked = self._compose(found)
-        return replace(asked, since=kept.since) if asked.status is kept.status else asked
+        """How the agent is found now; never asks a model (PI-9)."""
+        return await self.watched.ask(self._problems())
 
     async def check_health(self) -> None:
-        """Look at the health now, so that the workbench and the gauge know; never raises."""
-        try:
-            await self._prober.probe(self._problems(), fresh=True)
-            self.refresh_health()
-        except Exception:
-            log.exception("%s: its health could not be looked at", self.name)
-
-    def refresh_health(self) -> Health:
-        """The health out of what is known already; tells the hub when it changed. In the fleet's loop."""
-        return self._keep(self._compose(self._prober.latest))
-
-    @property
-    def health_unconfirmed(self) -> bool:
-        """Whether the last look found something that another must confirm."""
-        return self._prober.unconfirmed
-
-    def hear(self, event: RunEvent) -> None:
-        """Note what an event of the agent's runs says of its downstreams. Any thread; returns at once."""
-        if self._calls.observe(event) and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.refresh_health)
+        """Look at the health now, whoever asks or not; never raises."""
+        await self.watched.look(self._problems())
 
     def snapshot(self) -> AgentSnapshot:
         """The agent as a value. Safe from any thread."""
@@ -191,13 +152,13 @@ class FleetAgent:
             description=self.config.description,
             state=self.state,
             since=self.since,
-            health=self._health,
+            health=self.watched.shown,
             port=self.config.port,
             url=self.url,
             model=info.model if info else "",
             vision=info.vision if info else False,
             depends_on=self.config.depends_on,
-            downstreams=self._with_calls(self._prober.latest),
+            downstreams=self.watched.downstreams,
             runs_active=active,
             runs_queued=queued,
             runs_waiting=executor.waiting if executor is not None else 0,
@@ -221,26 +182,11 @@ class FleetAgent:
         executor, self.executor = self.executor, None
         if executor is not None:
             await executor.close()
-        await self._prober.close()
+        await self.watched.close()
         self._move(AgentState.STOPPED)
 
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()
-
-    def _compose(self, found: Sequence[Downstream]) -> Health:
-        return health_of(self.state, self._with_calls(found), self._provider_problem(), self.reason)
-
-    def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
-        return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)
-
-    def _keep(self, health: Health) -> Health:
-        before = self._health
-        changed = (before.status, before.message) != (health.status, health.message)
-        since = time() if before.status != health.status else before.since
-        self._health = Health(health.status, health.message, since, time())
-        if changed:
-            self._hub.publish(HealthChanged(agent=self.name, health=self._health))
-        return self._health
 
     def _move(self, state: AgentState, detail: str = "") -> None:
         self.state, self.since = state, time()

@@ -6,11 +6,9 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
-from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
 
-import httpx2
 from starlette.applications import Starlette
 
 from pallas.config import AgentConfig, Project
@@ -20,7 +18,6 @@ from pallas.model import (
     AgentState,
     Event,
     Fault,
-    FaultType,
     FleetChanged,
     FleetSnapshot,
     FleetState,
@@ -28,14 +25,15 @@ from pallas.model import (
     RunEvent,
 )
 from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
-from pallas.surfaces.listener import Listener, bind
+from pallas.surfaces.listener import Listener
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
 
 from .agent import FleetAgent, MakeExecutor, fastagent_executor
-from .programs import Program
+from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
+from .programs import Program, children_use_our_python
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ log = logging.getLogger(__name__)
 
 READY_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 4.5
-LOOPBACK: Final = "127.0.0.1"
-ANYWHERE: Final = "0.0.0.0"
 
 
 class Fleet:
@@ -116,27 +112,7 @@ class Fleet:
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
-        problems: list[str] = []
-
-        def take(key: str, host: str, port: int, owner: str) -> None:
-            try:
-                self._sockets[key] = bind(host, port, owner)
-            except Fault as fault:
-                problems.append(fault.message)
-
-        for agent in self._chosen():
-            take(f"agent {agent.name}", self._bind, agent.port, f"{agent.where}: agent {agent.name}")
-        if not self._only:
-            owner = f"{self.project.agents_file.name}: registry"
-            take("registry", self._bind, self.project.registry_port, owner)
-        if self.project.scripted is not None:
-            scripted = self.project.scripted
-            take("scripted", LOOPBACK, scripted.port, f"{scripted.where}: scripted")
-        if problems:
-            for sock in self._sockets.values():
-                sock.close()
-            self._sockets.clear()
-            raise Fault(FaultType.CONFIG, "\n".join(problems))
+        self._sockets = reserve_ports(self.project, self._chosen(), host=self._bind, registry=not self._only)
 
     async def start(self) -> None:
         """Start everything; returns when each agent is ready or in error.
@@ -147,7 +123,7 @@ class Fleet:
         if not self._sockets:
             self.reserve()
         os.chdir(self.project.root)
-        _children_use_our_python()
+        children_use_our_python()
         for name in self.project.unset:
             # fast-agent reads its files itself and would send the text ``${NAME}`` as it stands (PR-10).
             os.environ.setdefault(name, "")
@@ -248,7 +224,7 @@ class Fleet:
             async with asyncio.timeout(READY_TIMEOUT):
                 await need.settled.wait()
                 if need.state is AgentState.READY:
-                    await _answers(need.url)
+                    await answers(need.url)
                     return
             problem = need.reason
         except TimeoutError:
@@ -291,11 +267,11 @@ class Fleet:
     def _refresh_health(self) -> None:
         for agent in self.agents:
             if agent.state is AgentState.READY:  # the others have better reasons
-                agent.refresh_health()
+                agent.watched.refresh()
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunEvent) and (agent := self._agents.get(event.agent)) is not None:
-            agent.hear(event)
+            agent.watched.hear(event)
 
     def _warn_when_open(self) -> None:
         if self._bind in (LOOPBACK, "localhost", "::1"):
@@ -325,22 +301,3 @@ def _script_of(project: Project) -> "Script | None":
     from pallas.scripted.script import load_script
 
     return load_script(project.scripted.script)
-
-
-async def _answers(url: str) -> None:
-    """Until something speaks HTTP at ``url``; the caller bounds it."""
-    async with httpx2.AsyncClient(timeout=2.0, trust_env=False) as client:
-        while True:
-            try:
-                async with client.stream("GET", url):
-                    return
-            except httpx2.HTTPError:
-                await asyncio.sleep(0.05)
-
-
-def _children_use_our_python() -> None:
-    """Let ``command: python`` of a project mean the interpreter that runs Pallas."""
-    ours = str(Path(sys.executable).parent)
-    path = os.environ.get("PATH", os.defpath)
-    if path.split(os.pathsep)[0] != ours:
-        os.environ["PATH"] = ours + os.pathsep + path

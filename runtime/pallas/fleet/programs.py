@@ -8,6 +8,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -166,3 +167,11 @@ class Program:
             if line.strip():
                 self._last_line = one_line(line, 160)
                 logger.info("%s", line, extra={"source": source})
+
+
+def children_use_our_python() -> None:
+    """Let ``command: python`` of a project mean the interpreter that runs Pallas."""
+    ours = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != ours:
+        os.environ["PATH"] = ours + os.pathsep + path

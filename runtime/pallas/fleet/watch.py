@@ -42,7 +42,7 @@ PACE: Final = Pace()
 async def watch_health(agents: Callable[[], Sequence[FleetAgent]], pace: Pace = PACE) -> None:
     """Look at every agent for ever, all at once, also while nobody asks; the owner cancels."""
     while True:
-        unconfirmed = any(agent.health_unconfirmed for agent in agents())
+        unconfirmed = any(agent.watched.unconfirmed for agent in agents())
         await asyncio.sleep(pace.confirm if unconfirmed else pace.health)
         await asyncio.gather(*(agent.check_health() for agent in agents()))
 

@@ -1,0 +1,104 @@
+"""How one agent is: what was found, what its real calls met, what is shown meanwhile, and since when."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from time import time
+
+from pallas.config.models import DownstreamConfig
+from pallas.events import Hub
+from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
+from pallas.probe import CallRecord, Prober, health_of
+
+log = logging.getLogger(__name__)
+
+
+class AgentHealth:
+    """The health of the agent ``name``, and of the downstreams it calls. Belongs to one event loop.
+
+    ``condition`` gives the agent's state and, where that is ``error``, the reason. A change of what is
+    shown is a ``HealthChanged``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hub: Hub,
+        condition: Callable[[], tuple[AgentState, str]],
+        provider_problem: Callable[[], str],
+    ) -> None:
+        self._name = name
+        self._hub = hub
+        self._condition = condition
+        self._provider_problem = provider_problem
+        self._prober = Prober(())
+        self._calls = CallRecord(())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shown = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
+
+    @property
+    def shown(self) -> Health:
+        """What the fleet shows. Safe from any thread."""
+        return self._shown
+
+    @property
+    def downstreams(self) -> tuple[Downstream, ...]:
+        """The downstreams as the fleet shows them, with the last real calls. Safe from any thread."""
+        return self._with_calls(self._prober.latest)
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether the last look found something that another must confirm."""
+        return self._prober.unconfirmed
+
+    def watch_over(self, downstreams: Sequence[DownstreamConfig]) -> None:
+        """From now on these are the agent's downstreams; call once, in the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
+
+    async def ask(self, problems: Collection[str]) -> Health:
+        """How the agent is found now; probes at most every ten seconds and never a model (PI-9).
+
+        Who asks hears what was found. What the fleet shows meanwhile is the same without flapping.
+        ``problems`` as ``Prober.probe`` takes them.
+        """
+        if self._condition()[0] is not AgentState.READY:
+            return self.refresh()
+        found = await self._prober.probe(problems)
+        shown = self.refresh()
+        asked = self._compose(found)
+        return replace(asked, since=shown.since) if asked.status is shown.status else asked
+
+    async def look(self, problems: Collection[str]) -> None:
+        """Look now, so that the workbench and the gauge know; never raises."""
+        try:
+            await self._prober.probe(problems, fresh=True)
+            self.refresh()
+        except Exception:
+            log.exception("%s: its health could not be looked at", self._name)
+
+    def refresh(self) -> Health:
+        """Show what is known already; tells the hub when that is something else than before."""
+        health, before = self._compose(self._prober.latest), self._shown
+        since = health.since if before.status is not health.status else before.since
+        self._shown = replace(health, since=since)
+        if (before.status, before.message) != (health.status, health.message):
+            self._hub.publish(HealthChanged(agent=self._name, health=self._shown))
+        return self._shown
+
+    def hear(self, event: RunEvent) -> None:
+        """Note what an event of the agent's runs says of its downstreams. Any thread; returns at once."""
+        if self._calls.observe(event) and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.refresh)
+
+    async def close(self) -> None:
+        """End the probes that still run."""
+        await self._prober.close()
+
+    def _compose(self, found: Sequence[Downstream]) -> Health:
+        state, reason = self._condition()
+        return health_of(state, self._with_calls(found), self._provider_problem(), reason)
+
+    def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
+        return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)

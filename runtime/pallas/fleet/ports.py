@@ -1,0 +1,55 @@
+"""The ports of a fleet: taken all at once, or none."""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+import httpx2
+
+from pallas.config import AgentConfig, Project
+from pallas.model import Fault, FaultType
+from pallas.surfaces.listener import bind
+
+LOOPBACK: Final = "127.0.0.1"
+ANYWHERE: Final = "0.0.0.0"
+
+
+def reserve_ports(
+    project: Project, agents: Iterable[AgentConfig], *, host: str, registry: bool
+) -> dict[str, socket.socket]:
+    """Bound sockets by ``agent NAME``, ``registry`` and ``scripted``; the last is always on loopback.
+
+    Raises Fault (CONFIG) with a line for each port that cannot be had, and then holds none.
+    """
+    sockets: dict[str, socket.socket] = {}
+    problems: list[str] = []
+
+    def take(key: str, host: str, port: int, owner: str) -> None:
+        try:
+            sockets[key] = bind(host, port, owner)
+        except Fault as fault:
+            problems.append(fault.message)
+
+    for agent in agents:
+        take(f"agent {agent.name}", host, agent.port, f"{agent.where}: agent {agent.name}")
+    if registry:
+        take("registry", host, project.registry_port, f"{project.agents_file.name}: registry")
+    if project.scripted is not None:
+        take("scripted", LOOPBACK, project.scripted.port, f"{project.scripted.where}: scripted")
+    if problems:
+        for sock in sockets.values():
+            sock.close()
+        raise Fault(FaultType.CONFIG, "\n".join(problems))
+    return sockets
+
+
+async def answers(url: str) -> None:
+    """Until something speaks HTTP at ``url``; the caller bounds it."""
+    async with httpx2.AsyncClient(timeout=2.0, trust_env=False) as client:
+        while True:
+            try:
+                async with client.stream("GET", url):
+                    return
+            except httpx2.HTTPError:
+                await asyncio.sleep(0.05)
