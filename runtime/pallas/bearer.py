@@ -7,6 +7,7 @@ code that sends a request finds them in the context it runs in.
 import base64
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from pallas.model import AuthHop, CredentialSource
 from pallas.text import one_line
+
+log = logging.getLogger(__name__)
 
 _SALT: Final = secrets.token_bytes(16)
 # A JWT's claims are looked at up to this size and number: they come from whoever made the token.
@@ -92,19 +95,33 @@ class Grant:
         if self._emit is None:
             return
         claims = claims_of(credential) if credential else Claims()
-        self._emit(
-            AuthHop(
-                run_id=self._run_id,
-                agent=self._agent,
-                downstream=downstream,
-                source=source,
-                fingerprint=fingerprint(credential) if credential else "",
-                audience=claims.audience,
-                expires_at=claims.expires_at,
-                status=status,
-                method=one_line(method, 60),
-            )
+        hop = AuthHop(
+            run_id=self._run_id,
+            agent=self._agent,
+            downstream=downstream,
+            source=source,
+            fingerprint=fingerprint(credential) if credential else "",
+            audience=claims.audience,
+            expires_at=claims.expires_at,
+            status=status,
+            method=one_line(method, 60),
         )
+        _log(hop)
+        self._emit(hop)
+
+
+def _log(hop: AuthHop) -> None:
+    refused = hop.status in (401, 403)
+    log.log(
+        logging.WARNING if refused else logging.DEBUG,
+        "%s -> %s: %s %s credential, HTTP %s",
+        hop.agent,
+        hop.downstream,
+        hop.method or "request",
+        f"{hop.source} {hop.fingerprint}".strip() if hop.source != "none" else "no",
+        hop.status or "no answer",
+        extra={"agent": hop.agent, "run_id": hop.run_id, "downstream": hop.downstream},
+    )
 
 
 class Slot:
