@@ -1,7 +1,9 @@
 """The numbers of a fleet."""
 
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from pallas.model import (
 )
 from pallas.surfaces.metrics import MAX_TOOLS, ClientHealth, Metrics
 
+DOCS = Path(__file__).parents[2] / "docs"
 HARPER = AgentSnapshot(
     name="harper",
     title="Harper",
@@ -209,6 +212,28 @@ def test_a_name_that_never_worked_leaves_places_for_those_that_do() -> None:
     values = _values(metrics.render(), "pallas_tool_calls_total")
     assert values["harper", "completed", "argos", "search"] == 1
     assert values["harper", "failed", "argos", "other"] == 1_000 - (len(values) - 2)
+
+
+def test_the_documents_list_every_metric_with_its_labels() -> None:
+    # PR-23
+    metrics = Metrics(Fleet(HARPER))
+    metrics.observe(_finished(tokens_in=1))
+    metrics.observe(_tool("argos", "t"))
+    metrics.observe(StepStarted(run_id="r", agent="harper", actor="harper", step=1, kind="llm"))
+    metrics.observe(AuthHop(run_id="r", agent="harper", downstream="argos", source="none"))
+    metrics.observe(LoopStopped(run_id="r", agent="harper", reason="repeat"))
+    served = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        if name.startswith("pallas_") and not name.endswith("_created"):
+            served[name] = (family.type, set(family.samples[0].labels) - {"le"})
+    listed = {}
+    for line in (DOCS / "health.md").read_text("utf-8").splitlines():
+        if line.startswith("| `pallas_"):
+            _, name, kind, labels, _ = line.split("|", 4)
+            bare = re.sub(r"\(.*?\)", "", labels)
+            listed[name.strip(" `")] = (kind.strip(), set(re.findall(r"`(\w+)`", bare)))
+    assert listed == served
 
 
 def _series(text: bytes) -> int:
