@@ -15,6 +15,7 @@ from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.images import check_images
 from pallas.limits import check_text, fits, too_large
+from pallas.log import forget, redact, redact_text
 from pallas.model import (
     AgentState,
     Fault,
@@ -123,6 +124,9 @@ class Kernel:
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
         run.task.add_done_callback(lambda _: self._runs.pop(run.id, None))
+        if bearer := request.bearer:  # a downstream may repeat it in an error: masked while the run lasts
+            redact(bearer)
+            run.task.add_done_callback(lambda _: forget(bearer))
         try:
             await asyncio.wait({run.task})
         except asyncio.CancelledError:
@@ -200,7 +204,7 @@ class Kernel:
             outcome, fault = "cancelled", "cancelled"
             raise
         except Fault as error:
-            fault = one_line(error.message, 300)
+            fault = one_line(redact_text(error.message), 300)
             raise
         except Exception as error:
             log.exception("run %s of %s failed", run.id, run.agent)

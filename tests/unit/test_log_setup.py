@@ -126,6 +126,18 @@ def test_chatty_libraries_stay_at_warning_even_when_the_root_is_debug(
     assert _messages(file) == [*(f"trouble of {name}" for name in named), "wanted"]
 
 
+def test_the_agents_library_never_logs_whole_conversations(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-36: its debug records hold every prompt and what the tools returned
+    monkeypatch.setenv("PALLAS_ROOT_LOG_LEVEL", "debug")
+    setup_logging("debug", path=file)
+    logging.getLogger("fast_agent").debug("OpenAI completion requested for: everything that was said")
+    logging.getLogger("fast_agent").info("heard")
+    logging.getLogger("some.library").debug("this too")
+    assert _messages(file) == ["heard", "this too"]
+
+
 def test_libraries_stay_at_info_while_ours_say_everything(file: Path) -> None:  # PR-34
     setup_logging("debug", path=file)
     logging.getLogger("some.library").debug("hidden")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6
-MAX_SECRETS: Final = 1_024
+MAX_SECRETS: Final = 4_096
 
 _NAME: Final = (
     r"(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|secret|passw(?:or)?d|passphrase"
@@ -77,6 +77,7 @@ class _Known:
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: dict[str, int] = {}
+        self._forms: dict[str, set[str]] = {}
         self.spellings: tuple[str, ...] = ()
         self.longest = 0
 
@@ -99,8 +100,10 @@ class _Known:
             self._publish()
 
     def _publish(self) -> None:
+        # Callers' tokens come and go with their runs: only what is new is spelt out.
+        self._forms = {value: self._forms.get(value) or _spellings(value) for value in self._counts}
         # The longest first: a secret that holds another must not leave its own tail behind.
-        found = {spelling for value in self._counts for spelling in _spellings(value)}
+        found = set[str]().union(*self._forms.values())
         self.spellings = tuple(sorted(found, key=len, reverse=True))
         self.longest = len(self.spellings[0]) if self.spellings else 0
 
@@ -123,7 +126,7 @@ _known = _Known()
 def redact(*secrets: str) -> None:
     """Mask these exact values from now on, in every log record (SPEC PR-36).
 
-    Values shorter than 6 characters are ignored: masking them would hide ordinary words. At most 1,024
+    Values shorter than 6 characters are ignored: masking them would hide ordinary words. At most 4,096
     are kept; the oldest go first. Call ``forget`` as often as ``redact`` for values that come and go.
     """
     _known.add(secrets)

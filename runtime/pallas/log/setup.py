@@ -153,7 +153,8 @@ def _set_levels() -> list[str]:
         logging.getLogger(name).setLevel(level)
     for name in PINNED:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger(_RECUT).setLevel(logging.NOTSET)  # a library as any other: the root's level holds
+    # Its debug records hold whole conversations, with what tools returned.
+    logging.getLogger(_RECUT).setLevel(max(root, logging.INFO))
     logging.getLogger().setLevel(root)
     for handler in (_state.file, _state.stderr):
         if handler is not None:

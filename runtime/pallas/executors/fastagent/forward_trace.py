@@ -93,6 +93,7 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return await original(self, *args, **kwargs)
         except Exception as error:
+            _mask(error)
             _trace(self, error)
             if _closed(error):
                 raise ConnectionError("the connection was closed in the middle of it") from error
@@ -165,6 +166,16 @@ def _trace(aggregator: Any, error: Exception) -> None:
         exc_info=error,
         extra={key: value for key, value in known.items() if value},
     )
+
+
+def _mask(error: Exception) -> None:
+    """Take secrets out of a server's words at once: fast-agent writes them to the log later, by itself.
+
+    By then the run may be over, and with it what is known of the caller's token.
+    """
+    if isinstance(error, MCPError):
+        error.error = error.error.model_copy(update={"message": redact_text(error.message)})
+        error.args = (error.code, error.message, error.data)
 
 
 def _closed(error: Exception) -> bool:
