@@ -1,0 +1,75 @@
+"""What forwarding a bearer needs of fast-agent and of the MCP SDK, watched for changes."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+import pytest
+from fast_agent.config import MCPServerAuthSettings, MCPServerSettings
+from fast_agent.mcp import client_gateway
+from support.recording import recording
+
+from pallas.bearer import Grant, Slot, lending
+from pallas.executors.fastagent import auth_seam, hooks
+from pallas.model import Fault
+
+
+def test_the_function_that_prepares_credentials_is_there_with_its_parameters() -> None:
+    auth_seam.install(auth_seam.PREPARE)
+    assert "bearer" in hooks.installed(client_gateway, "_prepare_headers_and_auth")
+    assert [field.name for field in dataclasses.fields(client_gateway.PreparedHttpAuth)] == [
+        "headers",
+        "oauth_provider",
+        "user_auth_keys",
+    ]
+
+
+def test_a_function_that_takes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(server_config: Any, *, trigger: bool) -> None: ...
+
+    monkeypatch.setattr(client_gateway, "_prepare_headers_and_auth", moved)
+    with pytest.raises(Fault, match=r"hook bearer: .*takes \(server_config, trigger\)"):
+        auth_seam.install(auth_seam.PREPARE)
+    assert client_gateway._prepare_headers_and_auth is moved
+
+
+def test_the_settings_of_a_server_carry_the_choice_to_the_seam() -> None:
+    auth: Any = MCPServerAuthSettings(oauth=False, pallas_forward=True)
+    assert auth.model_extra == {"pallas_forward": True}
+    server = MCPServerSettings(name="rec", url="http://127.0.0.1:9/mcp", auth=auth)
+    assert server.auth is not None
+    assert server.auth.model_extra == {"pallas_forward": True}
+    assert "ping_interval_seconds" in MCPServerSettings.model_fields
+
+
+def test_what_the_seam_returns_is_what_the_http_client_is_made_of() -> None:
+    source = inspect.getsource(client_gateway._create_transport)
+    assert "prepared_auth = _prepare_headers_and_auth(" in source
+    assert "auth=prepared_auth.oauth_provider" in source
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_the_sdk_sends_a_request_in_the_context_of_who_asked(mode: str) -> None:
+    # PR-26
+    import asyncio
+
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with recording() as recorder:
+        auth = auth_seam.DownstreamAuth("rec", recorder.url, forward=True, configured="")
+        async with (
+            httpx2.AsyncClient(auth=auth) as http,
+            Client(streamable_http_client(recorder.url, http_client=http), mode=mode) as client,
+        ):
+
+            async def ask(number: int) -> None:
+                with lending(Grant(str(number), "one", f"token-{number}", lambda event: None), Slot()):
+                    await client.call_tool("note", {"text": str(number)})
+
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(asyncio.create_task(ask(number)) for number in range(5)))
+        assert {each.text: each.bearer for each in recorder.calls()} == {
+            str(number): f"token-{number}" for number in range(5)
+        }
