@@ -1,6 +1,8 @@
 """The health of a real fleet whose downstreams are slow, deaf, refusing, gone and back again."""
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from time import monotonic
@@ -17,6 +19,7 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
+from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.watch import Pace
 from pallas.model import AgentState, CallOutcome, HealthChanged, Reach
@@ -151,6 +154,29 @@ async def test_refused_broken_and_asking_for_credentials_are_told_apart(tmp_path
             assert found["gate"] == (Reach.AUTH_REQUIRED, "HTTP 403")
             assert found["broken"] == (Reach.UNREACHABLE, "HTTP 500")
             assert found["fine"][0] is Reach.OK
+
+
+async def test_an_agent_that_still_starts_says_so_at_once_and_looks_at_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PI-8, PI-12
+    monkeypatch.setattr(sys, "argv", ["pallas"])
+    monkeypatch.chdir(tmp_path)
+    async with dials(era="both") as (shop,):
+        shop.deaf = True
+        fleet = Fleet(load_project(project(tmp_path, {"shop": shop})), dev=True, pace=NEVER)
+        starting = asyncio.create_task(fleet.start())
+        try:
+            await until(lambda: fleet.agents[0].state is AgentState.CONNECTING and shop.requests)
+            for era in ERAS:
+                answer = await health(fleet, era)
+                assert (answer["status"], answer["message"]) == ("error", "Starting: connecting its servers")
+            assert fleet.agents[0].snapshot().downstreams[0].reach is Reach.UNKNOWN
+            assert not starting.done()
+        finally:
+            await shop.go()
+            await asyncio.wait({starting}, timeout=30)
+            await fleet.stop()
 
 
 async def test_health_follows_while_nobody_asks(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from support.waiting import until
 from pallas.config.models import DownstreamConfig
 from pallas.model import AgentState, Downstream, HealthStatus, Reach
 from pallas.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
+from pallas.probe.downstream import look
 from pallas.surfaces.health import health_text
 
 SECRET = "canary-4f9a2b7c1d"
@@ -495,6 +496,22 @@ async def test_what_is_shown_follows_what_is_found_without_flapping() -> None:
     gone = Prober([_http(origin)], clock=lambda: now)
     assert (await gone.probe())[0].reach is gone.latest[0].reach is Reach.UNREACHABLE
     await gone.close()
+
+
+async def test_silence_and_broken_connections_may_pass_and_all_else_is_certain(
+    client: httpx2.AsyncClient,
+) -> None:
+    # PI-12
+    async with serving(FakeDownstream(status(503))) as origin:
+        assert (await look(_http(origin), client, {})).certain
+    assert (await look(_http(origin), client, {})).certain  # nobody listens there any more
+    async with talking(b"") as origin:
+        assert not (await look(_http(origin), client, {}, timeout=0.3)).certain
+    async with talking(b"", hang_up=True) as origin:
+        assert not (await look(_http(origin), client, {})).certain
+    for answer in (status(401), modern, status(200, b"<html>")):
+        async with serving(FakeDownstream(answer)) as origin:
+            assert (await look(_http(origin), client, {})).certain
 
 
 async def test_a_downstream_that_never_answered_is_unreachable_with_the_first_look() -> None:
