@@ -89,6 +89,7 @@ def _story_of_agent(agent: AgentSnapshot) -> str:
     trouble = [
         f"{one.name} ({one.transport} {one.target}): {one.reach.value}"
         + (f": {one.detail}" if one.detail else "")
+        + (f"; last call: {one.last_call.detail}" if one.last_call and not one.last_call.ok else "")
         for one in agent.downstreams
     ]
     if trouble:

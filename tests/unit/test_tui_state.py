@@ -9,6 +9,8 @@ import pytest
 from pallas.model import (
     AgentChanged,
     AgentState,
+    CallOutcome,
+    Downstream,
     Event,
     FleetChanged,
     FleetState,
@@ -16,6 +18,7 @@ from pallas.model import (
     HealthChanged,
     HealthStatus,
     Notice,
+    Reach,
     RunFinished,
     RunStarted,
     ServerSnapshot,
@@ -112,6 +115,14 @@ def test_the_story_of_an_agent_tells_the_whole_error_and_every_downstream() -> N
     story = story_of(replace(research, state=AgentState.ERROR, error="first\n  second"))
     assert "first\n  second" in story
     assert "vault (http http://127.0.0.1:9001/mcp): auth required: 401" in story
+
+
+def test_the_story_of_an_agent_tells_the_last_call_that_failed() -> None:
+    shop = Downstream("shop", "http", "http://x/mcp", Reach.OK)
+    good, bad = CallOutcome(True, 1.0), CallOutcome(False, 1.0, "HTTP 503", Reach.UNREACHABLE)
+    for call, said in ((None, "ok"), (good, "ok"), (bad, "ok; last call: HTTP 503")):
+        story = story_of(agent("a", 1, downstreams=(replace(shop, last_call=call),)))
+        assert story.endswith(f"shop (http http://x/mcp): {said}")
 
 
 def test_agents_stand_once_below_the_first_that_needs_them() -> None:
