@@ -7,7 +7,7 @@ from textual.binding import Binding, BindingType
 
 from .keymap import DEFAULT_KEYS
 
-Scope = Literal["app", "agents", "feed", "failure"]
+Scope = Literal["app", "agents", "feed", "instances", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action(
         "rail.toggle", "app", "Hide or show agents", "Give the agents' columns to the chat", "toggle_rail"
     ),
+    Action("show.instances", "app", "Instances", "Fleets elsewhere: register, attach, talk", "instances"),
     Action("theme", "app", "Dark or light", "Switch between the dark and the light theme", "toggle_theme"),
     Action("back", "app", "Back", "Leave the zoom or the line of text; never quits", "back", "back"),
     Action("quit.twice", "app", "Quit (twice)", "Pressed twice, stops the fleet and leaves", "quit_twice"),
@@ -77,6 +78,18 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "filter"),
     Action("feed.unfilter", "feed", "Show all runs", "Take the filter away", "unfilter"),
     Action("feed.copy", "feed", "Copy run", "Copy everything about the run", "copy"),
+    Action("instances.open", "instances", "Open line", "Attach the instance, or talk", "choose", "open"),
+    Action("instances.register", "instances", "Register instance", "Add a registry's URL", "register", "add"),
+    Action("instances.attach", "instances", "Attach instance", "Connect to all its agents", "attach"),
+    Action("instances.detach", "instances", "Detach instance", "Let go of its agents", "detach", "detach"),
+    Action(
+        "instances.refresh", "instances", "Read instance again", "Its registry and health", "refresh", "read"
+    ),
+    Action("instances.remove", "instances", "Remove instance", "Detach and forget it", "remove", "remove"),
+    Action("instances.story", "instances", "Line in full", "Everything about it", "story", "story"),
+    Action("instances.filter", "instances", "Filter instances", "Show only some lines", "filter", "filter"),
+    Action("instances.unfilter", "instances", "Show all instances", "Take the filter away", "unfilter"),
+    Action("instances.copy", "instances", "Copy line", "Copy everything about it", "copy"),
     Action("failure.retry", "failure", "Try again", "Read the project anew and start", "retry", "try again"),
     Action("failure.copy", "failure", "Copy mistakes", "Copy what is wrong", "copy", "copy"),
 )

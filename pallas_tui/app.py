@@ -19,6 +19,7 @@ from textual.screen import Screen
 
 from .actions import ACTIONS, bindings
 from .fleets import BrokenFleet, NoFleet, RunningFleet
+from .instances import Instances
 from .palette import commands, own_bindings
 from .pump import PERIOD, Pump
 from .screens.main import LatePane, MainScreen
@@ -42,7 +43,8 @@ class Workbench(App[int]):
 
     ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
     try after a start that failed. ``late`` are the panes made after the first paint. ``clock`` gives Unix
-    seconds. ``stray`` are the streams that anything printed in this process should go to.
+    seconds. ``stray`` are the streams that anything printed in this process should go to. ``instances`` are
+    the fleets elsewhere; without them what is registered is kept for this start only.
     The fleet is the caller's to stop: ``fleet`` is the one that runs, None when none was started.
     """
 
@@ -58,6 +60,7 @@ class Workbench(App[int]):
         name: str = "",
         late: Sequence[LatePane] = (),
         settings: Settings | None = None,
+        instances: Instances | None = None,
         clock: Callable[[], float] = time,
         stray: tuple[TextIO, TextIO] | None = None,
         driver_class: type[Driver] | None = None,
@@ -70,7 +73,8 @@ class Workbench(App[int]):
         self._late = late
         self._stray = stray
         self._project = name
-        self._pump = Pump(NoFleet(name), clock)
+        self.instances = instances or Instances()
+        self._pump = Pump(NoFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
         self._pressed_at = float("-inf")
         self._failure: BaseException | None = None
@@ -137,6 +141,12 @@ class Workbench(App[int]):
         self._beat()
         self.set_interval(PERIOD, self._beat)
         await self._start_fleet()
+        for mistake in self.instances.restore():
+            self._tell_mistake(mistake)
+
+    async def on_unmount(self) -> None:
+        """Let go of the fleets elsewhere."""
+        await self.instances.close()
 
     def _choose_theme(self) -> None:
         wanted = self.settings.theme
@@ -221,6 +231,16 @@ class Workbench(App[int]):
     async def action_back(self) -> None:
         """One step back; never quits."""
         self.main.back()
+
+    def action_instances(self) -> None:
+        """Fleets elsewhere; whoever is chosen there is talked to."""
+        from .screens.instances import InstancesScreen
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.main.open_agent(name)
+
+        self.push_screen(InstancesScreen(self.instances, self.glyphs), chosen)
 
     def action_help(self) -> None:
         """Help for the focused pane."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pallas.model import Event, FleetSnapshot
+from pallas.model import AgentSnapshot, Event, FleetSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,10 +11,11 @@ class Frame:
 
     ``events`` are in order, oldest first. ``now`` is the clock of the workbench in Unix seconds: panes
     take it for elapsed times and never look at a clock themselves. ``dropped`` counts events that left
-    the hub's ring before the pump could read them.
+    the hub's ring before the pump could read them. ``attached`` are agents of instances elsewhere.
     """
 
     snapshot: FleetSnapshot
     events: tuple[Event, ...]
     now: float
     dropped: int = 0
+    attached: tuple[AgentSnapshot, ...] = ()

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Final, TextIO
@@ -57,18 +58,26 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
     """Paint, serve, stop; returns what the workbench broke on."""
     from .app import SIGNALS, Workbench
     from .fleets import RunningFleet
-    from .settings import load_settings
+    from .instances import Instances
+    from .instances.health import poll_interval
+    from .instances.store import Store
+    from .instances.watch import Pace
+    from .settings import instances_path, load_settings
 
     def make_fleet() -> RunningFleet:
         from pallas.fleet.thread import FleetThread
 
         return FleetThread(root)
 
+    settings, (interval, mistake) = load_settings(), poll_interval(os.environ)
+    if mistake:
+        settings = replace(settings, mistakes=(*settings.mistakes, mistake))
     app = Workbench(
         make_fleet,
         name=root.absolute().name,
         late=late_panes(log),
-        settings=load_settings(),
+        settings=settings,
+        instances=Instances(store=Store(instances_path()), pace=Pace(interval)),
         stray=(guard.stdout, guard.stderr),
     )
     app.heed_signals()

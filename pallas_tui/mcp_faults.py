@@ -34,7 +34,7 @@ def explain(error: BaseException, url: str, timeout: float) -> Fault:
         return Fault(
             FaultType.TRANSPORT,
             f"Nothing answers at {url}. The agent may still be starting, or have stopped: the Agents pane "
-            "says which. Then send again.",
+            "says which, or Instances for one elsewhere. Then send again.",
         )
     if first(TimeoutException, TimeoutError):
         return _late(url, timeout)

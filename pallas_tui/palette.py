@@ -24,9 +24,8 @@ def commands(app: App[Any], screen: Screen[Any]) -> Iterable[SystemCommand]:
     # A moment later, when the palette is gone from the picture.
     save = partial(app.set_timer, 0.1, app.deliver_screenshot)
     yield SystemCommand("Screenshot", "Save the screen as an SVG file", save)
-    if isinstance(screen, MainScreen):
-        for pane in screen.query(Pane):
-            yield from _commands_of(pane, screen)
+    for pane in screen.query(Pane):
+        yield from _commands_of(pane, screen)
 
 
 def own_bindings(widget: DOMNode) -> Iterable[Binding]:
@@ -36,12 +35,13 @@ def own_bindings(widget: DOMNode) -> Iterable[Binding]:
             yield from Binding.make_bindings(base.__dict__.get("BINDINGS", ()))
 
 
-def _commands_of(pane: Pane, screen: MainScreen) -> Iterable[SystemCommand]:
+def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[SystemCommand]:
     registered = {action.id: action for action in ACTIONS}
     seen: set[str] = set()
 
     async def run(widget: DOMNode, name: str) -> None:
-        screen.show(str(pane.id))
+        if isinstance(screen, MainScreen):
+            screen.show(str(pane.id))
         await pane.app.run_action(name, widget)
 
     for widget in (pane, *pane.query("*")):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from pallas.model import AgentState, FleetPort, FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, AgentState, FleetPort, FleetSnapshot, FleetState
 
 from .frame import Frame
 
@@ -16,11 +16,21 @@ _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentSt
 
 
 class Pump:
-    """Turns a fleet into frames. It never waits and holds at most one batch of the hub's events."""
+    """Turns a fleet into frames. It never waits and holds at most one batch of the hub's events.
 
-    def __init__(self, fleet: FleetPort, clock: Callable[[], float]) -> None:
+    ``attached`` gives the agents of instances elsewhere, the same tuple while nothing changed.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetPort,
+        clock: Callable[[], float],
+        attached: Callable[[], tuple[AgentSnapshot, ...]] = tuple,
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
+        self._attached = attached
+        self._last_attached: tuple[AgentSnapshot, ...] = ()
         self._seq = 0
         self._last: FleetSnapshot | None = None
         self._sent = float("-inf")
@@ -36,11 +46,13 @@ class Pump:
         snapshot = self._fleet.snapshot()
         now = self._clock()
         self._seq = batch.next
+        attached = self._attached()
         news = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
+        news = news or attached is not self._last_attached
         if not news and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
             return None
-        self._last, self._sent = snapshot, now
-        return Frame(snapshot, batch.events, now, batch.dropped)
+        self._last, self._last_attached, self._sent = snapshot, attached, now
+        return Frame(snapshot, batch.events, now, batch.dropped, attached)
 
 
 def _moving(snapshot: FleetSnapshot) -> bool:

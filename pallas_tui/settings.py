@@ -37,6 +37,11 @@ def settings_path() -> Path:
     return user_config_path("pallas", appauthor=False) / "workbench.yaml"
 
 
+def instances_path() -> Path:
+    """Where the workbench keeps what was registered: beside the settings, a file it never writes."""
+    return settings_path().with_suffix(".instances.json")
+
+
 def load_settings(path: Path | None = None) -> Settings:
     """The user's settings. A file that is not there is none; what is wrong in one is told, never raised."""
     path = path or settings_path()

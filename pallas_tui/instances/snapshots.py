@@ -17,7 +17,7 @@ def snapshot_of(agent: Listed, label: str, since: float, health: Health | None) 
     says no to an image then.
     """
     return AgentSnapshot(
-        name=f"{agent.id}{_AT}{label}",
+        name=attached_name(agent.id, label),
         title=agent.title,
         description=agent.description,
         state=AgentState.CONNECTING if health is None else AgentState.READY,
@@ -28,6 +28,11 @@ def snapshot_of(agent: Listed, label: str, since: float, health: Health | None) 
         model=agent.model,
         vision=agent.vision is not False,
     )
+
+
+def attached_name(agent: str, label: str) -> str:
+    """What the agent of that id, of the instance with that label, is called in the workbench."""
+    return f"{agent}{_AT}{label}"
 
 
 def is_attached_name(name: str) -> bool:

@@ -76,14 +76,14 @@ def test_the_file_can_be_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_no_default_key_of_one_place_does_two_things() -> None:
-    for scope in ("agents.", "feed.", "failure.", ""):
+    for scope in ("agents.", "feed.", "instances.", "failure.", ""):
         keys = [
             key
             for action, several in DEFAULT_KEYS.items()
             if (
                 action.startswith(scope)
                 if scope
-                else action.split(".")[0] not in ("agents", "feed", "failure")
+                else action.split(".")[0] not in ("agents", "feed", "instances", "failure")
             )
             for key in several.split(",")
         ]

@@ -5,11 +5,11 @@ from typing import Final
 from pallas.model import AgentSnapshot, AgentState, Downstream, Reach
 
 from ...state import Branch, Item, Tone, port_of, reason_of, tone_of
-from ...text import Glyphs, Line, Part, count, cropped, duration, fit, right, since, wrapped
+from ...text import Glyphs, Line, Part, cropped, duration, fit, right, since, wrapped
+from ..facts import ended, fact
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 
 _STATE_WIDTH: Final = 12
-_LABEL_WIDTH: Final = 8
 _STEPS: Final = {
     AgentState.WAITING: "waiting",
     AgentState.IMPORTING: "import",
@@ -78,15 +78,13 @@ def details(item: Item, width: int, height: int, now: float, glyphs: Glyphs) -> 
         lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
     lines.append(())
     for label, text in _facts(item, now, glyphs):
-        lines += _fact(label, text, width)
+        lines += fact(label, text, width)
     lines.append(((fit(item.url, width, glyphs), DIM),))
     if isinstance(item, AgentSnapshot) and item.downstreams:
         lines += [(), (("downstreams", DIM),)]
         for one in item.downstreams:
             lines += _downstream(one, width, glyphs)
-    if len(lines) > height > 0:
-        lines[height - 1 :] = [(("i", KEY), (f" {count(len(lines) - height + 1, 'more line')}", DIM))]
-    return lines
+    return ended(lines, height)
 
 
 def _facts(item: Item, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
@@ -123,12 +121,6 @@ def _facts_of_agent(agent: AgentSnapshot, now: float, glyphs: Glyphs) -> list[tu
     if agent.depends_on:
         facts.append(("needs", ", ".join(agent.depends_on)))
     return facts
-
-
-def _fact(label: str, text: str, width: int) -> list[Line]:
-    first, *rest = wrapped(text, width - _LABEL_WIDTH)
-    lines: list[Line] = [((f"{label:<{_LABEL_WIDTH}}", DIM), (first, ""))]
-    return lines + [((" " * _LABEL_WIDTH, ""), (line, "")) for line in rest]
 
 
 def _downstream(one: Downstream, width: int, glyphs: Glyphs) -> list[Line]:

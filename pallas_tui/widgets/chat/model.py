@@ -12,6 +12,7 @@ from pallas.text import one_line
 
 from ...client import Reply
 from ...images import Attachment
+from ...instances.snapshots import is_attached_name
 from ...state import Tone, can_answer, reason_of, tone_of
 from .progress import Piece, Remark, Step, ToolCall, parse
 
@@ -224,6 +225,10 @@ class Standing:
 
 def standing(name: str, agent: AgentSnapshot | None) -> Standing:
     """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it."""
+    if agent is None and is_attached_name(name):
+        return Standing(
+            Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
+        )
     if agent is None:
         return Standing(Tone.STOPPED, False, f"There is no agent {name} in this fleet any more.")
     tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)

@@ -45,7 +45,7 @@ what was received so far stays.
 Backspace in an empty prompt takes the last one away.
 
 **ctrl+t** opens another conversation. Each tab is one of its own: the agent remembers what was said in
-it, and nothing of the others.
+it, and nothing of the others. Agents of attached instances stand there too, with `@` and where they run.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
 it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r** sends again what failed.
@@ -86,6 +86,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         )
         self._own_glyphs = glyphs is None
         self._now = 0.0
+        self._own: tuple[AgentSnapshot, ...] = ()
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._views: list[ConversationView] = []
         self._current: ConversationView | None = None
@@ -108,7 +109,8 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     # What the screen tells
 
     def absorb(self, frame: Frame) -> None:
-        self._now, self._agents = frame.now, frame.snapshot.agents
+        self._now, self._own = frame.now, frame.snapshot.agents
+        self._agents = (*self._own, *frame.attached)
         if self.is_showing:
             self._paint()
 
@@ -131,12 +133,12 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         """Go to the conversation with that agent, the newest if there are several, or begin one."""
         for view in reversed(self._views):
             if view.conversation.agent == name:
-                self._switch(view)
+                self._switch(view, wanted=True)
                 return
-        self.new_conversation(name)
+        self.new_conversation(name, wanted=True)
 
-    def new_conversation(self, name: str) -> None:
-        """Begin another conversation with that agent, and go there."""
+    def new_conversation(self, name: str, *, wanted: bool = False) -> None:
+        """Begin another conversation and go there; ``wanted`` when a person asked, who writes next."""
         if len(self._views) >= MAX_TABS:
             self.app.notify(
                 f"{MAX_TABS} conversations are open; close one first (alt+w).",
@@ -148,12 +150,12 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         view = ConversationView(name, self._desk)
         view.id = f"conversation-{self._opened}"
         self._views.append(view)
-        self.run_worker(self._mount(view), group="open", description=f"open a chat with {name}")
+        self.run_worker(self._mount(view, wanted), group="open", description=f"open a chat with {name}")
 
-    async def _mount(self, view: ConversationView) -> None:
+    async def _mount(self, view: ConversationView, wanted: bool) -> None:
         await self._switcher.add_content(view)
         if self.app.is_running and view.is_attached:
-            self._switch(view)
+            self._switch(view, wanted=wanted)
 
     # The screen
 
@@ -163,7 +165,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
                 view.see(self._agent_of(view))
         if not self._views:
             self._start.show(self._agents)
-            if not self._opened and not self._start.touched and (front := front_agent(self._agents)):
+            if not self._opened and not self._start.touched and (front := front_agent(self._own)):
                 self.new_conversation(front)
         if isinstance(self.app.screen, ChooserScreen):
             self.app.screen.show(self._agents)
@@ -193,10 +195,10 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     def _agent_of(self, view: ConversationView) -> AgentSnapshot | None:
         return next((agent for agent in self._agents if agent.name == view.conversation.agent), None)
 
-    def _switch(self, view: ConversationView) -> None:
+    def _switch(self, view: ConversationView, *, wanted: bool = False) -> None:
         if view not in self._views:
             return
-        inside = self.has_focus_within or self.app.focused is None
+        inside = wanted or self.has_focus_within or self.app.focused is None
         self._current = view
         self._switcher.current = view.id
         self._activate()
@@ -267,7 +269,7 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
 
         def chosen(name: str | None) -> None:
             if name is not None:
-                self.new_conversation(name)
+                self.new_conversation(name, wanted=True)
 
         self.app.push_screen(ChooserScreen(self._agents, self._glyphs), chosen)
 

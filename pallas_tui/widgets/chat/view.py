@@ -19,6 +19,7 @@ from textual.worker import Worker
 from pallas.model import AgentSnapshot, Fault, Image
 
 from ...client import OnProgress, Reply
+from ...instances.snapshots import is_attached_name
 from ...state import Tone
 from ...text import Glyphs
 from ..tones import shape
@@ -121,6 +122,8 @@ class ConversationView(Vertical):
     def see(self, agent: AgentSnapshot | None) -> None:
         """The agent as the newest frame has it; None when the fleet does not have it."""
         changed = agent != self._agent
+        if changed and agent is None and is_attached_name(self.conversation.agent):
+            self._let_go()
         self._agent = agent
         if changed or self.standing.tone is Tone.STARTING:
             new = standing(self.conversation.agent, agent)
@@ -129,6 +132,13 @@ class ConversationView(Vertical):
                 self._stand()
         if self.conversation.run is not None:
             self._tell()
+
+    def _let_go(self) -> None:
+        """The instance was detached: nothing of it stays connected."""
+        self.cancel()
+        client, self._client = self._client, None
+        if client is not None:
+            self.run_worker(client.close(), group="close", description="let go of a detached agent")
 
     def set_active(self, active: bool) -> None:
         """Whether a person can see this conversation now."""

@@ -1,0 +1,60 @@
+"""Fleets elsewhere, on a screen of their own."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from ..instances import Instances
+from ..text import Glyphs
+from ..widgets.instances import InstancesPane
+from ..widgets.status import Ask, StatusLine
+from ..widgets.titlebar import TitleBar
+
+
+class InstancesScreen(Screen[str | None]):
+    """Ends with the name of the agent to talk to, or None."""
+
+    AUTO_FOCUS = "#instance-list"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f10,q", "leave", "back", tooltip="Back to the fleet"),
+        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
+    ]
+
+    def __init__(self, instances: Instances, glyphs: Glyphs) -> None:
+        super().__init__(id="instances-screen")
+        self._instances = instances
+        self._glyphs = glyphs
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar([("instances", "f10", InstancesPane.TITLE)], self._glyphs, id="instances-title")
+        yield InstancesPane(self._instances, self._glyphs)
+        yield Ask()
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        """Say how often agents are polled."""
+        caption = f"attached agents are polled every {self._instances.pace.interval:g} s"
+        self.query_one(TitleBar).tell(focused=True, caption=caption)
+
+    def action_leave(self) -> None:
+        """Back to the fleet."""
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.query_one(InstancesPane).rows, self.active_bindings.values()))
+
+    @on(InstancesPane.Open)
+    def _open(self, event: InstancesPane.Open) -> None:
+        event.stop()
+        self.dismiss(event.name)
+
+    @on(InstancesPane.Ask)
+    def _ask(self, event: InstancesPane.Ask) -> None:
+        event.stop()
+        self.query_one(Ask).ask(event.question, event.yes)
