@@ -14,12 +14,18 @@ from .ports import free_ports
 
 
 def offline_project(
-    root: Path, agents: dict[str, str | None], script: str, *, peers: tuple[str, ...] = (), **more: Any
+    root: Path,
+    agents: dict[str, str | None],
+    script: str,
+    *,
+    peers: tuple[str, ...] = (),
+    elders: tuple[str, ...] = (),
+    **more: Any,
 ) -> Path:
     """A project on the offline model following ``script``; ``more`` as for ``write_project``.
 
-    The downstream ``echo`` is there, each of ``peers`` is one under its own name, and ``config`` may add
-    others under ``mcp.servers``.
+    The downstream ``echo`` is there, each of ``peers`` is one under its own name, each of ``elders`` is
+    one as ``elder_NAME``, called in the handshake era, and ``config`` may add others under ``mcp.servers``.
     """
     (port,) = free_ports(1)
     config: Mapping[str, Any] = more.pop("config", {})
@@ -28,9 +34,12 @@ def offline_project(
     write_project(root, agents, **more)
     entries = yaml.safe_load((root / "agents.yaml").read_text("utf-8"))["agents"]
     servers = dict(ECHO["mcp"]["servers"]) | config.get("mcp", {}).get("servers", {})
-    for name in peers:
+    for name in (*peers, *elders):
         url = f"http://127.0.0.1:{entries[name]['port']}/mcp"
-        servers[name] = {"url": url, "auth": {"oauth": False}}
+        if name in peers:
+            servers[name] = {"url": url, "auth": {"oauth": False}}
+        if name in elders:
+            servers[f"elder_{name}"] = {"url": url, "auth": {"oauth": False}, "protocol_mode": "legacy"}
     settings = {
         "default_model": "generic.scripted",
         "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},

@@ -1,0 +1,151 @@
+"""Conversations that nobody comes back to: they go, and what was kept for them goes with them."""
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mcp import MCPError
+from support import raw_client
+from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.waiting import until
+
+from pallas.conversations import IDLE_SECONDS, Conversations
+from pallas.fleet.fleet import Fleet
+
+CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
+both_eras = pytest.mark.parametrize("era", ERAS)
+
+
+def _conversations(fleet: Fleet, agent: str) -> Conversations:
+    return fleet.kernel._conversations[agent]
+
+
+def _pool(fleet: Fleet) -> Any:
+    executor: Any = fleet.agents[0].executor
+    return executor._pool
+
+
+def _later(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the clock of the agent's conversations go on by that much, and its sweeper look once."""
+    conversations = _conversations(fleet, fleet.agents[0].name)
+    clock = conversations._clock
+    monkeypatch.setattr(conversations, "_clock", lambda: clock() + seconds)
+    fleet.kernel.sweep()
+
+
+def _children() -> int:
+    return len(psutil.Process().children(recursive=True))
+
+
+@both_eras
+async def test_an_idle_conversation_takes_its_instance_and_its_children_along(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-19
+    keys = {"harper": {"instance_scope": "conversation", "max_instances": 3}}
+    root = write_project(tmp_path, {"harper": agent_module("harper", ("echo",))}, keys=keys, config=ECHO)
+    before = _children()
+    async with running(root) as fleet, client(fleet, "harper", era=era) as caller:
+        for name in ("one", "two"):
+            assert "echo:hi" in await ask(caller, CALL.format("echo"), conversation_id=name)
+        await until(lambda: _pool(fleet).size == 2)
+        assert _children() >= before + 2
+        running_call = asyncio.create_task(
+            caller.call_tool("send_message", {"message": CALL.format("slow"), "conversation_id": "busy"})
+        )
+        await until(lambda: fleet.kernel.stats("harper")[0] == 1 and _pool(fleet).size == 3)
+        _later(fleet, monkeypatch, IDLE_SECONDS)
+        # Only the one with a run in it is left.
+        await until(lambda: _pool(fleet).size == 1 and len(_conversations(fleet, "harper")) == 1)
+        await until(lambda: _children() <= before + 1)
+        assert fleet.kernel.stats("harper")[0] == 1
+        with pytest.raises(MCPError, match="unknown, expired"):
+            await caller.get_prompt("harper_history", {"conversation_id": "one"})
+        running_call.cancel()
+        await asyncio.wait({running_call})
+        await until(lambda: _pool(fleet).size == 0)
+
+
+async def test_the_end_of_a_session_ends_its_conversation(tmp_path: Path) -> None:
+    # PR-19
+    root = write_project(tmp_path, {"harper": None}, keys={"harper": {"instance_scope": "conversation"}})
+    async with running(root) as fleet:
+        async with client(fleet, "harper", era="legacy") as caller:
+            await ask(caller, "kept by the session")
+            await ask(caller, "again")
+            await ask(caller, "kept by its handle", conversation_id="h")
+            assert len(_conversations(fleet, "harper")) == 2
+            await until(lambda: _pool(fleet).size == 2)
+        # The client ended its session with DELETE.
+        await until(lambda: len(_conversations(fleet, "harper")) == 1)
+        await until(lambda: _pool(fleet).size == 1)
+        async with client(fleet, "harper", era="legacy") as caller:
+            prompt = await caller.get_prompt("harper_history", {"conversation_id": "h"})
+            assert len(prompt.messages) == 2
+
+
+@contextmanager
+def _few_descriptors(more: int) -> Iterator[None]:
+    """No more than so many new descriptors may be opened in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("scope", ["pooled", "conversation"])
+async def test_a_thousand_conversations_left_alone_cost_no_process_and_no_descriptor(
+    tmp_path: Path, scope: str
+) -> None:
+    # PR-19
+    keys = {"harper": {"instance_scope": scope, "max_instances": 4}}
+    root = write_project(tmp_path, {"harper": None}, keys=keys)
+    async with running(root) as fleet, client(fleet, "harper") as caller:
+        await ask(caller, "x", conversation_id="first")
+        children, descriptors = _children(), psutil.Process().num_fds()
+        with _few_descriptors(more=60):
+            for start in range(0, 1_000, 10):
+                answers = await asyncio.gather(
+                    *(ask(caller, f"{n}", conversation_id=f"c{n}") for n in range(start, start + 10))
+                )
+                assert answers == [f"{n}" for n in range(start, start + 10)]
+        assert len(_conversations(fleet, "harper")) == 1_001
+        await until(lambda: _pool(fleet).size <= 4 and not _pool(fleet)._tasks)
+        assert _children() == children
+        await until(lambda: psutil.Process().num_fds() <= descriptors + 20)
+        assert await ask(caller, "still there", conversation_id="c0") == "still there"
+
+
+async def test_sessions_opened_and_left_cost_no_descriptor(tmp_path: Path) -> None:
+    # PR-19
+    root = write_project(tmp_path, {"harper": None})
+    async with running(root) as fleet:
+        url = fleet.agents[0].url
+        await raw_client.handshake(url)
+        descriptors = psutil.Process().num_fds()
+        with _few_descriptors(more=40):
+            for _ in range(300):
+                await raw_client.handshake(url)
+        await until(lambda: psutil.Process().num_fds() <= descriptors + 5)
+
+
+async def test_what_an_agent_keeps_is_bounded_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-19
+    keys = {"harper": {"instance_scope": "conversation", "max_instances": 8}}
+    root = write_project(tmp_path, {"harper": None}, keys=keys)
+    async with running(root) as fleet, client(fleet, "harper") as caller:
+        monkeypatch.setattr(_conversations(fleet, "harper"), "_keep", 3)
+        for number in range(12):
+            await ask(caller, "x", conversation_id=f"c{number}")
+        assert len(_conversations(fleet, "harper")) == 3
+        await until(lambda: _pool(fleet).size == 3)
