@@ -38,6 +38,9 @@ async def run_all(chosen: Collection[str]) -> tuple[ScenarioRun, ...]:
 
     async with sample_fleet() as agents, fixture() as url:
         targets = [*((name, each, "agent") for name, each in agents.items()), ("fixture", url, "fixture")]
+        known = [name for name, _, _ in targets]
+        if unknown := sorted(set(chosen) - set(known)):
+            raise RuntimeError(f"no agent is named {', '.join(unknown)}; there are {', '.join(known)}")
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(one(name, each, version, baseline))
