@@ -11,7 +11,9 @@ from typing import Any
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.dials import dials
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.ports import free_ports
 from support.waiting import until
 
 from pallas.config import load_project
@@ -121,6 +123,35 @@ async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, 
         for gauge in ("pallas_runs_in_flight", "pallas_runs_queued", "pallas_runs_waiting"):
             assert values[gauge, "one"] == 0
         assert ("pallas_agent_health", "two") in values or only
+
+
+async def test_stopped_loops_and_the_credentials_of_hops_are_counted(tmp_path: Path) -> None:
+    # PR-23, PR-24
+    (port,) = free_ports(1)
+    again = "call: [{tool: shop__note, arguments: {text: again}}]"
+    async with dials(era="both") as (shop,):
+        server = {"url": shop.url, "headers": {"Authorization": "Bearer planted-77"}}
+        write_project(
+            tmp_path,
+            {"one": agent_module("one", ("shop",))},
+            config={
+                "default_model": "generic.scripted",
+                "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "offline"},
+                "mcp": {"servers": {"shop": server}},
+            },
+            top={"scripted": {"script": "model.yaml", "port": port}},
+            files={"model.yaml": f"rules:\n  - when: {{last: user}}\n    {again}\n  - {again}\n"},
+        )
+        async with running(tmp_path) as fleet:
+            async with client(fleet, "one") as one:
+                await ask(one, "go round in circles")
+            values = await _samples(fleet)
+        assert values["pallas_agent_loop_aborted_total", "one", "repeat"] == 1
+        assert values["pallas_tool_calls_total", "one", "completed", "shop", "note"] == 3
+        assert values["pallas_auth_hops_total", "one", "shop", "configured"] >= 3
+        assert values["pallas_tokens_total", "one", "in"] > 0
+        assert values["pallas_tokens_total", "one", "out"] > 0
+        assert "planted-77" not in repr(values)
 
 
 async def test_runs_that_wait_are_seen_in_the_queues(tmp_path: Path) -> None:
