@@ -266,6 +266,7 @@ class Kernel:
             history=conversation.messages or request.history,
             lease=conversation.key,
             principal=request.principal.id,
+            stream_text=request.stream_text,
             bearer=request.bearer,
         )
 

@@ -42,6 +42,21 @@ def test_a_session_tells_when_it_ends_where_we_listen() -> None:
     assert "self._connection = connection" in inspect.getsource(ServerSession.__init__)
 
 
+def test_calls_to_downstreams_take_their_metadata_where_we_put_it() -> None:
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+    from pallas.executors.fastagent.text_seam import asking_for_text
+
+    metadata = MCPAggregator._server_method_kwargs
+    with asking_for_text(True):
+        assert metadata("call_tool", {"name": "x"}) == {
+            "name": "x",
+            "meta": {"local.pallas/streamText": True},
+        }
+    with asking_for_text(False):
+        assert metadata("call_tool", {"name": "x"}) == {"name": "x"}
+
+
 def test_the_loop_runner_has_what_the_loop_guard_needs() -> None:
     from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
 

@@ -151,6 +151,20 @@ async def test_text_streams_to_a_caller_that_asks(fleet: Fleet, era: str, by: st
     assert all(total is None for _, total, message in seen if " » " in message)
 
 
+@both_eras
+async def test_text_of_a_sub_agent_streams_under_its_own_name_to_whoever_asked(
+    fleet: Fleet, era: str
+) -> None:
+    # PI-26
+    _, seen = await _ask(fleet, era, {"message": "ask both", "stream_text": True})
+    lines = [message for _, _, message in seen]
+    pieces = [line.removeprefix("helper » ") for line in lines if line.startswith("helper » ")]
+    assert "".join(pieces) == 'helper got {"result":"echo:deep"}'
+    assert "helper" not in "".join(line for line in lines if line.startswith("boss » "))
+    _, unasked = await _ask(fleet, era, {"message": "ask both"})
+    assert not any(" » " in message for _, _, message in unasked)
+
+
 async def test_nested_calls_are_events_of_the_run_that_asked(fleet: Fleet) -> None:
     before = fleet.hub.seq
     result, _ = await _ask(fleet, ERAS[0], {"message": "ask both"})

@@ -4,6 +4,9 @@ import asyncio
 import re
 from typing import Literal
 
+import pytest
+from support.waiting import until
+
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.surfaces.progress import ProgressSender
 
@@ -20,8 +23,8 @@ def tool(phase: ToolPhase, call: str = "1", name: str = "search") -> ToolEvent:
     return ToolEvent(run_id="r", agent="harper", server="docs", tool=name, phase=phase, call_id=call)
 
 
-def text(piece: str, *, reasoning: bool = False) -> TextDelta:
-    return TextDelta(run_id="r", agent="harper", text=piece, reasoning=reasoning)
+def text(piece: str, *, reasoning: bool = False, actor: str = "") -> TextDelta:
+    return TextDelta(run_id="r", agent="harper", text=piece, reasoning=reasoning, actor=actor)
 
 
 async def send(*events: StepStarted | ToolEvent | TextDelta, with_text: bool = False) -> Sent:
@@ -96,6 +99,26 @@ async def test_many_pieces_of_text_are_joined() -> None:
     assert whole == "".join(f"{number} " for number in range(2_000))
     assert len(sent) < 200
     assert [progress for progress, _, _ in sent] == [float(n + 1) for n in range(len(sent))]
+
+
+async def test_text_goes_out_a_line_at_a_time_however_many_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PI-26
+    monkeypatch.setattr("pallas.surfaces.progress.TEXT_EVERY", 3600.0)
+    sent: list[str] = []
+
+    async def report(progress: float, total: float | None, message: str) -> None:
+        sent.append(message)
+
+    async with ProgressSender(report, with_text=True) as sender:
+        for speaker in ("", "helper", "other"):
+            sender.hear(text("one ", actor=speaker))
+        await until(lambda: sent)
+        for speaker in ("", "helper", "other"):
+            sender.hear(text("two", actor=speaker))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sent == ["harper » one "]  # the next one is due in an hour
+    assert sent == ["harper » one ", "helper » one two", "other » one two", "harper » two"]
 
 
 async def test_a_transport_that_raises_each_time_stops_nothing() -> None:

@@ -15,7 +15,8 @@ class Turn:
 
     ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
     for executors that keep an instance for it, None for a throw-away one. ``principal`` tells callers
-    apart, ``bearer`` is the caller's token, for this turn only.
+    apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``: the caller hears the text
+    as it is written, so agents further down are asked for theirs.
     """
 
     run_id: str
@@ -25,6 +26,7 @@ class Turn:
     history: Sequence[Message] = ()
     lease: str | None = None
     principal: str = ANONYMOUS.id
+    stream_text: bool = False
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -92,11 +92,15 @@ class ToolEvent(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta(RunEvent):
-    """Model text as it streams. ``rollback`` says that this attempt's text so far is taken back."""
+    """Model text as it streams. ``rollback`` says that this attempt's text so far is taken back.
+
+    ``actor`` is who wrote it where that is an agent further down, else empty.
+    """
 
     text: str
     reasoning: bool = False
     rollback: bool = False
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

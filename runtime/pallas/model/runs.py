@@ -57,6 +57,7 @@ class RunRequest:
     ``conversation`` is the caller's handle; else ``session`` names a handshake-era MCP session that is a
     conversation of its own; with neither nothing is remembered (C12). ``history`` overrides nothing
     stored: it is put before the conversation's own messages when that conversation is new (PR-18).
+    ``stream_text``: the caller hears the text as it is written, from the agents below as well.
     """
 
     agent: str
@@ -66,6 +67,7 @@ class RunRequest:
     session: str | None = None
     principal: Principal = ANONYMOUS
     history: tuple[Message, ...] = ()
+    stream_text: bool = False
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -21,7 +21,7 @@ from pallas.text import one_line
 
 from .access import Access, Authorize
 from .body_limit import BodyLimit
-from .calls import SEND_SCHEMA, STREAM_META, caller_of, fault_result, request_of, result_of, session_of
+from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
 from .departure import when_session_ends, while_connected
 from .guard import HostOriginGuard
@@ -131,8 +131,8 @@ class _SendMessage(Tool):
                 when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, who))
             if context is None or token is None:
                 return result_of(await while_connected(context, self._kernel.run(request)))
-            with_text = arguments.get("stream_text") is True or (context.meta or {}).get(STREAM_META) is True
-            async with ProgressSender(_reporter(context, token), with_text=with_text) as progress:
+            report = _reporter(context, token)
+            async with ProgressSender(report, with_text=request.stream_text) as progress:
                 result = await while_connected(context, self._kernel.run(request, progress.hear))
             return result_of(result)
         except Fault as fault:

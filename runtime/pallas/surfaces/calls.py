@@ -143,8 +143,17 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         session=session_of(context),
         principal=principal_of(bearer),
         history=_history(agent, arguments.get("history")),
+        stream_text=_wants_text(arguments, context),
         bearer=bearer,
     )
+
+
+def _wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None) -> bool:
+    """Whether the caller asked for text as it is written, and for progress, which carries it (C2)."""
+    meta = (context.meta or {}) if context is not None else {}
+    if meta.get("progressToken") is None:
+        return False
+    return arguments.get("stream_text") is True or meta.get(STREAM_META) is True
 
 
 def _images(value: Any, where: str) -> tuple[Image, ...]:

@@ -30,8 +30,7 @@ class ProgressSender:
         self._report = report
         self._with_text = with_text
         self._lines: deque[tuple[str, bool]] = deque(maxlen=QUEUE)
-        self._text: list[str] = []
-        self._speaker = ""
+        self._text: dict[str, list[str]] = {}
         self._n = 0
         self._wake = asyncio.Event()
         self._done = False
@@ -42,8 +41,7 @@ class ProgressSender:
         if isinstance(event, TextDelta):
             if not self._with_text or event.reasoning or event.rollback:
                 return
-            self._speaker = event.agent
-            self._text.append(event.text)
+            self._text.setdefault(event.actor or event.agent, []).append(event.text)
         elif isinstance(event, StepStarted):
             self._flush_text()
             self._lines.append((f"{event.actor} step {event.step} ({event.kind})", False))
@@ -69,12 +67,15 @@ class ProgressSender:
             self._task.cancel()
 
     def _flush_text(self) -> None:
-        if not self._text:
-            return
-        text = "".join(self._text)
-        self._text.clear()
+        while self._text:
+            self._flush_speaker()
+
+    def _flush_speaker(self) -> None:
+        """Send on what the one who has waited longest wrote: each tick has one line, whoever speaks."""
+        speaker = next(iter(self._text))
+        text = "".join(self._text.pop(speaker))
         for start in range(0, len(text), TEXT_LIMIT):
-            self._lines.append((f"{self._speaker} » {text[start : start + TEXT_LIMIT]}", False))
+            self._lines.append((f"{speaker} » {text[start : start + TEXT_LIMIT]}", False))
 
     async def _send(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -86,7 +87,7 @@ class ProgressSender:
                 with suppress(Exception):
                     await self._report(float(self._n), float(self._n) if ended else None, message)
             if self._text and clock() >= text_due:
-                self._flush_text()
+                self._flush_speaker()
                 text_due = clock() + TEXT_EVERY
                 continue
             if self._done:

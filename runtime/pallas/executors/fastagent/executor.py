@@ -26,6 +26,7 @@ from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
 from .progress import RunProgress, stream_listener
+from .text_seam import asking_for_text
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class FastAgentExecutor:
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
         forward_trace.name_run(turn.run_id)
-        progress = RunProgress(turn.run_id, turn.agent, emit)
+        progress = RunProgress(turn.run_id, turn.agent, emit, with_text=turn.stream_text)
         grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
@@ -292,7 +293,7 @@ class FastAgentExecutor:
             if agent.usage_accumulator is not None:
                 agent.usage_accumulator.reset()
             question = user_message(turn.text, turn.images)
-            with guard.watching(instance.all):
+            with guard.watching(instance.all), asking_for_text(turn.stream_text):
                 answer = await agent.generate([question], params)
             raise_failure(answer)
             history = list(agent.message_history)

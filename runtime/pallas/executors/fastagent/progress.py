@@ -5,8 +5,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final, Literal, cast
 
-from pallas.model import StepStarted, ToolEvent, ToolPhase
-from pallas.text import one_line
+from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
+from pallas.text import one_line, sanitize
 
 from ..base import Emit
 
@@ -14,6 +14,9 @@ _LOOP: Final = "agent_loop"
 _STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
 _NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
+_NESTED_TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
+# One piece of text from further down; whoever sends more at once is no agent of ours.
+_MAX_PIECE: Final = 64_000
 
 
 class RunProgress:
@@ -23,7 +26,8 @@ class RunProgress:
     nested. Labels are sanitised here. The counters are read when the run is over.
     """
 
-    def __init__(self, run_id: str, agent: str, emit: Emit) -> None:
+    def __init__(self, run_id: str, agent: str, emit: Emit, *, with_text: bool = False) -> None:
+        self._with_text = with_text
         self._run_id = run_id
         self._agent = agent
         self._emit = emit
@@ -62,6 +66,9 @@ class RunProgress:
         if actor is not None:
             if match := _STEP.match(message):
                 self._step(actor, int(match[1]), match[2])
+            return
+        if match := _NESTED_TEXT.fullmatch(message):
+            self._nested_text(match[1], match[2])
             return
         line = one_line(message, 200)
         if match := _NESTED_TOOL.match(line):
@@ -137,6 +144,12 @@ class RunProgress:
             open_calls = self._nested.get(key) or [f"{parent}.{next(self._ids)}"]
             call_id = open_calls.pop(0)
         self._tool((server, tool), cast(ToolPhase, phase), call_id, nested=True)
+
+    def _nested_text(self, actor: str, text: str) -> None:
+        # Nobody below speaks in the agent's own name, and nobody at all unless the caller asked.
+        if self._with_text and (name := one_line(actor, 80)) != self._agent:
+            text = sanitize(text, _MAX_PIECE)
+            self._emit(TextDelta(run_id=self._run_id, agent=self._agent, actor=name, text=text))
 
 
 def stream_listener(
