@@ -3,6 +3,7 @@
 import asyncio
 import importlib.metadata
 import json
+import logging
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from support.live import ERAS, ask, client, running, write_project
 from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
-from pallas.model import AgentState
+from pallas.model import AgentState, Notice
 
 SCRIPT = "rules:\n  - {when: {last: user}, say: fine}\n"
 SOURCES: Final = Path(__file__).parents[2] / "runtime" / "pallas"
@@ -301,8 +302,11 @@ async def test_a_conversation_of_someone_else_is_not_found(fleet: Fleet, era: st
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_handle_that_is_made_cannot_be_guessed(fleet: Fleet, era: str) -> None:
-    # PR-19
+async def test_a_handle_that_is_made_cannot_be_guessed_and_is_not_told(
+    fleet: Fleet, era: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # PR-19, PR-36
+    caplog.set_level(logging.DEBUG)
     made = set()
     async with client(fleet, "well", era=era) as caller:
         for _ in range(5):
@@ -313,4 +317,35 @@ async def test_a_handle_that_is_made_cannot_be_guessed(fleet: Fleet, era: str) -
         random = handle.removeprefix("conv-")
         assert len(random) * 6 >= 128
     seen = json.dumps([repr(event) for event in fleet.hub.since(0, 5_000).events])
-    assert not [handle for handle in made if handle in seen]
+    # The caller of this test logs too; what counts is what the fleet says.
+    ours = "\n".join(each.getMessage() for each in caplog.records if each.name.startswith("pallas"))
+    assert "run " in ours
+    assert not [handle for handle in made if handle in seen or handle in ours]
+
+
+async def test_a_websocket_is_not_opened_on_any_port(fleet: Fleet) -> None:
+    upgrade = (
+        b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    for name, port in ports(fleet).items():
+        status = (await raw(port, upgrade)).split(b"\r\n", 1)[0]
+        assert b" 101 " not in status, name
+
+
+async def test_an_open_fleet_and_files_that_others_may_change_are_told_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write_project(tmp_path, {"desk": None}, top={"bind": "0.0.0.0"})
+    (root / "agents" / "desk.py").chmod(0o666)
+    async with running(root) as fleet:
+        told = [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
+        async with httpx2.AsyncClient(timeout=20, trust_env=False) as http:
+            answer = await http.post(fleet.agents[0].url, headers={"host": "evil.example"})
+            assert answer.status_code == 421
+    for text in (
+        "there is no inbound authentication",
+        "agents/desk.py: can be written by its group and others",
+    ):
+        assert [line for line in told if text in line]
+        assert text in caplog.text
