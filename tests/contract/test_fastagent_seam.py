@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from support.live import agent_module, write_project
+from fast_agent.config import MCPSettings
+from support.live import agent_module, ask, client, running, write_project
+from support.recording import recording
 
+from pallas import __version__
 from pallas.config import load_project
 from pallas.executors.fastagent import seam
 from pallas.executors.fastagent.loading import forget, load
@@ -143,3 +146,38 @@ def test_loading_a_history_does_what_fast_agent_does() -> None:
     assert "self._codex_web_search.history_loaded(messages)" in ours
     assert len(ours.splitlines()) == 8
     assert len(inspect.getsource(LlmDecorator.load_message_history).splitlines()) == 12
+
+
+async def test_a_downstream_is_told_who_calls_without_reading_metadata_for_each_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fast_agent.mcp import client_callback_runtime
+
+    read: list[str] = []
+    monkeypatch.setattr(client_callback_runtime, "version", read.append)
+    async with recording() as recorder:
+        servers = {"rec": {"url": recorder.url}}
+        write_project(tmp_path, {"one": agent_module("one", ("rec",))}, config={"mcp": {"servers": servers}})
+        async with running(tmp_path) as fleet, client(fleet, "one") as connected:
+            await ask(connected, '***CALL_TOOL rec__note {"text": "x"}')
+        assert recorder.calls()
+    assert read == []
+
+
+def test_downstreams_hear_that_pallas_calls(fast: Any) -> None:
+    fast._settings.mcp = MCPSettings(servers={"docs": {"command": "docs"}})
+    seam.introduce(fast)
+    (server,) = fast._settings.mcp.servers.values()
+    assert (server.implementation.name, server.implementation.version) == ("pallas", __version__)
+
+
+def test_the_certificates_are_read_once_for_all_clients() -> None:
+    import httpx2
+
+    from pallas.executors.fastagent import tls_seam
+
+    tls_seam.install()
+    made = [tls_seam.default.create_ssl_context() for _ in range(2)]
+    assert made[0] is made[1]
+    assert tls_seam.default.create_ssl_context(verify=False) is not made[0]
+    assert isinstance(httpx2.AsyncClient(), httpx2.AsyncClient)

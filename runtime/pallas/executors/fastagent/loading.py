@@ -14,8 +14,8 @@ from pallas.log import reapply_logging
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from . import forward_trace, log_hook, oauth_off, transport_seam
-from .seam import plain_argv, silence
+from . import forward_trace, log_hook, oauth_off, tls_seam, transport_seam
+from .seam import introduce, plain_argv, silence
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
 _LOADING = threading.Lock()
@@ -28,7 +28,7 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
     message names the file and line inside the project; the traceback is the fault's cause.
     """
     with _LOADING, plain_argv():
-        for each in (log_hook, forward_trace, oauth_off, transport_seam):
+        for each in (log_hook, forward_trace, oauth_off, transport_seam, tls_seam):
             each.install()
         root = str(project.root)
         if root not in sys.path:
@@ -44,6 +44,7 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
         finally:
             reapply_logging()  # the user's code may have set up anything
         silence(fast)
+        introduce(fast)
         return fast
 
 

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from fast_agent import FastAgent
+from mcp_types import Implementation
+
+from pallas import __version__
 
 
 def silence(fast: FastAgent) -> None:
@@ -18,6 +21,17 @@ def silence(fast: FastAgent) -> None:
     settings.logger.progress_display = False
     settings.logger.type = "none"
     settings.session_history = False
+
+
+def introduce(fast: FastAgent) -> None:
+    """Tell downstreams that Pallas calls, unless the project names another client.
+
+    Without a name fast-agent reads its own package's metadata for each tool call: milliseconds of parsing.
+    """
+    settings: Any = fast._settings
+    for server in settings.mcp.servers.values() if settings.mcp else ():
+        if server.implementation is None:
+            server.implementation = Implementation(name="pallas", version=__version__)
 
 
 def silence_consoles() -> None:
