@@ -5,8 +5,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Literal
 
-from pallas.model import Event, RunEvent, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import (
+    AuthHop,
+    Event,
+    LoopStopped,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    ToolEvent,
+)
 
+from .feed_hops import Hops, why_stopped
 from .frame import Frame
 
 MAX_RUNS: Final = 500
@@ -21,6 +31,8 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 class Step:
     """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
 
+    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong.
+
     ``ended`` is None while it runs, and stays None when nobody told; ``started`` is None when the start
     was lost.
     """
@@ -32,6 +44,7 @@ class Step:
     started: float | None = None
     ended: float | None = None
     call_id: str = ""
+    notice: str = ""
 
     def seconds(self, now: float) -> float | None:
         """How long it took, or takes so far; None when that is not known."""
@@ -44,7 +57,10 @@ class Step:
 
 @dataclass(slots=True)
 class Run:
-    """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept."""
+    """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
+
+    ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams.
+    """
 
     id: str
     agent: str
@@ -55,14 +71,17 @@ class Run:
     state: State = "running"
     seconds: float | None = None
     fault: str = ""
+    warning: str = ""
     tokens: tuple[int | None, int | None] = (None, None)
     cancelling: bool = False
     left_out: int = 0
     burst: int = 0
     version: int = 0
     steps: list[Step] = field(default_factory=list)
+    hops: Hops = field(default_factory=Hops)
     _open: dict[str, Step] = field(default_factory=dict)
     _loops: dict[str, Step] = field(default_factory=dict)
+    _noticed: dict[int, Step] = field(default_factory=dict)
 
     @property
     def running(self) -> bool:
@@ -82,9 +101,9 @@ class Run:
     def _matches(self, word: str) -> bool:
         if word.startswith("agent:"):
             return word.removeprefix("agent:") in self.agent.lower()
-        own = (self.agent, self.preview, self.fault, self.state, self.id)
+        own = (self.agent, self.preview, self.fault, self.warning, self.state, self.id)
         return any(word in text.lower() for text in own) or any(
-            word in step.label.lower() for step in self.steps
+            word in f"{step.label} {step.notice}".lower() for step in self.steps
         )
 
     def step(self, event: StepStarted) -> None:
@@ -109,6 +128,18 @@ class Run:
             self._add(ending)
         ending.state = "ok" if event.phase == "completed" else "error"
         ending.ended = event.at
+
+    def hop(self, event: AuthHop) -> None:
+        """A request to a downstream: only one that went wrong gets a line, and its like no second one."""
+        hop = self.hops.add(event)
+        if hop is None or not hop.notice:
+            return
+        if (step := self._noticed.get(id(hop))) is None:
+            step = Step(event.at, hop.label, 1, "error", notice=hop.notice)
+            self._noticed[id(hop)] = step
+            self._add(step)
+        else:
+            step.label = hop.label
 
     def finish(self, event: RunFinished) -> None:
         """It is over, and so is everything in it."""
@@ -167,6 +198,8 @@ class Feed:
             RunStarted: self._started,
             StepStarted: self._stepped,
             ToolEvent: self._called,
+            AuthHop: self._hopped,
+            LoopStopped: self._stopped,
             RunFinished: self._finished,
         }
 
@@ -233,6 +266,12 @@ class Feed:
 
     def _called(self, event: ToolEvent) -> None:
         self._grow(self._run_of(event), lambda run: run.tool(event))
+
+    def _hopped(self, event: AuthHop) -> None:
+        self._grow(self._run_of(event), lambda run: run.hop(event))
+
+    def _stopped(self, event: LoopStopped) -> None:
+        self._run_of(event).warning = why_stopped(event)
 
     def _finished(self, event: RunFinished) -> None:
         run = self._run_of(event, event.at - event.seconds)

@@ -7,7 +7,16 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import Event, RunFinished, RunStarted, StepStarted, TextDelta, ToolEvent
+from pallas.model import (
+    AuthHop,
+    Event,
+    LoopStopped,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    TextDelta,
+    ToolEvent,
+)
 from pallas_tui.app import Workbench
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.widgets.feed import FeedPane
@@ -358,3 +367,30 @@ async def test_two_hundred_thousand_events_make_few_frames_and_starve_nobody() -
         assert len(pane.feed.runs) <= 500
         await pilot.press("f4", "f")
         await until(lambda: "flood 1999" in screen_text(app), pilot)
+
+
+async def test_a_stopped_loop_and_a_refused_credential_are_seen_and_the_rest_is_in_the_story() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    one = {"run_id": "r1", "agent": "concierge"}
+    key = {"downstream": "vault", "source": "forwarded", "fingerprint": "3fc2", "method": "tools/call"}
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4")
+        fleet.say(
+            begin("r1"),
+            AuthHop(at=NOON, status=200, downstream="docs", source="configured", fingerprint="aa11", **one),  # type: ignore[arg-type]
+            AuthHop(at=NOON, status=401, **key, **one),  # type: ignore[arg-type]
+            LoopStopped(at=NOON, reason="repeat", tool="docs/search", count=5, **one),  # type: ignore[arg-type]
+            end("r1"),
+        )
+        await until(
+            lambda: "loop stopped: docs/search gave the same result 5 times" in screen_text(app), pilot
+        )
+        text = screen_text(app)
+        assert "vault: key 3fc2 forwarded" in text
+        assert "✖ HTTP 401" in text
+        assert "aa11" not in text
+        await pilot.press("i")
+        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: "docs, key aa11 configured, HTTP 200" in screen_text(app), pilot)

@@ -145,7 +145,9 @@ class FeedPane(ListPane):
     HELP = """\
 Every call of every agent, as it happens: when it began, which agent, the first line of the message,
 how long it takes or took, and how it ended. Below it are the steps of the agent's loop and its tool
-calls, further in those of the agents it called.
+calls, further in those of the agents it called. A guard that stopped a loop is told below the run. A
+request to a downstream has a line only when it was refused, failed, or went with an expired key; **i**
+tells every request of the run, with the fingerprint of its credential.
 
 A run is unfolded while it runs and until the next calls come; **enter** folds and unfolds it. The list
 follows only while the cursor is at the end; elsewhere nothing moves, and the title says how many lines

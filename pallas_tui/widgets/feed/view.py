@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import Final, Literal
+from typing import Final
 
 from ...feed_state import Run, State, Step
 from ...state import Tone
@@ -24,23 +24,30 @@ _TONES: Final[dict[State, Tone]] = {
 }
 
 Place = tuple[Run, int]
-"""A line: a run and the index of a step in it, or one of the two below."""
+"""A line: a run and the index of a step in it, or one of those below."""
 HEAD: Final = -1
 FAULT: Final = -2
 LEFT_OUT: Final = -3
+WARNING: Final = -4
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The lines of one run, in order: its head, its fault, what was left out, its steps."""
+    """The lines of one run, in order: its head, its warning, its fault, what was left out, its steps."""
 
     run: Run
     opened: bool
 
     @property
     def extras(self) -> tuple[int, ...]:
-        places = (HEAD, FAULT) if self.run.fault else (HEAD,)
-        return (*places, LEFT_OUT) if self.opened and self.run.left_out else places
+        run = self.run
+        wanted = (
+            (HEAD, True),
+            (WARNING, bool(run.warning)),
+            (FAULT, bool(run.fault)),
+            (LEFT_OUT, self.opened and run.left_out > 0),
+        )
+        return tuple(place for place, there in wanted if there)
 
     def __len__(self) -> int:
         return len(self.extras) + (len(self.run.steps) if self.opened else 0)
@@ -86,12 +93,11 @@ def _line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) ->
     run, index = place
     if index == HEAD:
         return _head(run, opened, width, now, glyphs)
-    if index == FAULT:
+    if index in (FAULT, WARNING):
+        text, tone = (run.fault, Tone.ERROR) if index == FAULT else (run.warning, Tone.DEGRADED)
         lead = " " * _TIME_WIDTH + "  "
-        return (
-            (lead, ""),
-            (f"{glyphs.error} {fit(run.fault, width - len(lead) - 2, glyphs)}", STYLES[Tone.ERROR]),
-        )
+        mark = str(getattr(glyphs, tone.value))
+        return (lead, ""), (f"{mark} {fit(text, width - len(lead) - 2, glyphs)}", STYLES[tone])
     if index == LEFT_OUT:
         text = f"{glyphs.ellipsis} {count(run.left_out, 'earlier step')} not kept"
         return ((fit(" " * _TIME_WIDTH + "  " + text, width, glyphs), DIM),)
@@ -119,11 +125,11 @@ def _step(run: Run, index: int, width: int, now: float, glyphs: Glyphs) -> Line:
     room = width - _TIME_WIDTH - len(lead) - DURATION_WIDTH - 1 - _STATE_WIDTH
     running = step.state == "running"
     # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
-    word = "" if not step.call_id and step.state == "ok" else step.state
+    word = step.notice or ("" if not step.call_id and step.state == "ok" else step.state)
     return (
         (f"{clock(step.at)} ", DIM),
         (lead, DIM),
-        (fit(step.label, room, glyphs), "" if step.call_id else DIM),
+        (fit(step.label, room, glyphs), "" if step.call_id or step.notice else DIM),
         *_outcome(step.seconds(now), running, step.state, word, glyphs),
     )
 
@@ -147,7 +153,7 @@ def _outcome(
     seconds: float | None,
     running: bool,
     state: State,
-    word: State | Literal["", "cancelling"],
+    word: str,
     glyphs: Glyphs,
 ) -> tuple[Part, ...]:
     took = "" if seconds is None else duration(seconds, running)
@@ -173,14 +179,17 @@ def run_story(run: Run, now: float) -> str:
     parts = ["\n".join(head)]
     if run.preview or run.images:
         parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))
-    if run.fault:
-        parts.append(run.fault)
+    parts += [text for text in (run.warning, run.fault) if text]
     steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
     for step in run.steps:
         seconds = step.seconds(now)
         took_text = "" if seconds is None else f"  {duration(seconds)}"
-        word = step.state if step.call_id or step.state != "ok" else ""
+        word = step.notice or (step.state if step.call_id or step.state != "ok" else "")
         steps.append(f"{clock(step.at)} {'  ' * step.depth}{step.label}{took_text}  {word}".rstrip())
     if steps:
         parts.append("\n".join(steps))
+    if hops := [f"  {hop.story}" for hop in run.hops]:
+        if run.hops.left_out:
+            hops.append(f"  and {count(run.hops.left_out, 'request')} of other kinds")
+        parts.append("Requests to downstreams, and the credential of each:\n" + "\n".join(hops))
     return "\n\n".join(parts)

@@ -1,0 +1,105 @@
+"""A run's requests to its downstreams and the credentials that went with them, each kind told once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.model import AuthHop, LoopStopped
+
+from .text import clock, count, since
+
+MAX_HOPS: Final = 100
+"""Different requests that are kept of one run."""
+
+_REFUSED: Final = frozenset({401, 403, 407, 429})
+
+
+@dataclass(slots=True)
+class Hop:
+    """Requests that are the same but for their time: the first of them, and how many there were."""
+
+    event: AuthHop
+    times: int = 1
+
+    @property
+    def notice(self) -> str:
+        """What about it is worth a line in the feed, in a word; empty when nothing is.
+
+        400, 404 and 405 are not: clients of both eras ask in ways that a server may not know.
+        """
+        event = self.event
+        if event.status is None:
+            return "no answer" if event.method else ""
+        if event.status in _REFUSED or event.status >= 500:
+            return f"HTTP {event.status}"
+        return "expired" if _expired(event) else ""
+
+    @property
+    def label(self) -> str:
+        """Who was asked with what, in one line."""
+        again = f" ({count(self.times, 'time')})" if self.times > 1 else ""
+        return f"{self.event.downstream}: {credential_of(self.event)}{again}"
+
+    @property
+    def story(self) -> str:
+        """All of it, in one line."""
+        event = self.event
+        parts = [f"{event.downstream} {event.method}".strip(), credential_of(event)]
+        if event.audience:
+            parts.append(f"for {', '.join(event.audience)}")
+        if event.expires_at is not None:
+            word = "expired" if _expired(event) else "expires"
+            parts.append(f"{word} {since(event.expires_at, event.at)}")
+        parts.append("no answer" if event.status is None else f"HTTP {event.status}")
+        again = f"  {count(self.times, 'time')}" if self.times > 1 else ""
+        return f"{clock(event.at)} {', '.join(parts)}{again}"
+
+
+class Hops:
+    """The requests of one run, oldest first; ``left_out`` counts those beyond ``MAX_HOPS`` kinds."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], Hop] = {}
+        self.left_out = 0
+
+    def __iter__(self) -> Iterator[Hop]:
+        return iter(self._kinds.values())
+
+    def add(self, event: AuthHop) -> Hop | None:
+        """Count a request; returns its kind, None when there are too many kinds."""
+        kind = (
+            event.downstream,
+            event.method,
+            event.source,
+            event.fingerprint,
+            event.status,
+            event.audience,
+            event.expires_at,
+        )
+        if (hop := self._kinds.get(kind)) is not None:
+            hop.times += 1
+            return hop
+        if len(self._kinds) >= MAX_HOPS:
+            self.left_out += 1
+            return None
+        hop = self._kinds[kind] = Hop(event)
+        return hop
+
+
+def credential_of(event: AuthHop) -> str:
+    """Which credential went along: its fingerprint and where it came from."""
+    if event.source == "none":
+        return "no credential"
+    return f"key {event.fingerprint} {event.source}" if event.fingerprint else f"a {event.source} key"
+
+
+def why_stopped(event: LoopStopped) -> str:
+    """Why a guard ended the loop, in one line."""
+    if event.reason == "repeat":
+        tool = event.tool or "the same tool"
+        return f"loop stopped: {tool} gave the same result {count(event.count, 'time')}"
+    return f"loop stopped after {count(event.count, 'step')}, the limit of one run"
+
+
+def _expired(event: AuthHop) -> bool:
+    return event.source != "none" and event.expires_at is not None and event.expires_at < event.at

@@ -1,0 +1,157 @@
+"""Credentials of hops and stopped loops in the feed: calm, and complete in the story of the run."""
+
+from typing import Any
+
+import pytest
+
+from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, ToolEvent
+from pallas_tui.feed_hops import MAX_HOPS
+from pallas_tui.feed_state import Feed, Run
+from pallas_tui.frame import Frame
+from pallas_tui.text import ASCII, UNICODE, width_of
+from pallas_tui.widgets.feed.view import HEAD, Outline, feed_line, run_story
+from tests.support.fake_fleet import NOON, desk
+
+START = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello")
+END = RunFinished(at=NOON + 2, run_id="r1", agent="research", outcome="ok", seconds=2)
+
+
+def hop(status: int | None = 200, **changes: Any) -> AuthHop:
+    base = {
+        "at": NOON + 1,
+        "run_id": "r1",
+        "agent": "research",
+        "downstream": "vault",
+        "source": "forwarded",
+        "fingerprint": "3fc2",
+        "method": "tools/call",
+    }
+    return AuthHop(**{**base, "status": status, **changes})
+
+
+def run_of(*events: Any, feed: Feed | None = None, fleet: FleetSnapshot | None = None) -> Run:
+    feed = feed or Feed()
+    feed.absorb(Frame(fleet or desk(), (START, *events), NOON + 3))
+    run = feed.run("r1")
+    assert run is not None
+    return run
+
+
+def lines(run: Run, opened: bool, width: int = 80) -> list[str]:
+    outline = Outline([run], lambda _: opened)
+    found = [feed_line(outline.at(index), opened, width, NOON, UNICODE) for index in range(len(outline))]
+    return ["".join(text for text, _ in line) for line in found]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        hop(200),
+        hop(202, source="configured"),
+        hop(200, source="none", fingerprint=""),
+        hop(405, method=""),
+        hop(400, method="server/discover"),
+        hop(404, method="server/discover"),
+        hop(None, method=""),
+        hop(200, expires_at=NOON + 60),
+    ],
+)
+def test_a_request_that_went_well_has_no_line_in_the_feed_and_stands_in_the_story(event: AuthHop) -> None:
+    run = run_of(event, END)
+    assert run.steps == []
+    assert len(lines(run, opened=True)) == 1
+    story = run_story(run, NOON)
+    assert "Requests to downstreams" in story
+    assert f"vault {event.method}".strip() in story
+
+
+@pytest.mark.parametrize(
+    ("event", "label", "word"),
+    [
+        (hop(401), "vault: key 3fc2 forwarded", "HTTP 401"),
+        (hop(403, source="configured", fingerprint="aa11"), "vault: key aa11 configured", "HTTP 403"),
+        (hop(401, source="none", fingerprint=""), "vault: no credential", "HTTP 401"),
+        (hop(503), "vault: key 3fc2 forwarded", "HTTP 503"),
+        (hop(None), "vault: key 3fc2 forwarded", "no answer"),
+        (hop(200, expires_at=NOON - 5), "vault: key 3fc2 forwarded", "expired"),
+    ],
+)
+def test_a_request_that_went_wrong_has_a_line_that_says_with_which_credential(
+    event: AuthHop, label: str, word: str
+) -> None:
+    run = run_of(event, END)
+    (_, line) = lines(run, opened=True)
+    assert label in line
+    assert line.rstrip().endswith(f"✖ {word}")
+    assert run.matches([*word.lower().split(), "vault"])
+    assert lines(run, opened=False) == lines(run, opened=True)[:1]
+
+
+def test_requests_of_one_kind_are_one_line_that_counts_them() -> None:
+    run = run_of(*[hop(401)] * 500, hop(401, downstream="docs"), END)
+    assert [step.label for step in run.steps] == [
+        "vault: key 3fc2 forwarded (500 times)",
+        "docs: key 3fc2 forwarded",
+    ]
+    assert "500 times" in run_story(run, NOON)
+
+
+def test_the_story_tells_audience_expiry_and_status_of_every_kind() -> None:
+    audience = ("https://vault", "x")
+    story = run_story(run_of(hop(200, audience=audience, expires_at=NOON - 60), hop(None), END), NOON)
+    assert "vault tools/call, key 3fc2 forwarded, for https://vault, x, expired " in story
+    assert ", HTTP 200" in story
+    assert "no answer" in story
+
+
+def test_there_is_an_end_to_the_kinds_that_are_kept() -> None:
+    run = run_of(*(hop(401, fingerprint=f"f{number}") for number in range(MAX_HOPS + 30)), END)
+    assert len(run.steps) == MAX_HOPS
+    assert "and 30 requests of other kinds" in run_story(run, NOON)
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (("repeat", "docs/search", 5), "loop stopped: docs/search gave the same result 5 times"),
+        (("repeat", "", 3), "loop stopped: the same tool gave the same result 3 times"),
+        (("iterations", "", 40), "loop stopped after 40 steps, the limit of one run"),
+    ],
+)
+def test_a_loop_that_a_guard_stopped_is_a_warning_also_of_a_folded_run(
+    event: tuple[Any, str, int], told: str
+) -> None:
+    reason, tool, count = event
+    call = ToolEvent(
+        run_id="r1", agent="research", server="docs", tool="search", phase="started", call_id="c"
+    )
+    stopped = LoopStopped(run_id="r1", agent="research", reason=reason, tool=tool, count=count)
+    run = run_of(call, stopped, END)
+    for opened in (True, False):
+        assert lines(run, opened)[1].strip() == f"◐ {told}"
+    assert told in run_story(run, NOON)
+    assert run.matches(["loop", "stopped"])
+
+
+def test_warning_and_fault_stand_together_and_every_line_fills_its_width() -> None:
+    stopped = LoopStopped(run_id="r1", agent="research", reason="repeat", tool="docs/" + "x" * 300, count=9)
+    failed = RunFinished(
+        at=NOON, run_id="r1", agent="research", outcome="error", seconds=2, fault="UPSTREAM: no"
+    )
+    run = run_of(hop(401), stopped, failed)
+    outline = Outline([run], lambda _: True)
+    assert len(outline) == 4
+    assert outline.find("r1", HEAD) == 0
+    for glyphs in (UNICODE, ASCII):
+        for width in (60, 80, 120):
+            for index in range(len(outline)):
+                assert width_of(feed_line(outline.at(index), True, width, NOON, glyphs)) == width
+
+
+def test_a_new_request_of_a_known_kind_paints_the_run_anew() -> None:
+    feed = Feed()
+    run_of(hop(401), feed=feed)
+    before = feed.version
+    assert feed.absorb(Frame(desk(), (hop(401),), NOON + 4))
+    assert feed.version > before
+    assert feed.added == 2  # the run and one line
