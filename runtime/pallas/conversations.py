@@ -1,6 +1,7 @@
 """Conversations in memory: whose they are, what was said, and one run at a time in each."""
 
 import asyncio
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -100,16 +101,18 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._all)
 
-    def open(self, key: str | None, principal: Principal) -> Conversation:
-        """The conversation of that key, made when new; a throw-away one for None.
+    def open(self, key: str | None, principal: Principal, *, new: bool = True) -> Conversation:
+        """The conversation of that key, made when there is none and it may be ``new``; throw-away for None.
 
-        Raises Fault (UPSTREAM, "not found") when it is another principal's: whether it exists
-        is not told.
+        Raises Fault (UPSTREAM, "not found") when there is none, and in the same words when it is another
+        principal's.
         """
         if key is None:
             return Conversation(None, principal, self._clock)
         found = self._living(key)
         if found is None:
+            if not new:
+                raise _not_found()
             found = self._all[key] = Conversation(key, principal, self._clock)
             self._forget()
         elif found.principal != principal:
@@ -189,13 +192,21 @@ def _not_found() -> Fault:
     return Fault(
         FaultType.UPSTREAM,
         "conversation not found: it is unknown, expired, or belongs to another caller; "
-        "leave conversation_id out or choose a new one",
+        "say 'new' as conversation_id, choose one of your own, or leave it out",
     )
 
 
 def mint() -> str:
     """A new handle with 144 random bits: nobody guesses it."""
     return f"conv-{secrets.token_urlsafe(18)}"
+
+
+_MINTED: Final = re.compile(r"conv-[A-Za-z0-9_-]{24}")
+
+
+def minted(handle: str | None) -> bool:
+    """Whether a handle looks like one of ours."""
+    return handle is not None and _MINTED.fullmatch(handle) is not None
 
 
 def key_of(handle: str | None, session: str | None) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 from typing import Final, Protocol
 
-from pallas.conversations import Conversation, Conversations, key_of
+from pallas.conversations import Conversation, Conversations, key_of, minted
 from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.images import check_images
@@ -117,7 +117,10 @@ class Kernel:
             check_images(images, vision=executor.info.vision, model=executor.info.model)
         key = key_of(request.conversation, request.session)
         conversation = self._conversations[request.agent].open(
-            key if executor.info.keeps_history else None, request.principal
+            key if executor.info.keeps_history else None,
+            request.principal,
+            # A handle that we made once is known, or it expired: its caller must not go on unawares.
+            new=request.new_conversation or not minted(request.conversation),
         )
         run = Run(secrets.token_hex(6), request.agent, self._hub, self._stats[request.agent], listener)
         self._runs[run.id] = run

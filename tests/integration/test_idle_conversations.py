@@ -9,7 +9,9 @@ from typing import Any
 
 import psutil
 import pytest
-from mcp import MCPError
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from support import raw_client
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.waiting import until
@@ -149,3 +151,39 @@ async def test_what_an_agent_keeps_is_bounded_by_number(
             await ask(caller, "x", conversation_id=f"c{number}")
         assert len(_conversations(fleet, "harper")) == 3
         await until(lambda: _pool(fleet).size == 3)
+
+
+@both_eras
+async def test_a_handle_made_for_a_caller_that_expired_is_refused_and_not_begun_anew(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PR-19
+    root = write_project(tmp_path, {"harper": None})
+    async with running(root) as fleet, client(fleet, "harper", era=era) as caller:
+        made = await caller.call_tool("send_message", {"message": "one", "conversation_id": "new"})
+        handle = (made.meta or {})["local.pallas/conversationId"]
+        await ask(caller, "two", conversation_id=handle)
+        _later(fleet, monkeypatch, IDLE_SECONDS)
+        late = await caller.call_tool("send_message", {"message": "three", "conversation_id": handle})
+        assert late.is_error
+        assert "unknown, expired" in late.content[0].text  # type: ignore[union-attr]
+
+
+async def test_a_session_header_means_nothing_in_the_newer_era(tmp_path: Path) -> None:
+    # PR-19
+    root = write_project(tmp_path, {"harper": None})
+    async with running(root) as fleet:
+        url = fleet.agents[0].url
+        async with client(fleet, "harper", era="legacy") as elder:
+            await ask(elder, "said in a session")
+            (key,) = _conversations(fleet, "harper")._all
+            session = key.removeprefix("session:")
+            headers = {"Mcp-Session-Id": session}
+            async with (
+                create_mcp_http_client(headers=headers) as http,
+                Client(streamable_http_client(url, http_client=http), mode=ERAS[0]) as modern,
+            ):
+                assert (await modern.get_prompt("harper_history", {})).messages == []
+                await ask(modern, "said in another era")
+            prompt = await elder.get_prompt("harper_history", {})
+            assert len(prompt.messages) == 2

@@ -7,7 +7,7 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
-from pallas.conversations import IDLE_SECONDS, Conversations
+from pallas.conversations import IDLE_SECONDS, Conversations, mint
 from pallas.events import Hub
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
 from pallas.kernel import Kernel
@@ -393,3 +393,18 @@ async def test_pictures_of_given_history_are_checked_too() -> None:
     history = (Message("user", "see", (Image(PNG, "image/png"),)),)
     with pytest.raises(Fault, match="no vision"):
         await kernel.run(RunRequest("echo", "and?", history=history))
+
+
+async def test_a_handle_we_made_is_never_taken_for_a_new_one() -> None:
+    # PR-19
+    now = 0.0
+    kernel = Kernel(Hub(), clock=lambda: now)
+    kernel.attach(FakeAgent(FakeExecutor()))
+    handle = mint()
+    await kernel.run(RunRequest("echo", "x", conversation=handle, new_conversation=True))
+    assert (await kernel.run(RunRequest("echo", "y", conversation=handle))).text == "2:y"
+    now = IDLE_SECONDS
+    with pytest.raises(Fault, match="unknown, expired"):
+        await kernel.run(RunRequest("echo", "z", conversation=handle))
+    # One that the caller chose begins anew.
+    assert (await kernel.run(RunRequest("echo", "z", conversation="my own"))).text == "0:z"

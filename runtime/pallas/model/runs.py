@@ -58,6 +58,7 @@ class RunRequest:
     conversation of its own; with neither nothing is remembered (C12). ``history`` overrides nothing
     stored: it is put before the conversation's own messages when that conversation is new (PR-18).
     ``stream_text``: the caller hears the text as it is written, from the agents below as well.
+    ``new_conversation``: the handle was made for this very request.
     """
 
     agent: str
@@ -68,6 +69,7 @@ class RunRequest:
     principal: Principal = ANONYMOUS
     history: tuple[Message, ...] = ()
     stream_text: bool = False
+    new_conversation: bool = False
     bearer: str | None = field(default=None, repr=False)
 
 

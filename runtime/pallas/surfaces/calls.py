@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastmcp.server.dependencies import FastMCPRequestContext
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas.conversations import mint, principal_of
 from pallas.images import check_images
@@ -97,7 +98,9 @@ def result_of(result: RunResult) -> ToolResult:
 
 
 def session_of(context: FastMCPRequestContext | None) -> str | None:
-    """The handshake-era session of the call; the newer protocol has none."""
+    """The handshake-era session of the call; the newer protocol has none, whatever a header says."""
+    if context is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
     return _header(context, "mcp-session-id")
 
 
@@ -132,7 +135,8 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
     wanted = arguments.get("conversation_id")
     if wanted is not None and not isinstance(wanted, str):
         raise _bad("conversation_id is not a string")
-    if wanted == NEW_CONVERSATION:
+    new = wanted == NEW_CONVERSATION
+    if new:
         wanted = mint()
     bearer = _bearer(context)
     return RunRequest(
@@ -144,6 +148,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         principal=principal_of(bearer),
         history=_history(agent, arguments.get("history")),
         stream_text=_wants_text(arguments, context),
+        new_conversation=new,
         bearer=bearer,
     )
 
