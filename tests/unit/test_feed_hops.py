@@ -84,7 +84,7 @@ def test_a_request_that_went_wrong_has_a_line_that_says_with_which_credential(
     assert label in line
     assert line.rstrip().endswith(f"✖ {word}")
     assert run.matches([*word.lower().split(), "vault"])
-    assert lines(run, opened=False) == lines(run, opened=True)[:1]
+    assert len(lines(run, opened=False)) == 1
 
 
 def test_requests_of_one_kind_are_one_line_that_counts_them() -> None:
