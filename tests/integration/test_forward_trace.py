@@ -1,6 +1,9 @@
 """A dispatch to a downstream that fails: the traceback is in the log, the model reads a short text."""
 
+import asyncio
 import json
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,11 @@ def whole(path: Path) -> str:
     return path.read_text("utf-8")
 
 
+def shell(command: str) -> str:
+    done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True, timeout=30)
+    return done.stdout
+
+
 def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole(path).splitlines()]
 
@@ -145,6 +153,25 @@ async def test_a_dispatch_that_raises_is_traced_at_its_origin_and_told_briefly(
     for hidden in (SECRET, "Traceback", "\x1b", "second line"):
         assert hidden not in answer
         assert hidden not in tool_results(fleet)
+
+
+async def test_the_recipes_of_the_docs_find_them(fleet: Fleet, log_file: Path) -> None:
+    # PR-30, PR-32
+    docs = whole(Path(__file__).parents[2] / "docs" / "logging.md")
+    recipes = [line for line in docs.splitlines() if line.startswith(("jq ", "grep "))]
+    assert len(recipes) == 2
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    async with client(fleet, "desk") as desk:
+        await desk.call_tool("send_message", {"message": "please refuse"})
+    traces, told = [
+        await asyncio.to_thread(shell, recipe.replace("~/.local/state/pallas/pallas.log", str(log_file)))
+        for recipe in recipes
+    ]
+    assert '"tool": "refuse"' in traces
+    assert "Traceback" in traces
+    assert "pallas.fleet" not in traces
+    assert told.count("installed hook trace.call") == 1
 
 
 async def test_a_server_that_dies_in_a_call_is_traced_and_the_next_call_works(

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -136,6 +137,12 @@ def test_the_agents_library_never_logs_whole_conversations(
     logging.getLogger("fast_agent").info("heard")
     logging.getLogger("some.library").debug("this too")
     assert _messages(file) == ["heard", "this too"]
+
+
+def test_the_docs_name_every_library_that_is_pinned() -> None:  # PR-34
+    docs = (Path(__file__).parents[2] / "docs" / "logging.md").read_text("utf-8")
+    named = docs.partition("even when the root is at")[2].partition("`fast_agent` stays")[0]
+    assert re.findall(r"`([a-z_0-9.]+)`", named) == list(PINNED)
 
 
 def test_libraries_stay_at_info_while_ours_say_everything(file: Path) -> None:  # PR-34
