@@ -174,10 +174,18 @@ def test_downstreams_hear_that_pallas_calls(fast: Any) -> None:
 def test_the_certificates_are_read_once_for_all_clients() -> None:
     import httpx2
 
-    from pallas.executors.fastagent import tls_seam
+    from pallas.executors.fastagent import quick_connect
 
-    tls_seam.install()
-    made = [tls_seam.default.create_ssl_context() for _ in range(2)]
+    quick_connect.install()
+    made = [quick_connect.default.create_ssl_context() for _ in range(2)]
     assert made[0] is made[1]
-    assert tls_seam.default.create_ssl_context(verify=False) is not made[0]
+    assert quick_connect.default.create_ssl_context(verify=False) is not made[0]
     assert isinstance(httpx2.AsyncClient(), httpx2.AsyncClient)
+
+
+def test_both_ways_to_connect_quickly_are_in_place() -> None:
+    from pallas.executors.fastagent import hooks, quick_connect
+
+    quick_connect.install()
+    for hook in (quick_connect.ONE_STORE, quick_connect.SOONER):
+        assert hook.name in hooks.installed(hook.owner, hook.attribute)

@@ -1,0 +1,79 @@
+"""What made connecting a downstream slow: a caller may be waiting for the instance that connects it.
+
+Each HTTP client read the certificates anew, tens of milliseconds on the loop; they share one store now. And
+fast-agent looks every 100 ms whether a connection has come up; it looks ten times as often now.
+"""
+
+import logging
+import os
+import ssl
+from typing import Any, Final
+
+from fast_agent.mcp import mcp_connection_manager
+from httpx2._transports import default
+
+from pallas.model import Fault
+
+from . import hooks
+from .hooks import Hook
+
+log = logging.getLogger(__name__)
+
+_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+# Seconds between two looks at a connection that comes up.
+_POLL: Final = 0.01
+
+
+def _share(create: Any) -> Any:
+    shared: dict[tuple[Any, ...], ssl.SSLContext] = {}
+
+    def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        if verify is not True or cert is not None:
+            return create(verify, cert, trust_env)
+        key = (trust_env, *(os.environ.get(name) for name in _VARIABLES))
+        if key not in shared:
+            shared.clear()  # the environment changed: the old one is not asked for again
+            shared[key] = create(verify, cert, trust_env)
+        return shared[key]
+
+    return create_ssl_context
+
+
+ONE_STORE: Final = Hook(
+    name="one-certificate-store",
+    owner=default,
+    attribute="create_ssl_context",
+    parameters=("verify", "cert", "trust_env"),
+    wrap=_share,
+)
+
+
+def _look_sooner(wait: Any) -> Any:
+    async def wait_for_initialized(
+        server_conn: Any, startup_timeout_seconds: float | None, *, poll_interval_seconds: float = _POLL
+    ) -> None:
+        await wait(
+            server_conn,
+            startup_timeout_seconds,
+            poll_interval_seconds=min(poll_interval_seconds, _POLL),
+        )
+
+    return wait_for_initialized
+
+
+SOONER: Final = Hook(
+    name="connected-sooner",
+    owner=mcp_connection_manager,
+    attribute="_wait_for_initialized_with_startup_budget",
+    parameters=("server_conn", "startup_timeout_seconds", "poll_interval_seconds"),
+    wrap=_look_sooner,
+)
+
+
+def install() -> None:
+    """Install both. Where something has changed below us, connecting is slow again and nothing else."""
+    for hook in (ONE_STORE, SOONER):
+        try:
+            hooks.install(hook)
+        except Fault as fault:
+            log.warning("%s", fault.message)
