@@ -21,6 +21,7 @@ from pallas.text import one_line
 
 from .access import Access, Authorize
 from .body_limit import BodyLimit
+from .caller import CallerOfRequest
 from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
 from .departure import when_session_ends, while_connected
@@ -82,7 +83,7 @@ def endpoint(
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE)
-    return HostOriginGuard(BodyLimit(app), hosts)
+    return HostOriginGuard(BodyLimit(CallerOfRequest(app)), hosts)
 
 
 async def _no_candidates(*_: Any) -> list[str]:
