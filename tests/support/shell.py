@@ -9,6 +9,7 @@ from textual.widgets import Input, Static
 
 from pallas_tui.app import Workbench
 from pallas_tui.frame import Frame
+from pallas_tui.instances import Instances
 from pallas_tui.screens.main import LatePane
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
@@ -78,6 +79,7 @@ def workbench(
     fleet: FakeFleet | Callable[[], Any] | None = None,
     *,
     settings: Settings | None = None,
+    instances: Instances | None = None,
     clock: Callable[[], float] = lambda: NOON,
 ) -> Workbench:
     """A workbench over a fleet, or over what ``fleet`` makes at each start; dark unless told otherwise."""
@@ -87,6 +89,7 @@ def workbench(
         name="desk",
         late=(LatePane("chat", "Chat", StandInChat), LatePane("logs", "Logs", StandInLogs)),
         settings=settings or Settings(theme="textual-dark", ascii=False),
+        instances=instances,
         clock=clock,
     )
 
