@@ -1,6 +1,7 @@
 """A caller that gives up, politely or not, ends the work it asked for, and nothing of it stays."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -44,11 +45,16 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         {
             "boss": agent_module("boss", ("helper", "elder_helper", "echo")),
             "helper": agent_module("helper", ("echo",)),
+            "hasty": agent_module("hasty", ("echo",)),
         },
         SCRIPT,
         peers=("helper",),
         elders=("helper",),
-        keys={"boss": {"depends_on": ["helper"], "max_instances": 3}, "helper": {"max_instances": 3}},
+        keys={
+            "boss": {"depends_on": ["helper"], "max_instances": 3},
+            "helper": {"max_instances": 3},
+            "hasty": {"run_timeout": 1},
+        },
     )
     async with running(root) as running_fleet:
         yield running_fleet
@@ -111,6 +117,25 @@ async def test_a_cancel_stops_model_tool_and_sub_agent_and_the_next_turn_works(
         expected = [("boss", "cancelled")] + ([("helper", "cancelled")] if "delegate" in kind else [])
         assert _outcomes(fleet, before) == expected
         assert await ask(boss, "and now?", conversation_id=handle) == "turn 1"
+
+
+@both_eras
+@pytest.mark.parametrize("kind", ["slow tool", "slow model"])
+async def test_a_run_past_its_deadline_is_stopped_and_the_next_turn_works(
+    fleet: Fleet, era: str, kind: str
+) -> None:
+    before, handle = fleet.hub.seq, f"hasty-{era}-{kind}".replace(" ", "-")
+    async with client(fleet, "hasty", era=era) as hasty:
+        result = await hasty.call_tool("send_message", {"message": kind, "conversation_id": handle})
+        assert result.is_error
+        body = json.loads(result.content[0].text)  # type: ignore[union-attr]
+        assert "longer than 1 s and was stopped" in body["error"]
+        assert "run_timeout of hasty in agents.yaml" in body["error"]
+        assert body["data"] == {"type": "TIMEOUT", "retryable": True, "limit": 1}
+        assert body["code"] == -32001
+        await until(lambda: _idle(fleet))
+        assert _outcomes(fleet, before) == [("hasty", "error")]
+        assert await ask(hasty, "and now?", conversation_id=handle) == "turn 1"
 
 
 @both_eras

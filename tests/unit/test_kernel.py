@@ -408,3 +408,19 @@ async def test_a_handle_we_made_is_never_taken_for_a_new_one() -> None:
         await kernel.run(RunRequest("echo", "z", conversation=handle))
     # One that the caller chose begins anew.
     assert (await kernel.run(RunRequest("echo", "z", conversation="my own"))).text == "0:z"
+
+
+async def test_cancelling_a_message_that_waits_leaves_the_others_their_turn() -> None:
+    # PR-19
+    gate = Gate()
+    executor = FakeExecutor(gate.answer)
+    kernel, _, _ = kernel_with(executor)
+    calls = [asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c"))) for _ in range(3)]
+    await gate.reached.wait()
+    await until(lambda: kernel.stats("echo")[1] == 2)
+    calls[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calls[1]
+    gate.open.set()
+    assert [(await calls[0]).text, (await calls[2]).text] == ["0:x", "2:x"]
+    await until(lambda: kernel.stats("echo")[:3] == (0, 0, 3))
