@@ -96,7 +96,12 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     agents = {name: agent_module(name, ("counting",)) for name in ("guarded", "free", "short")}
     root = offline_project(
         tmp_path_factory.mktemp("loops"),
-        {**agents, "hooked": HOOKED, "parent": PARENT},
+        {
+            **agents,
+            "hooked": HOOKED,
+            "parent": PARENT,
+            "bare": agent_module("bare", ("counting",), use_history=False),
+        },
         SCRIPT,
         keys={
             "guarded": {"max_instances": 1},
@@ -206,6 +211,16 @@ async def test_results_that_differ_are_no_loop_and_the_cap_is_twelve(fleet: Flee
     assert "took 12 steps" in text
     assert model_record(fleet).calls - calls == 12
     assert [stop.reason for stop in _stops(fleet, before)] == ["iterations"]
+
+
+@both_eras
+async def test_an_agent_without_memory_says_all_it_said_before_it_was_stopped(fleet: Fleet, era: str) -> None:
+    # PR-24, PI-26
+    text, meta = await _send(fleet, "bare", era, "repeat")
+    assert text.startswith("I try.\n\nI try.\n\nI try.\n[Stopped: counting/same was called 3 times")
+    assert meta["local.pallas/stopReason"] == "endTurn"
+    again, _ = await _send(fleet, "bare", era, "repeat")
+    assert again == text
 
 
 async def test_hooks_of_the_agents_own_go_on_working(fleet: Fleet) -> None:

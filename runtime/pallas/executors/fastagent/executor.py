@@ -304,7 +304,8 @@ class FastAgentExecutor:
             # Sub-agents of the same instance remember too: nobody's words stay for the next run.
             for each in instance.all:
                 each.clear(clear_prompts=False)
-        return _result(loaded, history, question, answer, usage, len(instance.prefix))
+        said = guard.said_by(agent)
+        return _result(loaded, history, question, answer, usage, len(instance.prefix), said)
 
 
 def _result(
@@ -314,11 +315,12 @@ def _result(
     answer: PromptMessageExtended,
     usage: Usage,
     prefix: int,
+    said: Sequence[PromptMessageExtended],
 ) -> TurnResult:
     kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
     new = history[len(loaded) :] if kept_all else history[prefix:]
-    if kept_all and not new:  # an agent that records nothing itself: a router, a chain
-        new = [question, answer]
+    if kept_all and not new:  # an agent that records nothing itself: a router, a chain, one without memory
+        new = said or [question, answer]
     messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
     turn = new if kept_all else _last_turn(new)
     texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))

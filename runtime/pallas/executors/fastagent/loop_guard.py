@@ -49,6 +49,7 @@ class LoopGuard:
         self._threshold = threshold
         self._max_iterations = max_iterations
         self._loops: dict[int, tuple[ToolRunner, _Loop]] = {}
+        self._turns: dict[int, tuple[PromptMessageExtended, ...]] = {}
 
     def params(self, **more: Any) -> RequestParams:
         """The run's parameters with its cap: fast-agent counts what follows the first model call."""
@@ -66,6 +67,10 @@ class LoopGuard:
             for agent, hooks in before:
                 agent.tool_runner_hooks = hooks
             self._loops.clear()
+
+    def said_by(self, agent: Any) -> tuple[PromptMessageExtended, ...]:
+        """All messages of the agent's last loop in this run; empty when it had none that ended."""
+        return self._turns.get(id(agent), ())
 
     def _among(self, hooks: ToolRunnerHooks | None) -> ToolRunnerHooks:
         hooks = hooks or ToolRunnerHooks()
@@ -93,6 +98,7 @@ class LoopGuard:
             loop.allowed, params.max_iterations = params.max_iterations, 0
 
     async def _after_turn(self, runner: ToolRunner, answer: PromptMessageExtended) -> None:
+        self._turns[id(runner.agent)] = tuple(runner.turn_messages)
         loop = self._loop(runner)
         if loop.repeated and runner.request_params is not None:
             runner.request_params.max_iterations = loop.allowed
