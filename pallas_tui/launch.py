@@ -11,8 +11,10 @@ from threading import Timer
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
+    from .instances import Instances
     from .isolate import Guard
     from .screens.main import LatePane
+    from .settings import Settings
 
 STOP_TIMEOUT: Final = 5.0
 _PATIENCE: Final = 0.4
@@ -58,26 +60,19 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
     """Paint, serve, stop; returns what the workbench broke on."""
     from .app import SIGNALS, Workbench
     from .fleets import RunningFleet
-    from .instances import Instances
-    from .instances.health import poll_interval
-    from .instances.store import Store
-    from .instances.watch import Pace
-    from .settings import instances_path, load_settings
 
     def make_fleet() -> RunningFleet:
         from pallas.fleet.thread import FleetThread
 
         return FleetThread(root)
 
-    settings, (interval, mistake) = load_settings(), poll_interval(os.environ)
-    if mistake:
-        settings = replace(settings, mistakes=(*settings.mistakes, mistake))
+    settings, instances = wishes()
     app = Workbench(
         make_fleet,
         name=root.absolute().name,
         late=late_panes(log),
         settings=settings,
-        instances=Instances(store=Store(instances_path()), pace=Pace(interval)),
+        instances=instances,
         stray=(guard.stdout, guard.stderr),
     )
     app.heed_signals()
@@ -94,6 +89,20 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
             with _told(guard.terminal, "Stopping the fleet…\n"):
                 app.fleet.stop(STOP_TIMEOUT)
     return app.failure
+
+
+def wishes() -> "tuple[Settings, Instances]":
+    """What the user's files and environment ask for; the settings hold what is wrong in any of them."""
+    from .instances import Instances
+    from .instances.health import poll_interval
+    from .instances.store import Store
+    from .instances.watch import Pace
+    from .settings import instances_path, load_settings
+
+    settings, (interval, mistake) = load_settings(), poll_interval(os.environ)
+    if mistake:
+        settings = replace(settings, mistakes=(*settings.mistakes, mistake))
+    return settings, Instances(store=Store(instances_path()), pace=Pace(interval))
 
 
 def late_panes(log: Path) -> "tuple[LatePane, ...]":

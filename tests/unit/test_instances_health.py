@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,8 @@ from pallas.model import Fault, FaultType, HealthStatus
 from pallas_tui.instances.health import MESSAGE_LIMIT, health_in, poll_interval
 from pallas_tui.instances.model import Listed
 from pallas_tui.instances.watch import Pace, Watch
+from pallas_tui.launch import wishes
+from pallas_tui.settings import instances_path
 
 
 def result(text: str, *, error: bool = False) -> Any:
@@ -75,6 +78,25 @@ def test_the_interval_is_a_minute_unless_the_variable_says_otherwise(
 def test_an_agent_is_polled_once_an_interval_when_nothing_else_is_said() -> None:
     # PI-15
     assert Pace().interval == 60
+
+
+def test_the_workbench_takes_the_interval_and_tells_a_bad_one_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # PI-15
+    monkeypatch.setenv("PALLAS_WORKBENCH_CONFIG", str(tmp_path / "mine.yaml"))
+    (tmp_path / "mine.yaml").write_text("theme: nord\nwrong: 1\n")
+    monkeypatch.setenv("DAEDALUS_MCP_HEALTH_INTERVAL", "7")
+    settings, instances = wishes()
+    assert instances.pace.interval == 7
+    assert len(settings.mistakes) == 1
+    monkeypatch.setenv("DAEDALUS_MCP_HEALTH_INTERVAL", "seven")
+    settings, instances = wishes()
+    assert instances.pace.interval == 60
+    assert "DAEDALUS_MCP_HEALTH_INTERVAL" in settings.mistakes[1]
+    assert settings.theme == "nord"
+    # What is registered lies beside the settings.
+    assert instances_path() == tmp_path / "mine.instances.json"
 
 
 @pytest.mark.parametrize(

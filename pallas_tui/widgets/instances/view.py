@@ -85,9 +85,9 @@ def state_of(row: Row) -> str:
         return "connecting" if row.agent.health is None else row.agent.health.status.value
     if instance.busy:
         return instance.busy
-    if instance.problem:
-        return "not read"
-    return "attached" if instance.attached else "not attached"
+    if instance.attached:
+        return "attached"
+    return "not read" if instance.problem else "not attached"
 
 
 def instance_line(row: Row, width: int, glyphs: Glyphs) -> Line:
