@@ -39,9 +39,10 @@ USERINFO: Final = "userinfo-64d2f8a10c"
 RESULT: Final = "result-a0f3395bd2"
 ARGUMENT: Final = "argument-1b6ce7740f"
 RAISED: Final = "raised-d7750ce219"
+PROGRAM_ENV: Final = "programenv-8f60b2d7ce"
 PLANTED: Final = (
     BEARER, INBOUND_KEY, COOKIE, CONFIGURED, FROM_ENV, FROM_YAML, CHILD_ENV, USERINFO, RESULT, ARGUMENT,
-    RAISED,
+    RAISED, PROGRAM_ENV,
 )  # fmt: skip
 
 LOCAL = f'''
@@ -66,6 +67,16 @@ def refuse(text: str) -> str:
 
 server.run("stdio")
 '''
+# The user's own code, and a program of the project, that give away what they know when they fail.
+BROKEN = """
+import os
+raise ValueError("cannot log in with " + os.environ["PLANTED_KEY"] + " and " + os.environ["THEIR_PASSWORD"])
+"""
+NOISY = """
+import os, sys
+print("my password is", os.environ["NOISY_PASSWORD"], flush=True)
+sys.exit("no luck with " + os.environ["NOISY_PASSWORD"])
+"""
 SCRIPT = f"""
 rules:
   - {{when: {{last: user, text: do fetch}}, call: [{{tool: local__fetch, arguments: {{text: {ARGUMENT}}}}}]}}
@@ -120,11 +131,20 @@ class Heard:
 
 
 def planted_project(root: Path, recorder: Recorder, leak: str, more: dict[str, Any] | None = None) -> Path:
-    (port,) = free_ports(1)
+    port, other = free_ports(2)
     write_project(
         root,
-        {"desk": agent_module("desk", ("local", "rec", "leaky")), "broken": "raise ValueError('no')\n"},
-        top={"scripted": {"script": "model.yaml", "port": port}},
+        {"desk": agent_module("desk", ("local", "rec", "leaky")), "broken": BROKEN},
+        top={
+            "scripted": {"script": "model.yaml", "port": port},
+            "servers": {
+                "noisy": {
+                    "command": "python noisy.py",
+                    "url": f"http://127.0.0.1:{other}/mcp",
+                    "env": {"NOISY_PASSWORD": PROGRAM_ENV},
+                }
+            },
+        },
         config={
             "default_model": "generic.scripted",
             "generic": {"base_url": f"http://127.0.0.1:{port}/v1", "api_key": "${PLANTED_KEY}"},
@@ -141,10 +161,11 @@ def planted_project(root: Path, recorder: Recorder, leak: str, more: dict[str, A
         files={
             "model.yaml": SCRIPT,
             "local.py": LOCAL,
+            "noisy.py": NOISY,
             ".env": f"PLANTED_KEY={FROM_ENV}\nTHEIR_PASSWORD={CONFIGURED}\n",
             "fastagent.secrets.yaml": yaml.safe_dump(
                 {
-                    "openai": {"api_key": FROM_YAML},
+                    "openai": {"api_key": FROM_YAML, "base_url": f"http://127.0.0.1:{port}/v1"},
                     "mcp": {"servers": {"rec": {"headers": {"Authorization": "Bearer ${THEIR_PASSWORD}"}}}},
                 }
             ),
@@ -222,6 +243,8 @@ async def test_no_planted_secret_is_in_log_events_metrics_registry_or_health(
     heard.said["terminal"] = "".join(capfd.readouterr())
     assert len(events) > 50
     assert "pallas.forward.trace" in heard.said["log"]
+    assert "cannot log in with [redacted] and [redacted]" in heard.said["broken legacy health"]
+    assert "no luck with [redacted]" in heard.said["snapshot"]
     assert "[redacted] is not known here" in heard.said["log"]
     assert heard.hits() == []
 

@@ -12,7 +12,7 @@ from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.kernel import Kernel
-from pallas.log import reapply_logging
+from pallas.log import reapply_logging, redact_text
 from pallas.model import (
     AgentChanged,
     AgentSnapshot,
@@ -127,7 +127,7 @@ class FleetAgent:
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         """Go to ``error`` with a reason of one line; the cause's traceback goes to the log."""
-        self.reason = one_line(reason, 300)
+        self.reason = one_line(redact_text(reason), 300)
         self.story = _story(reason, cause)
         log.error("%s: %s", self.name, self.reason, exc_info=cause, extra={"agent": self.name})
         self._move(AgentState.ERROR, self.reason)
@@ -202,8 +202,8 @@ def _story(reason: str, cause: BaseException | None) -> str:
     from pallas.text import sanitize
 
     if cause is None:
-        return sanitize(reason)
-    return sanitize(reason + "\n\n" + "".join(traceback.format_exception(cause)))
+        return sanitize(redact_text(reason))
+    return sanitize(redact_text(reason + "\n\n" + "".join(traceback.format_exception(cause))))
 
 
 async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:

@@ -15,6 +15,7 @@ from typing import Final
 import httpx2
 
 from pallas.config import ServerConfig
+from pallas.log import redact_text
 from pallas.model import AgentState, ServerSnapshot
 from pallas.text import one_line, sanitize
 
@@ -151,7 +152,7 @@ class Program:
         self._fail(f"it ended with status {process.returncode}{last}")
 
     def _fail(self, reason: str) -> None:
-        self.error, self.state = one_line(reason, 300), AgentState.ERROR
+        self.error, self.state = one_line(redact_text(reason), 300), AgentState.ERROR
         log.error("server %s: %s", self.config.name, self.error)
 
     async def _read(self, stream: asyncio.StreamReader, source: str) -> None:
@@ -165,7 +166,7 @@ class Program:
                 return
             line = sanitize(raw.decode(errors="replace").rstrip("\n"), 8_192)
             if line.strip():
-                self._last_line = one_line(line, 160)
+                self._last_line = one_line(redact_text(line), 160)
                 logger.info("%s", line, extra={"source": source})
 
 

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from threading import Lock
@@ -138,11 +139,14 @@ def forget(*secrets: str) -> None:
 
 
 def redact_project(project: "Project") -> None:
-    """Mask every secret the project's files hold: keys, passwords, configured headers.
+    """Mask every secret the project can know: in its files, in ``.env`` and in the environment.
 
-    Keys that stand for none, such as ``offline`` or ``not-needed``, are words and stay readable.
+    Keys, passwords, configured headers, and variables with such a name. Keys that stand for none, such as
+    ``offline`` or ``not-needed``, are words and stay readable.
     """
-    redact(*_secrets_in(project.settings))
+    redact(*_secrets_in(os.environ), *_secrets_in(project.settings))
+    for server in project.servers.values():
+        redact(*_secrets_in(server.env))
     for downstream in project.downstreams.values():
         redact(*_secrets_in(downstream.headers), *_userinfo(downstream.url))
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
-from pallas.log import reapply_logging
+from pallas.log import reapply_logging, redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
@@ -107,4 +107,4 @@ def _fault(project: Project, agent: AgentConfig, error: BaseException, reason: s
         path = Path(error.filename)
         name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
         place = f"{name}:{error.lineno}"
-    return Fault(FaultType.CONFIG, f"{place}: {one_line(reason, 300)}")
+    return Fault(FaultType.CONFIG, f"{place}: {one_line(redact_text(reason), 300)}")
