@@ -185,15 +185,18 @@ async def downstreams() -> AsyncIterator[tuple[Recorder, str, FakeDownstream]]:
 
 async def visit(urls: dict[str, str], registry: str, heard: Heard) -> None:
     """Call every agent in every way, and keep what the pages around them say."""
+
+    async def told(done: float, total: float | None, message: str | None) -> None:
+        heard.said["progress"] = heard.said.get("progress", "") + f"{message}\n"
+
     headers = {"Authorization": f"Bearer {BEARER}", "X-Api-Key": INBOUND_KEY, "Cookie": f"session={COOKIE}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
         for era in ERAS:
             for name, url in urls.items():
                 async with Client(streamable_http_client(url, http_client=http), mode=era) as caller:
                     for text in ASKED:
-                        result = await caller.call_tool(
-                            "send_message", {"message": text, "conversation_id": f"{era}-{name}"}
-                        )
+                        asked = {"message": text, "conversation_id": f"{era}-{name}", "stream_text": True}
+                        result = await caller.call_tool("send_message", asked, progress_callback=told)
                         heard.said[f"{name} {era} {text}"] = repr(result.content)
                     heard.said[f"{name} {era} health"] = repr(await caller.call_tool("get_health", {}))
         bad = await http.post(urls["desk"], content=f"{{{ARGUMENT}", headers={"host": "evil.example"})
@@ -245,6 +248,7 @@ async def test_no_planted_secret_is_in_log_events_metrics_registry_or_health(
     assert "pallas.forward.trace" in heard.said["log"]
     assert "cannot log in with [redacted] and [redacted]" in heard.said["broken legacy health"]
     assert "no luck with [redacted]" in heard.said["snapshot"]
+    assert "local/refuse: failed" in heard.said["progress"]
     assert "[redacted] is not known here" in heard.said["log"]
     assert heard.hits() == []
 
@@ -285,6 +289,10 @@ async def test_a_headless_run_says_none_of_them_on_its_streams_or_in_its_file(tm
     heard.said |= {"stdout": out.decode(), "stderr": err.decode(), "log": log.read_text("utf-8")}
     records = [json.loads(line) for line in heard.said["log"].splitlines()]
     assert {record["level"] for record in records} >= {"DEBUG", "INFO", "ERROR"}
+    # PR-29, PR-30: with two agents, every hook told once, in the file
+    told = [record["hook"] for record in records if record["message"].startswith("installed hook")]
+    assert {"trace.call", "bearer", "oauth.off", "log"} <= set(told)
+    assert len(told) == len(set(told))
     assert "running" in heard.said["stdout"]
     assert '"logger": "pallas.forward.trace"' in heard.said["stderr"]
     assert heard.hits() == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas.config.models import DownstreamConfig, Project
+from pallas.config.models import DownstreamConfig, Project, ServerConfig
 from pallas.log import forget, redact, redact_project, redact_text
 from pallas.log.records import JsonLines
 
@@ -133,7 +133,9 @@ def test_short_values_would_mask_words_and_are_ignored() -> None:
     assert redact_text("a model") == "a model"
 
 
-def test_a_projects_own_secrets_are_masked(tmp_path: Path) -> None:
+def test_a_projects_own_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", "env-token-77")
+    monkeypatch.setenv("SOME_OTHER_NAME", "harmless")
     downstream = DownstreamConfig(
         name="notes",
         transport="http",
@@ -144,12 +146,20 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path) -> None:
             "Accept": "anything",
         },
     )
+    program = ServerConfig(
+        name="docs",
+        command=("python",),
+        url="http://127.0.0.1:1/",
+        cwd=tmp_path,
+        env={"DOCS_SECRET": "program-secret-77"},
+    )
     project = Project(
         root=tmp_path,
         agents_file=tmp_path / "agents.yaml",
         name="p",
         agents={},
         downstreams={"notes": downstream},
+        servers={"docs": program},
         settings={
             "openai": {"api_key": "plain words as a key", "base_url": "http://u:base-pass-77@h/v1"},
             "generic": {"api_key": "offline"},
@@ -159,11 +169,11 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path) -> None:
     redact_project(project)
     text = redact_text(
         "url-pass-77 header-token-77 header-key-77 [plain words as a key] base-pass-77 db-pass-77"
-        " offline anything"
+        " env-token-77 program-secret-77 harmless offline anything"
     )
     assert "77" not in text
     assert "plain words" not in text
-    assert text.endswith(" offline anything")
+    assert text.endswith(" harmless offline anything")
 
 
 def _logged(message: str, *args: object, **extra: object) -> str:
