@@ -1,6 +1,7 @@
 """A fleet without a workbench: served until a signal says stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -111,6 +112,9 @@ class _Serving:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
+                # What the start made stays. Looking through it for garbage would hold up every caller for
+                # a quarter of a second now and then, and cost a fifth of each message.
+                gc.freeze()
                 await stopped
             return 0
         except Fault as fault:
