@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+import psutil
 import pytest
 import pytest_asyncio
 from packaging.version import Version
@@ -141,6 +142,17 @@ async def test_a_malformed_host_decides_nothing_about_the_path(fleet: Fleet, hos
 
 async def test_starlette_is_past_the_releases_with_these_holes() -> None:
     assert Version(importlib.metadata.version("starlette")) >= Version("1.0.1")
+
+
+async def test_a_fleet_listens_on_the_ports_of_its_project_and_on_no_other(fleet: Fleet) -> None:
+    # A port for control that nobody guards was how a page on the web ran programs (CVE-2025-49596).
+    assert listening() == set(ports(fleet).values())
+
+
+def listening() -> set[int]:
+    """The TCP ports on which this process listens, as the kernel has it."""
+    found = psutil.Process().net_connections(kind="tcp")
+    return {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
 
 
 # --- what requests are taken
