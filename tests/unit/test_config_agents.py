@@ -218,6 +218,10 @@ MISTAKES = [
     (agent(RIGHT + "max_iterations: 0"), "max_iterations: 0 is out of range; allowed: 1 or more"),
     (agent(RIGHT + "run_timeout: 0"), "run_timeout: 0 is out of range; allowed: 1 to 86400"),
     (
+        agent(RIGHT + "loop_repeat_threshold: 1"),
+        "loop_repeat_threshold: 1 would stop at the first call; allowed: 0 (off), or 2 or more",
+    ),
+    (
         agent(RIGHT + "loop_repeat_threshold: -1"),
         "loop_repeat_threshold: -1 is out of range; allowed: 0 or more",
     ),

@@ -80,13 +80,23 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports) -> Draft:
             instance_scope=SCOPES[scope or "pooled"],
             max_instances=_or(section.integer("max_instances", 1, 64), 8),
             max_iterations=_or(section.integer("max_iterations", 1), 12),
-            loop_repeat_threshold=_or(section.integer("loop_repeat_threshold", 0), 3),
+            loop_repeat_threshold=_or(_repeats(section), 3),
             run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
             where=section.where,
         ),
         needs,
         read_capabilities(capabilities) if capabilities else None,
     )
+
+
+def _repeats(section: Section) -> int | None:
+    """How often a call may repeat; one that may not be made once would stop every loop at its first call."""
+    given = section.integer("loop_repeat_threshold", 0)
+    if given == 1:
+        section.error(
+            "loop_repeat_threshold", "1 would stop at the first call", "allowed: 0 (off), or 2 or more"
+        )
+    return given
 
 
 def read_capabilities(section: Section) -> dict[str, bool | int]:
