@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pallas import __version__
+from pallas.model import Fault
 
-from .mcp_faults import explain, is_closed, is_session_gone
+from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -75,7 +76,7 @@ class Link:
                 if attempt == 1 and is_session_gone(error):
                     await self.close()
                     continue
-                cause = await connection.cause_of(error)
+                cause = connection.refusal or await connection.cause_of(error)
                 if connection.lost:
                     await self.close()
                 raise explain(cause, self.url, self._read_timeout) from error
@@ -96,7 +97,8 @@ class Link:
                 try:
                     await connection.open(self._connect_timeout)
                 except Exception as error:
-                    raise explain(error, self.url, self._connect_timeout) from error
+                    cause = connection.refusal or error
+                    raise explain(cause, self.url, self._connect_timeout) from error
                 self._connection = connection
             return self._connection
 
@@ -110,6 +112,12 @@ class _Connection:
         self._url, self._era, self._read_timeout = url, era, read_timeout
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._refused = 0
+
+    @property
+    def refusal(self) -> Fault | None:
+        """Why nothing works here, when the newest answer was a refusal: the client's own error hides it."""
+        return asks_for_credential(self._url, self._refused) if self._refused else None
 
     @property
     def lost(self) -> bool:
@@ -155,10 +163,15 @@ class _Connection:
         from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
 
+        async def note(response: httpx2.Response) -> None:
+            self._refused = response.status_code if response.status_code in (401, 403) else 0
+
         timeout = httpx2.Timeout(30.0, read=self._read_timeout + 60.0)
         # A proxy of the environment is not meant for the agents of this machine.
         async with (
-            httpx2.AsyncClient(timeout=timeout, trust_env=not _is_loopback(self._url)) as http,
+            httpx2.AsyncClient(
+                timeout=timeout, trust_env=not _is_loopback(self._url), event_hooks={"response": [note]}
+            ) as http,
             Client(
                 streamable_http_client(self._url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT),
                 mode=self._era,

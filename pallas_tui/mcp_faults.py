@@ -50,6 +50,15 @@ def explain(error: BaseException, url: str, timeout: float) -> Fault:
     )
 
 
+def asks_for_credential(url: str, status: int) -> Fault:
+    """The Fault AUTH for an endpoint that answers with 401 or 403."""
+    return Fault(
+        FaultType.AUTH,
+        f"{url} asks for a credential (HTTP {status}), and the workbench sends none. Use a client that has "
+        "one, or let that agent answer without.",
+    )
+
+
 def is_closed(error: BaseException) -> bool:
     """Whether the error only says that the connection is gone, not why."""
     from mcp import MCPError

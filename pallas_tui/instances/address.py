@@ -76,5 +76,5 @@ def _problem(url: str) -> str:
 
 def _wrong(text: str, problem: str) -> Fault:
     # A password must not be repeated in the message that complains about it.
-    shown = "" if "@" in text else f" {one_line(text, 100)!r}"
+    shown = "" if "@" in text or not text else f" {one_line(text, 100)!r}"
     return Fault(FaultType.CONFIG, f"Registry URL{shown}: {problem}.")

@@ -41,7 +41,8 @@ class FilterLine(Input):
     def open(self) -> None:
         """Show the line and type into it."""
         self.display = True
-        self.focus()
+        # At once: what is typed right after the key must not reach the list as keys.
+        self.screen.set_focus(self)
 
     def clear_filter(self) -> None:
         """Take the filter away."""

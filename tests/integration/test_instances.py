@@ -152,6 +152,37 @@ async def test_each_status_has_its_gauge_value_and_polls_share_one_session(era: 
         assert agent.rpc.count("initialize") == (1 if era == "legacy" else 0)
 
 
+async def test_agents_that_know_one_era_only_are_attached_in_that_era() -> None:
+    # PI-14
+    async with (
+        EchoAgent("old", only="handshake") as old,
+        EchoAgent("new", only="modern") as new,
+        served(old, new) as (origin, _),
+        setup() as here,
+    ):
+        instance = await here.book.register(origin)
+        await here.book.attach(instance.url)
+        assert await here.polled(instance) == {"old": "ok", "new": "ok"}
+        await until(lambda: here.clock.waiting == 2)
+        here.clock.turn(60)
+        await until(lambda: old.polls == new.polls == 2)
+        assert old.rpc.count("initialize") == 1
+        assert "initialize" not in new.rpc
+        assert len(here.links.made) == 2
+
+
+async def test_an_agent_that_wants_a_credential_is_an_error_with_that_reason() -> None:
+    # PI-15
+    async with EchoAgent("one") as agent, served(agent) as (origin, _), setup() as here:
+        agent.wants_key = True
+        instance = await here.book.register(origin)
+        await here.book.attach(instance.url)
+        assert await here.polled(instance) == {"one": "error"}
+        health = here.book.health(instance.url, "one")
+        assert health is not None
+        assert "401" in health.message, health.message
+
+
 async def test_detaching_touches_nothing_of_another_instance() -> None:
     # PI-14
     async with (

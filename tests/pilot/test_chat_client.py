@@ -114,6 +114,17 @@ async def test_nobody_listening_is_said_with_what_to_do(agent: EchoAgent) -> Non
     assert url in failed.value.message
 
 
+async def test_an_agent_that_wants_a_credential_is_told_as_that(
+    agent: EchoAgent, client: AgentClient
+) -> None:
+    agent.wants_key = True
+    with pytest.raises(Fault, match="asks for a credential") as failed:
+        await client.send("hello")
+    assert failed.value.type is FaultType.AUTH
+    agent.wants_key = False
+    assert (await client.send("hello")).text == "you said: hello"
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_restarted_agent_is_reached_again_without_being_told(era: Era) -> None:
     async with EchoAgent() as first:

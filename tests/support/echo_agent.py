@@ -12,7 +12,7 @@ Messages it knows, else it echoes what it was told:
 - ``fault`` / ``crash``: an error result with the body of SPEC 7.3 / an exception
 
 ``get_health`` answers with ``health``, and only once ``healthy`` is set; ``polls`` counts it, and ``rpc`` has
-every JSON-RPC method that came.
+every JSON-RPC method that came. ``only`` makes it refuse the other era, ``wants_key`` everybody (401).
 """
 
 import asyncio
@@ -21,11 +21,12 @@ import json
 import socket
 from collections import Counter
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, TextContent
+from starlette.responses import JSONResponse
 
 from support.waiting import until
 
@@ -52,8 +53,12 @@ HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07 [@click=app.quit]quit[/] \u202egnp.exe"
 class EchoAgent:
     """The server; use as ``async with``. It runs on the caller's loop, on a free port of 127.0.0.1."""
 
-    def __init__(self, name: str = "echo", port: int = 0) -> None:
+    def __init__(
+        self, name: str = "echo", port: int = 0, *, only: Literal["", "modern", "handshake"] = ""
+    ) -> None:
         self.name = name
+        self.only = only
+        self.wants_key = False
         self.cancelled = 0
         self.held = asyncio.Event()
         self.health: dict[str, Any] | str = {"status": "ok", "timestamp": "2026-03-12T15:42:00Z"}
@@ -90,13 +95,29 @@ class EchoAgent:
 
     def _noting(self, app: Any) -> Any:
         async def noting(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            modern = dict(scope["headers"]).get(b"mcp-protocol-version") == b"2026-07-28"
+            refused = {"modern": not modern, "handshake": modern}.get(self.only, False)
+            if refused or self.wants_key:
+                error: Any = {
+                    "jsonrpc": "2.0",
+                    "id": None,
+                    "error": {"code": -32600, "message": "Bad Request"},
+                }
+                if self.wants_key:
+                    error = {"error": "invalid_token", "error_description": "Authentication required"}
+                await JSONResponse(error, 401 if self.wants_key else 400)(scope, receive, send)
+                return
+
             async def noted() -> Any:
                 message = await receive()
                 with suppress(ValueError, AttributeError):
                     self.rpc.append(json.loads(message.get("body") or "{}").get("method", ""))
                 return message
 
-            await app(scope, noted if scope["type"] == "http" else receive, send)
+            await app(scope, noted, send)
 
         return noting
 

@@ -40,7 +40,8 @@ class UrlLine(Input):
     def open(self) -> None:
         """Show the line and type into it."""
         self.display = True
-        self.focus()
+        # At once: what is typed right after the key must not reach the list as keys.
+        self.screen.set_focus(self)
 
     def close(self) -> None:
         """Take the line away, empty for the next time."""
