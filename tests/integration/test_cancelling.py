@@ -135,7 +135,12 @@ async def test_a_run_past_its_deadline_is_stopped_and_the_next_turn_works(
         assert body["code"] == -32001
         await until(lambda: _idle(fleet))
         assert _outcomes(fleet, before) == [("hasty", "error")]
-        assert await ask(hasty, "and now?", conversation_id=handle) == "turn 1"
+        # The second also has to make a new instance: on a busy machine that alone may take longer.
+        next_turn = {"message": "and now?", "conversation_id": handle}
+        async with asyncio.timeout(60):
+            while (result := await hasty.call_tool("send_message", next_turn)).is_error:
+                assert "longer than 1 s" in result.content[0].text  # type: ignore[union-attr]
+        assert result.content[0].text == "turn 1"  # type: ignore[union-attr]
 
 
 @both_eras
