@@ -307,8 +307,12 @@ async def test_the_wheel_stops_following_and_going_back_to_the_end_follows_again
         for number in range(60):
             fleet.say(begin(f"r{number}", f"message {number}"), end(f"r{number}"))
         await until(lambda: "message 59" in screen_text(app), pilot)
-        pane.runs.scroll_to(y=10, animate=False)
-        await until(lambda: not pane.runs.follow, pilot)
+
+        def wheel() -> bool:  # turned as long as the lines that still come in take the view along
+            pane.runs.scroll_to(y=10, animate=False)
+            return not pane.runs.follow
+
+        await until(wheel, pilot)
         fleet.say(begin("new", "the newest"))
         await until(lambda: "1 new below" in screen_text(app), pilot)
         pane.runs.scroll_end(animate=False)
