@@ -27,6 +27,9 @@ from pallas_tui.widgets.chat.view import ConversationView
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 1000
 
+SLOW = 60
+"""Seconds for a screen of 200 messages on a busy machine."""
+
 
 class Chat:
     """A chat pane in an application, an agent to talk to, and the usual looks at it."""
@@ -55,8 +58,8 @@ class Chat:
     def snapshot(self, **changes: object) -> AgentSnapshot:
         return agent("echo", self.server.port, **{"url": self.server.url, **changes})
 
-    async def until(self, condition: Any) -> Any:
-        return await until(condition, self.pilot)
+    async def until(self, condition: Any, timeout: float = 10) -> Any:
+        return await until(condition, self.pilot, timeout)
 
     async def type(self, text: str) -> None:
         self.prompt.insert(text)
@@ -500,19 +503,19 @@ async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> 
             chat.conversation.answer(run, Reply(text="yes", seconds=0.1), 2.0)
 
     say(KEEP // 2)
-    await chat.until(lambda: len(chat.shown()) == KEEP and chat.view.transcript.at_end)
+    await chat.until(lambda: len(chat.shown()) == KEEP and chat.view.transcript.at_end, SLOW)
     chat.view.transcript.focus()
     await chat.pilot.press("home")
-    await chat.until(lambda: "question 0" in chat.app.screen_text())
+    await chat.until(lambda: "question 0" in chat.app.screen_text(), SLOW)
     say(2)
-    await chat.until(lambda: "2 new messages below" in chat.app.screen_text())
+    await chat.until(lambda: "2 new messages below" in chat.app.screen_text(), SLOW)
     assert "question 0" in chat.app.screen_text()
     await chat.pilot.press("G")
-    await chat.until(lambda: chat.view.transcript.at_end)
+    await chat.until(lambda: chat.view.transcript.at_end, SLOW)
     say(1)
-    await chat.until(lambda: len(chat.shown()) == KEEP)
+    await chat.until(lambda: len(chat.shown()) == KEEP, SLOW)
     await chat.pilot.press("home")
-    await chat.until(lambda: "6 earlier messages not shown any more" in chat.app.screen_text())
+    await chat.until(lambda: "6 earlier messages not shown any more" in chat.app.screen_text(), SLOW)
 
 
 async def test_a_hidden_pane_goes_on_talking_and_paints_nothing(chat: Chat) -> None:
