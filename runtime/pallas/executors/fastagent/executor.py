@@ -19,7 +19,7 @@ from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from . import auth_seam, forward_trace, models, seam
+from . import auth_seam, forward_trace, lean_seam, models, seam
 from .faults import fault_of, raise_failure, refused_fault, servers_in
 from .loading import load
 from .loop_guard import LoopGuard
@@ -250,6 +250,8 @@ class FastAgentExecutor:
 
         for each in everyone:
             seam.retry_sooner(each)
+            lean_seam.no_panels(each)
+            lean_seam.merge_once(each)
         if hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
         return instance
@@ -292,7 +294,8 @@ class FastAgentExecutor:
             seam.load_history(agent, loaded)
             if agent.usage_accumulator is not None:
                 agent.usage_accumulator.reset()
-            question = user_message(turn.text, turn.images)
+            # Finished as it comes: the places that copy it are given the same.
+            question = keep(user_message(turn.text, turn.images))
             with guard.watching(instance.all), asking_for_text(turn.stream_text):
                 answer = await agent.generate([question], params)
             raise_failure(answer)

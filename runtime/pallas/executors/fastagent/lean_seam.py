@@ -1,0 +1,46 @@
+"""Work that fast-agent does for a terminal or does again at every step, left out: a third of a short run.
+
+``tests/contract/test_lean_seam.py`` fails when what stands here moves.
+"""
+
+from typing import Any
+
+from fast_agent.types import RequestParams
+
+
+def no_panels(agent: Any) -> None:
+    """Do not lay out the panels of questions and answers: nobody sees them.
+
+    ``quiet`` only keeps them from being written.
+    """
+    if not hasattr(agent, "clear_deferred_hook_status_messages"):
+        return
+
+    async def shown(message: Any, *_: Any, **__: Any) -> None:
+        agent.clear_deferred_hook_status_messages()  # what waits to be shown with it
+
+    agent.show_assistant_message = shown
+    agent._display_trailing_user_messages = _not_shown
+
+
+class _Merged(RequestParams):
+    """Parameters that hold their model's defaults already."""
+
+
+def merge_once(agent: Any) -> None:
+    """Merge the parameters of a run into the model's defaults once, not at each of six places."""
+    llm = getattr(agent, "llm", None)
+    merge = getattr(llm, "_merge_request_params", None)
+    if llm is None or merge is None:
+        return
+
+    def merged(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
+        if isinstance(provided_params, _Merged):
+            return provided_params.model_copy()
+        params = merge(default_params, provided_params)
+        return _Merged.model_construct(set(params.model_fields_set), **dict(params))
+
+    llm._merge_request_params = merged
+
+
+def _not_shown(*_: Any, **__: Any) -> None: ...
