@@ -153,12 +153,13 @@ class ConversationView(Vertical):
         self.post_message(self.Changed())
 
     def focus_prompt(self) -> None:
-        """Put the focus where one writes, or on the transcript while nobody can."""
-        if self._prompt.disabled:
-            self.transcript.focus()
-            self._give_back_focus = True
-        else:
-            self._prompt.focus()
+        """Put the focus where one writes, or on the transcript while nobody can.
+
+        At once, not when the queue has been worked off: keys typed in between would reach the prompt of
+        the conversation that was open before.
+        """
+        self._give_back_focus = self._prompt.disabled
+        self.screen.set_focus(self.transcript if self._prompt.disabled else self._prompt)
 
     # Talking
 

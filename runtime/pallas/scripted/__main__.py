@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Fault as fault:
         sys.stderr.write(f"{fault.message}\n")
         return 2
+    sock.listen()  # who reads the next line may connect at once
     port = sock.getsockname()[1]
     sys.stderr.write(f"The scripted model answers at http://{_HOST}:{port}/v1, following {chosen.script}\n")
     config = uvicorn.Config(
