@@ -34,6 +34,7 @@ async def test_a_fleet_elsewhere_is_attached_talked_to_and_lost(
                 desk.keys("F10")
                 desk.until("No instance is registered", "polled every 1 s")
                 desk.keys("a")
+                desk.until("URL of a registry, for example")
                 desk.type(origin)
                 desk.keys("Enter")
                 desk.until("not attached", "Someone else")
