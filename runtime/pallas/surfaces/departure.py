@@ -10,6 +10,8 @@ from fastmcp.server.dependencies import FastMCPRequestContext
 
 from pallas.model import Fault, FaultType
 
+from .calls import session_of
+
 _MARK: Final = "local.pallas/session-watched"
 
 
@@ -17,10 +19,10 @@ async def while_connected[T](context: FastMCPRequestContext | None, work: Awaita
     """What ``work`` gives; it is cancelled when the connection that asked for it is cut.
 
     The handshake era's transport lets a request whose client vanished run on: nobody could fetch what
-    comes of it. Raises Fault (TRANSPORT) then, which nobody reads.
+    comes of it. The newer one sees to it by itself. Raises Fault (TRANSPORT) then, which nobody reads.
     """
     request = context.request if context is not None else None
-    if request is None:
+    if request is None or session_of(context) is None:
         return await work
     with anyio.CancelScope() as scope:
         watch = asyncio.create_task(_gone(request.receive, scope))
