@@ -128,6 +128,8 @@ class Run:
             self._add(ending)
         ending.state = "ok" if event.phase == "completed" else "error"
         ending.ended = event.at
+        if not event.nested:
+            self._end_children(event)
 
     def hop(self, event: AuthHop) -> None:
         """A request to a downstream: only one that went wrong gets a line, and its like no second one."""
@@ -168,6 +170,13 @@ class Run:
     def _end_loop(self, actor: str, at: float | None, state: State = "ok") -> None:
         if (step := self._loops.pop(actor, None)) is not None:
             step.state, step.ended = state, at
+
+    def _end_children(self, event: ToolEvent) -> None:
+        """A sub-agent says when a step begins; its last one ends with the call that asked for it."""
+        others = any(step.depth == 1 for step in self._open.values())
+        for actor in [actor for actor in self._loops if actor != self.agent]:
+            if actor == event.server or not others:
+                self._end_loop(actor, event.at)
 
     def _close(self, at: float | None, state: State) -> None:
         for actor in list(self._loops):

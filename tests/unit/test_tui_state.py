@@ -60,12 +60,14 @@ def finished(run: str, name: str = "concierge", at: float = NOON, **fields: obje
     return RunFinished(at=at, run_id=run, agent=name, **{"outcome": "ok", "seconds": 1.0, **fields})  # type: ignore[arg-type]
 
 
-def tool(run: str, phase: str, call: str = "c1", at: float = NOON, nested: bool = False) -> ToolEvent:
+def tool(
+    run: str, phase: str, call: str = "c1", at: float = NOON, nested: bool = False, server: str = "docs"
+) -> ToolEvent:
     return ToolEvent(
         at=at,
         run_id=run,
         agent="concierge",
-        server="docs",
+        server=server,
         tool="search",
         phase=phase,  # type: ignore[arg-type]
         call_id=call,
@@ -234,6 +236,24 @@ def test_the_next_step_ends_the_one_before_of_the_same_actor_only() -> None:
         ("research step 1 (llm)", 2, 4.0),
         ("step 2 (tool)", 0, 2.0),
     ]
+
+
+def test_a_sub_agents_last_step_ends_with_the_call_that_asked_for_it() -> None:
+    feed = Feed()
+    feed.absorb(
+        frame(
+            started("r"),
+            tool("r", "started", "a", NOON, server="research"),
+            tool("r", "started", "b", NOON, server="catalogue"),
+            step("r", 1, NOON + 1, actor="research"),
+            step("r", 1, NOON + 1, actor="catalogue"),
+            tool("r", "completed", "a", NOON + 2, server="research"),
+        )
+    )
+    research, catalogue = feed.runs[0].steps[2:]
+    assert (research.seconds(NOON + 9), catalogue.seconds(NOON + 9)) == (1.0, 8.0)
+    feed.absorb(frame(tool("r", "completed", "b", NOON + 4, server="catalogue")))
+    assert catalogue.seconds(NOON + 9) == 3.0
 
 
 def test_nested_calls_stand_further_in() -> None:
