@@ -27,10 +27,11 @@ PUBLIC: Final = frozenset({"get_health"})
 class Access(Middleware):
     """The outermost middleware of an agent (PR-31).
 
-    Reads the tool's name from the call itself and asks ``authorize`` unless the tool is public;
-    ``aliases`` are other names of tools. An unknown tool is named in the answer, with ``tools``, those
-    there are. What goes wrong inside, here or further in, is written with its traceback and answered with
-    a Fault that says no more than its kind. Whatever is wrong with ``authorize`` itself refuses the call.
+    Reads the tool's name from the call itself and asks ``authorize`` unless the tool is public; a call by
+    one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
+    named in the answer, with ``tools``, those there are. What goes wrong inside, here or further in, is
+    written with its traceback and answered with a Fault that says no more than its kind. Whatever is wrong
+    with ``authorize`` itself refuses the call.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Access(Middleware):
         name = self._aliases.get(called, called)
         try:
             await self._admit(name)
+            if name != called:
+                context = context.copy(message=context.message.model_copy(update={"name": name}))
             result = await call_next(context)
             if not isinstance(result, ToolResult):
                 raise TypeError(f"a middleware returned {type(result).__name__}, no result")

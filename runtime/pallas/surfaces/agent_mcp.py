@@ -7,7 +7,6 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError
 from fastmcp.prompts import Prompt, PromptArgument, PromptResult
 from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
-from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
@@ -68,8 +67,6 @@ def agent_app(
     if history:
         server.add_prompt(_History(kernel, name))
     server.completion(_no_candidates)
-    if aliases:
-        server.add_middleware(_Alias(name))
     _answer_schema_lookups(server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA})
     return server
 
@@ -94,19 +91,6 @@ async def _no_candidates(*_: Any) -> list[str]:
 def _answer_schema_lookups(server: FastMCP, schemas: dict[str, dict[str, Any]]) -> None:
     """Tell the SDK a tool's schema at once: else it lists all tools, inside, before every modern call."""
     server._mcp_server.get_tool_input_schema = schemas.get
-
-
-class _Alias(Middleware):
-    """Calls by the agent's own name reach ``send_message`` (PR-16)."""
-
-    def __init__(self, alias: str) -> None:
-        self._alias = alias
-
-    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        message = context.message
-        if message.name == self._alias:
-            context = context.copy(message=message.model_copy(update={"name": SEND_MESSAGE}))
-        return await call_next(context)
 
 
 class _SendMessage(Tool):

@@ -36,7 +36,9 @@ def merge_once(agent: Any) -> None:
 
     def merged(default_params: RequestParams, provided_params: RequestParams) -> RequestParams:
         if isinstance(provided_params, _Merged):
-            return provided_params.model_copy()
+            # Whoever asked sets an automatic time-out on a copy; where there is a fixed one, it makes none.
+            fixed = "streaming_timeout" in provided_params.model_fields_set
+            return provided_params.model_copy() if fixed else provided_params
         params = merge(default_params, provided_params)
         return _Merged.model_construct(set(params.model_fields_set), **dict(params))
 
