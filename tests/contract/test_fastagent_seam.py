@@ -164,6 +164,17 @@ async def test_a_downstream_is_told_who_calls_without_reading_metadata_for_each_
     assert read == []
 
 
+async def test_an_agent_keeps_nothing_of_a_turn(tmp_path: Path) -> None:
+    # PR-19
+    write_project(tmp_path, {"one": None})
+    async with running(tmp_path) as fleet, client(fleet, "one") as connected:
+        executor: Any = fleet.agents[0].executor
+        assert await ask(connected, "between us") == "between us"
+        (instance,) = executor._pool._idle.values()
+        assert instance.agent.last_turn_messages == []
+        assert instance.agent.message_history == []
+
+
 def test_downstreams_hear_that_pallas_calls(fast: Any) -> None:
     fast._settings.mcp = MCPSettings(servers={"docs": {"command": "docs"}})
     seam.introduce(fast)

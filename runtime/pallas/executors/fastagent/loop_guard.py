@@ -80,7 +80,7 @@ class LoopGuard:
             hooks,
             before_llm_call=_both(_unless_cancelled, hooks.before_llm_call),
             after_tool_call=_both(hooks.after_tool_call, self._after_tools),
-            after_turn_complete=_both(self._after_turn, hooks.after_turn_complete),
+            after_turn_complete=_both(_both(self._after_turn, hooks.after_turn_complete), _let_go),
         )
 
     async def _after_tools(self, runner: ToolRunner, answered: PromptMessageExtended) -> None:
@@ -157,6 +157,11 @@ def _calls(made: dict[str, Any], results: dict[str, Any]) -> dict[bytes, str]:
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
         found[digest.digest()] = one_line(name, 160).replace(_SEPARATOR, "/", 1)
     return found
+
+
+async def _let_go(runner: ToolRunner, answer: PromptMessageExtended) -> None:
+    """Leave nothing of the turn: fast-agent would copy it, message by message, and keep it on the agent."""
+    runner.turn_messages.clear()
 
 
 async def _unless_cancelled(runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
