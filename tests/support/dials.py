@@ -10,8 +10,9 @@ from typing import Literal
 from fastmcp import FastMCP
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pallas.bearer_check.echo import replaying
 from pallas.surfaces.listener import Listener, bind
 
 Era = Literal["both", "modern", "handshake"]
@@ -66,16 +67,7 @@ class Dials:
             if (refusal := self._refusal(request, raw)) is not None:
                 await refusal(scope, receive, send)
                 return
-            given = False
-
-            async def replay() -> Message:
-                nonlocal given
-                if given:
-                    return await receive()
-                given = True
-                return {"type": "http.request", "body": raw, "more_body": False}
-
-            await app(scope, replay, send)
+            await app(scope, replaying(raw, receive), send)
 
         return serve
 

@@ -63,16 +63,21 @@ class Recorder:
         if (response := self.answer(heard)) is not None:
             await response(scope, receive, send)
             return
-        given = False
+        await self._app(scope, replaying(raw, receive), send)
 
-        async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": raw, "more_body": False}
 
-        await self._app(scope, replay, send)
+def replaying(body: bytes, receive: Receive) -> Receive:
+    """A ``receive`` for an app behind one that has read the body: first the body, then what else comes."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 @asynccontextmanager
