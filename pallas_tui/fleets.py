@@ -1,11 +1,23 @@
 """What the workbench asks of the fleet that it runs, and what stands in for one."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from time import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from pallas.events import Hub
-from pallas.model import EventBatch, FleetPort, FleetSnapshot, FleetState
+from pallas.model import (
+    AgentDetail,
+    EventBatch,
+    Exchange,
+    Fault,
+    FaultType,
+    FleetPort,
+    FleetSnapshot,
+    FleetState,
+    ToolOutcome,
+    Verb,
+)
 
 
 class RunningFleet(FleetPort, Protocol):
@@ -21,7 +33,9 @@ class RunningFleet(FleetPort, Protocol):
 
 
 class NoFleet:
-    """What is shown before there is a fleet."""
+    """What is shown before there is a fleet. Whatever is asked of it is refused with a Fault (TRANSPORT)."""
+
+    can_control = False
 
     def __init__(self, name: str) -> None:
         self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
@@ -35,6 +49,24 @@ class NoFleet:
 
     def cancel(self, run_id: str) -> None:
         """There is nothing to cancel."""
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """There is nothing to control."""
+
+    async def describe(self, agent: str) -> AgentDetail:
+        raise _not_there()
+
+    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        raise _not_there()
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        raise _not_there()
+
+
+def _not_there() -> Fault:
+    return Fault(FaultType.TRANSPORT, "the fleet is not running; wait until it has started")
 
 
 class BrokenFleet(NoFleet):

@@ -97,16 +97,16 @@ def wishes() -> "tuple[Settings, Instances]":
     from .instances.health import poll_interval
     from .instances.store import Store
     from .instances.watch import Pace
-    from .settings import instances_path, load_settings
+    from .settings import load_settings, state_path
 
     settings, (interval, mistake) = load_settings(), poll_interval(os.environ)
     if mistake:
         settings = replace(settings, mistakes=(*settings.mistakes, mistake))
-    return settings, Instances(store=Store(instances_path()), pace=Pace(interval))
+    return settings, Instances(store=Store(state_path("instances")), pace=Pace(interval))
 
 
 def late_panes(log: Path) -> "tuple[LatePane, ...]":
-    """The panes that are made after the first paint; ``log`` is the file that the last of them shows."""
+    """The panes that are made after the first paint; ``log`` is the file that the log viewer shows."""
     from .screens.main import LatePane
     from .widgets.pane import Pane
 
@@ -120,7 +120,16 @@ def late_panes(log: Path) -> "tuple[LatePane, ...]":
 
         return LogsPane(log, id="logs")
 
-    return LatePane("chat", "Chat", make_chat), LatePane("logs", "Logs", make_logs)
+    def make_traces() -> Pane:
+        from .widgets.traces import TracesPane
+
+        return TracesPane(id="traces")
+
+    return (
+        LatePane("chat", "Chat", make_chat),
+        LatePane("logs", "Logs", make_logs),
+        LatePane("traces", "Traces", make_traces),
+    )
 
 
 @contextmanager

@@ -26,6 +26,10 @@ def commands(app: App[Any], screen: Screen[Any]) -> Iterable[SystemCommand]:
     yield SystemCommand("Screenshot", "Save the screen as an SVG file", save)
     for pane in screen.query(Pane):
         yield from _commands_of(pane, screen)
+    if isinstance(screen, MainScreen):
+        for pane in screen.query(Pane):
+            for entity in pane.entities():
+                yield SystemCommand(entity.title, entity.help, partial(screen.reveal, entity.target))
 
 
 def own_bindings(widget: DOMNode) -> Iterable[Binding]:

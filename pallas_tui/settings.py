@@ -37,9 +37,9 @@ def settings_path() -> Path:
     return user_config_path("pallas", appauthor=False) / "workbench.yaml"
 
 
-def instances_path() -> Path:
-    """Where the workbench keeps what was registered: beside the settings, a file it never writes."""
-    return settings_path().with_suffix(".instances.json")
+def state_path(name: str) -> Path:
+    """Where the workbench keeps ``name`` between two starts: beside the settings, a file it never writes."""
+    return settings_path().with_suffix(f".{name}.json")
 
 
 def load_settings(path: Path | None = None) -> Settings:

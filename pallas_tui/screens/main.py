@@ -1,4 +1,4 @@
-"""The one screen: agents on the left, chat on the right, feed and logs in a dock below it."""
+"""The one screen: agents on the left, chat on the right, feed, logs and traces in a dock below it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ from textual.widgets import Input, TextArea
 
 from pallas.model import FleetState
 
+from ..actions import DEFAULT_KEYS
 from ..frame import Frame
-from ..keymap import DEFAULT_KEYS
 from ..state import Headline, summarise
+from ..targets import Reveal, Target, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
 from ..widgets.failure import Failure
@@ -32,7 +33,7 @@ TALL: Final = 30
 _RAIL: Final = (24, 60)
 _DOCK_LEAST: Final = 5
 _CHAT_LEAST: Final = 8
-_DOCK: Final = ("feed", "logs")
+_BESIDE_DOCK: Final = ("agents", "chat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ at a time. The digits go from one to the other, **tab** goes round.
         super().__init__(id="main")
         self._late = late
         self._glyphs = glyphs
+        self._dock = ("feed", *(pane.id for pane in late if pane.id not in _BESIDE_DOCK))
         self._panes: dict[str, Pane] = {}
         self._current = "chat"
         self._dock_tab = "feed"
@@ -97,9 +99,8 @@ at a time. The digits go from one to the other, **tab** goes round.
                     yield self._title("talk-title", ("chat", titles.get("chat", "")))
                     yield Failure(self._glyphs)
                 with Vertical(id="dock"):
-                    yield self._title(
-                        "dock-title", ("feed", FeedPane.TITLE), ("logs", titles.get("logs", ""))
-                    )
+                    late = ((pane, titles[pane]) for pane in self._dock if pane in titles)
+                    yield self._title("dock-title", ("feed", FeedPane.TITLE), *late)
                     yield FeedPane(self._glyphs)
         yield Ask()
         yield StatusLine()
@@ -157,6 +158,21 @@ at a time. The digits go from one to the other, **tab** goes round.
         self.show("chat")
         self._when_there("chat", lambda pane: pane.open_agent(name))  # type: ignore[attr-defined]
 
+    def reveal(self, target: Target) -> None:
+        """Go to the pane that shows ``target``, and say so where it is gone."""
+        name = pane_of(target)
+        self.show(name)
+
+        def show(pane: Pane) -> None:
+            if not pane.reveal(target):
+                self.app.notify(f"That is no longer in the {pane.TITLE.lower()}.", markup=False)
+
+        self._when_there(name, show)
+
+    @on(Reveal)
+    def _on_reveal(self, event: Reveal) -> None:
+        self.reveal(event.target)
+
     def _when_there(self, pane_id: str, do: Callable[[Pane], None]) -> None:
         if (pane := self._panes.get(pane_id)) is not None:
             do(pane)
@@ -177,7 +193,7 @@ at a time. The digits go from one to the other, **tab** goes round.
 
     def _go(self, pane: str) -> None:
         self._current = pane
-        if pane in _DOCK:
+        if pane in self._dock:
             self._dock_tab = pane
         if pane == "agents":
             self._rail_hidden = False
@@ -194,7 +210,7 @@ at a time. The digits go from one to the other, **tab** goes round.
         self.query_one("#main-column").display = visible != {"agents"}
         self.query_one("#talk").display = "chat" in visible
         dock = self.query_one("#dock")
-        dock.display = not visible.isdisjoint(_DOCK)
+        dock.display = not visible.isdisjoint(self._dock)
         dock.set_class("chat" not in visible, "-alone")
         failed = self.query_one(Failure).display
         for name, pane in self._panes.items():
@@ -212,8 +228,8 @@ at a time. The digits go from one to the other, **tab** goes round.
 
     def _tell_titles(self) -> None:
         place = self._place_of(self.focused)
-        for title, panes in (("rail", ("agents",)), ("talk", ("chat",)), ("dock", _DOCK)):
-            shown = self._dock_tab if panes is _DOCK else panes[0]
+        for title, panes in (("rail", ("agents",)), ("talk", ("chat",)), ("dock", self._dock)):
+            shown = self._dock_tab if panes is self._dock else panes[0]
             pane = self._panes.get(shown)
             self.query_one(f"#{title}-title", TitleBar).tell(
                 shown=shown, focused=place in panes, caption=pane.caption if pane is not None else ""

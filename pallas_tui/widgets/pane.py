@@ -1,11 +1,13 @@
-"""The base of the four panes."""
+"""The base of all panes."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from ..frame import Frame
+from ..targets import Entity, Target
 
 
 class Pane(Widget):
@@ -40,6 +42,17 @@ class Pane(Widget):
     def hide_pane(self) -> None:
         """The pane went out of view: stop painting. Overriding methods call this one first."""
         self.is_showing = False
+
+    def reveal(self, target: Target) -> bool:
+        """Put the cursor on ``target`` and show it; False when it is not here (any more).
+
+        The screen has brought the pane into view before. A filter that hides the target is taken away.
+        """
+        return False
+
+    def entities(self) -> Iterable[Entity]:
+        """What of this pane the palette finds by name; at most some hundreds, the newest or nearest first."""
+        return ()
 
     def focus_pane(self) -> None:
         """Put the focus where a person would start: by default the first widget inside that takes it."""

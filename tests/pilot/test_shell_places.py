@@ -7,8 +7,7 @@ import pytest
 from textual.widgets import Input
 
 from pallas.model import AgentState, FleetSnapshot, FleetState
-from pallas_tui.actions import ACTIONS
-from pallas_tui.keymap import DEFAULT_KEYS
+from pallas_tui.actions import ACTIONS, DEFAULT_KEYS
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings

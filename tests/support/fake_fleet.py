@@ -1,19 +1,27 @@
 """A fleet that does what a test says: settable snapshots, a real hub, everything asked of it noted."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pallas.events import Hub
 from pallas.model import (
+    AgentDetail,
     AgentSnapshot,
     AgentState,
     Downstream,
     Event,
     EventBatch,
+    Exchange,
+    Fault,
+    FaultType,
     FleetSnapshot,
     FleetState,
     Health,
     HealthStatus,
     Reach,
+    ToolOutcome,
+    Verb,
 )
 
 NOON = 1_750_000_000.0
@@ -82,6 +90,12 @@ class FakeFleet:
         self.hub = Hub()
         self.current = snapshot if snapshot is not None else desk()
         self.cancelled: list[str] = []
+        self.can_control = True
+        self.controlled: list[tuple[str, Verb]] = []
+        self.details: dict[str, AgentDetail] = {}
+        self.wire: dict[str, tuple[Exchange, ...]] = {}
+        self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
+        self.outcome = ToolOutcome(ok=True, content="{}", seconds=0.1)
         self.started = 0
         self.stopped = 0
 
@@ -104,6 +118,27 @@ class FakeFleet:
     def cancel(self, run_id: str) -> None:
         """Note whose cancelling was asked."""
         self.cancelled.append(run_id)
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """Note what was asked."""
+        self.controlled.append((agent, verb))
+
+    async def describe(self, agent: str) -> AgentDetail:
+        """What was put into ``details``."""
+        if agent not in self.details:
+            raise Fault(FaultType.UPSTREAM, f"Agent not found: {agent}")
+        return self.details[agent]
+
+    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        """What was put into ``wire``."""
+        return self.wire.get(run_id, ())
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        """Note the call; gives ``outcome``."""
+        self.called.append((agent, server, tool, dict(arguments), bearer))
+        return self.outcome
 
     def say(self, *events: Event) -> None:
         """Publish events."""

@@ -75,6 +75,20 @@ class StandInLogs(Pane):
         yield Static("The log stands here.")
 
 
+class StandInTraces(Pane):
+    """Something to look at."""
+
+    TITLE = "Traces"
+    HELP = "Who went where with what."
+
+    def __init__(self) -> None:
+        super().__init__(id="traces")
+
+    def compose(self) -> ComposeResult:
+        """A line."""
+        yield Static("The traces stand here.")
+
+
 def workbench(
     fleet: FakeFleet | Callable[[], Any] | None = None,
     *,
@@ -87,7 +101,11 @@ def workbench(
     return Workbench(
         (lambda: fleet) if isinstance(fleet, FakeFleet) else fleet,
         name="desk",
-        late=(LatePane("chat", "Chat", StandInChat), LatePane("logs", "Logs", StandInLogs)),
+        late=(
+            LatePane("chat", "Chat", StandInChat),
+            LatePane("logs", "Logs", StandInLogs),
+            LatePane("traces", "Traces", StandInTraces),
+        ),
         settings=settings or Settings(theme="textual-dark", ascii=False),
         instances=instances,
         clock=clock,

@@ -16,7 +16,7 @@ from pallas_tui.instances.health import MESSAGE_LIMIT, health_in, poll_interval
 from pallas_tui.instances.model import Listed
 from pallas_tui.instances.watch import Pace, Watch
 from pallas_tui.launch import wishes
-from pallas_tui.settings import instances_path
+from pallas_tui.settings import state_path
 
 
 def result(text: str, *, error: bool = False) -> Any:
@@ -96,7 +96,7 @@ def test_the_workbench_takes_the_interval_and_tells_a_bad_one_at_its_start(
     assert "DAEDALUS_MCP_HEALTH_INTERVAL" in settings.mistakes[1]
     assert settings.theme == "nord"
     # What is registered lies beside the settings.
-    assert instances_path() == tmp_path / "mine.instances.json"
+    assert state_path("instances") == tmp_path / "mine.instances.json"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_tui.keymap import DEFAULT_KEYS
+from pallas_tui.actions import DEFAULT_KEYS
 from pallas_tui.settings import VARIABLE, Settings, load_settings, settings_path, unknown_actions
 
 

@@ -3,14 +3,26 @@
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.events import Hub
 from pallas.log import redact_project, setup_logging
-from pallas.model import EventBatch, Fault, FleetChanged, FleetSnapshot, FleetState
+from pallas.model import (
+    AgentDetail,
+    EventBatch,
+    Exchange,
+    Fault,
+    FaultType,
+    FleetChanged,
+    FleetSnapshot,
+    FleetState,
+    ToolOutcome,
+    Verb,
+)
 
 from .loop import run
 
@@ -26,6 +38,8 @@ class FleetThread:
     ``start`` returns at once; a project that cannot be used shows as state ``failed`` with all its
     mistakes in ``error``. Every method may be called from any thread.
     """
+
+    can_control = True
 
     def __init__(self, root: Path, *, hub: Hub | None = None) -> None:
         self._root = root
@@ -69,6 +83,24 @@ class FleetThread:
         fleet, loop = self._fleet, self._loop
         if fleet is not None and loop is not None and loop.is_running():
             loop.call_soon_threadsafe(fleet.kernel.cancel, run_id)
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """Ask for something to be done with one agent."""
+        raise _unsupported()
+
+    async def describe(self, agent: str) -> AgentDetail:
+        """Everything about an agent. Raises Fault."""
+        raise _unsupported()
+
+    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        """What a run said over the wire. Raises Fault."""
+        raise _unsupported()
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        """Call a tool by hand. Raises Fault."""
+        raise _unsupported()
 
     def _main(self) -> None:
         try:
@@ -120,3 +152,7 @@ class FleetThread:
     def _fail(self, error: str) -> None:
         self._error, self._state, self._since = error, FleetState.FAILED, time()
         self._hub.publish(FleetChanged(state=FleetState.FAILED, detail=error.split("\n", 1)[0][:200]))
+
+
+def _unsupported() -> Fault:
+    return Fault(FaultType.CONFIG, "this fleet cannot do that yet")

@@ -21,13 +21,15 @@ from .events import (
 )
 from .fault import Fault, FaultType
 from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
-from .port import EventBatch, FleetPort
+from .inspect import AgentDetail, Exchange, ServerDetail, Side, ToolChanges, ToolDetail, ToolOutcome
+from .port import EventBatch, FleetPort, Verb
 from .runs import ANONYMOUS, Image, Message, Principal, RunRequest, RunResult, Usage
 from .snapshot import AgentSnapshot, AgentState, FleetSnapshot, FleetState, ServerSnapshot
 
 __all__ = [
     "ANONYMOUS",
     "AgentChanged",
+    "AgentDetail",
     "AgentSnapshot",
     "AgentState",
     "AuthHop",
@@ -36,6 +38,7 @@ __all__ = [
     "Downstream",
     "Event",
     "EventBatch",
+    "Exchange",
     "Fault",
     "FaultType",
     "FleetChanged",
@@ -58,10 +61,16 @@ __all__ = [
     "RunRequest",
     "RunResult",
     "RunStarted",
+    "ServerDetail",
     "ServerSnapshot",
+    "Side",
     "StepStarted",
     "TextDelta",
+    "ToolChanges",
+    "ToolDetail",
     "ToolEvent",
+    "ToolOutcome",
     "ToolPhase",
     "Usage",
+    "Verb",
 ]

@@ -62,12 +62,20 @@ class RunEvent(Event):
 class RunStarted(RunEvent):
     """A message was accepted; ``preview`` is its first line, at most 120 characters.
 
-    ``conversation`` is the beginning of the caller's handle, never all of a long one.
+    ``conversation`` is the beginning of the caller's handle, never all of a long one. ``principal`` is the
+    fingerprint of who asked, empty for anonymous; ``caller`` what the client calls itself. ``trace_id``
+    (32 hex digits), ``span_id`` (16, this run's own) and ``parent_span`` (the ``span_id`` of the ToolEvent or
+    client that asked, empty without one) are those of W3C Trace Context.
     """
 
     preview: str = ""
     images: int = 0
     conversation: str = ""
+    principal: str = ""
+    caller: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +89,18 @@ class StepStarted(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEvent(RunEvent):
-    """A downstream call began or ended. ``call_id`` pairs the two; ``nested`` when a sub-agent made it."""
+    """A downstream call began or ended. ``call_id`` pairs the two; ``nested`` when a sub-agent made it.
+
+    ``span_id`` is what the call sends along in ``traceparent``, empty where it is not known: a run of another
+    agent with that ``parent_span`` is what this call asked for.
+    """
 
     server: str
     tool: str
     phase: ToolPhase
     call_id: str
     nested: bool = False
+    span_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

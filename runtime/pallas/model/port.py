@@ -1,10 +1,15 @@
 """What the workbench asks of a fleet, whether it runs in the same process or elsewhere."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from .events import Event
+from .inspect import AgentDetail, Exchange, ToolOutcome
 from .snapshot import FleetSnapshot
+
+Verb = Literal["start", "stop", "restart", "reload"]
+"""What can be done with one agent. ``reload`` reads its definition anew and answers on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,17 @@ class EventBatch:
 
 
 class FleetPort(Protocol):
-    """All calls return at once and may come from any thread."""
+    """The plain calls return at once and may come from any thread; the others are awaited on any loop.
+
+    What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
+    ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control`` and
+    ``call_tool`` are refused there.
+    """
+
+    @property
+    def can_control(self) -> bool:
+        """Whether anything may be changed."""
+        ...
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as it is now."""
@@ -32,4 +47,26 @@ class FleetPort(Protocol):
 
     def cancel(self, run_id: str) -> None:
         """Ask for a run to be cancelled; its ``RunFinished`` tells when it is."""
+        ...
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """Ask for something to be done with one agent; ``AgentChanged`` and ``Notice`` tell the outcome."""
+        ...
+
+    async def describe(self, agent: str) -> AgentDetail:
+        """Everything about an agent, its tools and its downstreams' with their schemas."""
+        ...
+
+    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        """What a run said over the wire, oldest first; empty when nothing of it is kept any more."""
+        ...
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        """Call a tool by hand: one of the agent's own where ``server`` is empty, else of a downstream.
+
+        A downstream is called as the agent would, with the project's settings; ``bearer`` goes along only
+        where that downstream was opted in.
+        """
         ...

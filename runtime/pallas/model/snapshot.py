@@ -38,6 +38,8 @@ class AgentSnapshot:
 
     ``started_in`` is how long it took from the fleet's start until ready, None before. ``runs_queued`` wait
     for their conversation's turn; ``runs_waiting``, a part of ``runs_active``, for a free instance.
+    ``latency_p50`` and ``latency_p95`` are over the last runs that were answered, ``tokens_in`` and
+    ``tokens_out`` over all since the start. ``source`` says where it is configured (``agents.yaml:12``).
     """
 
     name: str
@@ -57,6 +59,12 @@ class AgentSnapshot:
     runs_waiting: int = 0
     runs_total: int = 0
     last_latency: float | None = None
+    latency_p50: float | None = None
+    latency_p95: float | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    restarts: int = 0
+    source: str = ""
     started_in: float | None = None
     error: str = ""
 

@@ -1,0 +1,23 @@
+"""What can be done in the feed."""
+
+from .action import Action
+
+ACTIONS = (
+    Action("feed.toggle", "feed", "Fold or unfold run", "Show or hide its steps", "choose", "enter", "fold"),
+    Action("feed.fold", "feed", "Fold run", "Hide its steps", "fold", "left"),
+    Action("feed.unfold", "feed", "Unfold run", "Show its steps", "unfold", "right"),
+    Action("feed.story", "feed", "Run in full", "Everything about the run", "story", "i", "story"),
+    Action(
+        "feed.cancel",
+        "feed",
+        "Cancel run",
+        "Ask for the selected run to stop",
+        "cancel",
+        "k,ctrl+k",
+        "cancel",
+    ),
+    Action("feed.follow", "feed", "Follow feed", "Go to the end and stay there", "follow", "f", "follow"),
+    Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "slash", "filter"),
+    Action("feed.unfilter", "feed", "Show all runs", "Take the filter away", "unfilter", "escape"),
+    Action("feed.copy", "feed", "Copy run", "Copy everything about the run", "copy", "y"),
+)

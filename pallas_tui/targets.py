@@ -1,0 +1,55 @@
+"""What one pane can ask another to show, and what the palette finds."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from textual.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTarget:
+    """An agent, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTarget:
+    """A run, by its id: shown in the feed, or with ``pane`` in the traces or the log."""
+
+    run_id: str
+    pane: str = "feed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationTarget:
+    """An open conversation of the chat, by the id of its tab."""
+
+    tab: str
+
+
+Target = AgentTarget | RunTarget | ConversationTarget
+
+_PANES: Final = {AgentTarget: "agents", ConversationTarget: "chat"}
+
+
+def pane_of(target: Target) -> str:
+    """The id of the pane that shows a target."""
+    return target.pane if isinstance(target, RunTarget) else _PANES[type(target)]
+
+
+class Reveal(Message):
+    """Any widget posts it; the main screen goes to the pane of ``target`` and has it shown there."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Something that the palette finds by ``title``; ``help`` says in a few words what it is."""
+
+    title: str
+    help: str
+    target: Target
