@@ -1,23 +1,17 @@
 """How long a fleet takes to answer, what an agent costs in memory, and when the screen is painted."""
 
-import fcntl
 import os
-import pty
-import select
-import signal
-import struct
 import sys
 import tempfile
-import termios
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import psutil
 
-from .programs import DEADLINE, fleet, project
+from .programs import fleet, project
 from .report import Figure
+from .screen import screen
 
 ROUNDS = 5
 MANY = 8
@@ -59,7 +53,7 @@ def first_paint() -> float:
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         root = Path(folder) / "project"
         project(root, 4)
-        environment = {**os.environ, "PALLAS_LOG_FILE": str(root / "pallas.log"), "TERM": "xterm-256color"}
+        environment = {**os.environ, "PALLAS_LOG_FILE": str(root / "pallas.log")}
         command = [sys.executable, "-m", "pallas.server", "dev", str(root)]
         return _until_text(command, environment, "Agents")
 
@@ -70,43 +64,10 @@ def _bare_textual() -> float:
         "class A(App):\n    def compose(self):\n        yield Static('Agents')\n"
         "A().run()\n"
     )
-    return _until_text([sys.executable, "-c", source], {**os.environ, "TERM": "xterm-256color"}, "Agents")
+    return _until_text([sys.executable, "-c", source], dict(os.environ), "Agents")
 
 
 def _until_text(command: list[str], environment: dict[str, str], text: str) -> float:
-    began = perf_counter()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvpe(command[0], command, environment)
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    seen = b""
-    try:
-        while perf_counter() - began < DEADLINE:
-            if select.select([terminal], [], [], 0.2)[0]:
-                try:
-                    seen += os.read(terminal, 65536)
-                except OSError:
-                    break
-            if text.encode() in seen:
-                return perf_counter() - began
-        raise SystemExit(f"{text!r} was not painted: {seen[-500:]!r}")
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        _reap(pid, terminal)
-
-
-def _reap(pid: int, terminal: int) -> None:
-    """Let it restore the terminal and end; what does not end is killed."""
-    deadline = perf_counter() + 10
-    while perf_counter() < deadline:
-        done, _ = os.waitpid(pid, os.WNOHANG)
-        if done:
-            os.close(terminal)
-            return
-        if select.select([terminal], [], [], 0.05)[0]:
-            with suppress(OSError):
-                os.read(terminal, 65536)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(terminal)
+    with screen(command, environment) as shown:
+        shown.until(text)
+        return perf_counter() - shown.began

@@ -1,0 +1,153 @@
+"""The workbench over a fleet that says 200,000 things a second: a program for ``keys``."""
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pallas.events import Hub
+from pallas.model import (
+    AgentDetail,
+    AgentSnapshot,
+    AgentState,
+    AuthHop,
+    Event,
+    EventBatch,
+    Exchange,
+    FleetSnapshot,
+    FleetState,
+    Health,
+    HealthStatus,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    TextDelta,
+    ToolEvent,
+    ToolOutcome,
+    Verb,
+)
+
+BATCH_EVERY = 0.005
+AGENTS = tuple(f"agent{number}" for number in range(8))
+
+
+class FloodedFleet:
+    """Eight agents that nobody made, and a thread that publishes ``rate`` events a second."""
+
+    can_control = True
+
+    def __init__(self, rate: int) -> None:
+        self._hub = Hub()
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._flood, daemon=True)
+        self.published = 0
+        self.behind = 0
+        now = time.time()
+        health = Health(HealthStatus.OK, "", now, now)
+        self._snapshot = FleetSnapshot(
+            "flood",
+            FleetState.RUNNING,
+            now,
+            "http://127.0.0.1:1/",
+            tuple(
+                AgentSnapshot(
+                    name, name.title(), "", AgentState.READY, now, health, 1000 + at, "http://127.0.0.1:1/mcp",
+                    runs_active=3,
+                )
+                for at, name in enumerate(AGENTS)
+            ),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        self._stop.set()
+        self._thread.join(timeout)
+
+    def snapshot(self) -> FleetSnapshot:
+        return self._snapshot
+
+    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
+        return self._hub.since(seq, limit)
+
+    def cancel(self, run_id: str) -> None:
+        """Nothing can be cancelled."""
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """Nothing can be done."""
+
+    async def describe(self, agent: str) -> AgentDetail:
+        return AgentDetail(agent)
+
+    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        return ()
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        return ToolOutcome(ok=True, content="{}", seconds=0.0)
+
+    def _flood(self) -> None:
+        if not self._rate:
+            return
+        rng = random.Random(1)
+        story = [event for number in range(200) for event in _run(rng, number)]
+        size = max(1, int(self._rate * BATCH_EVERY))
+        at, due, began = 0, time.perf_counter(), time.perf_counter()
+        while not self._stop.is_set():
+            for _ in range(size):
+                self._hub.publish(story[at])
+                at = (at + 1) % len(story)
+            self.published += size
+            due += BATCH_EVERY
+            left = due - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+            elif left < -1:  # this machine cannot offer that much: no debt is run up
+                due = time.perf_counter()
+            self.behind = int(self._rate * (time.perf_counter() - began)) - self.published
+
+
+def _run(rng: random.Random, number: int) -> list[Event]:
+    """The events of one run, about 40."""
+    agent, run_id = rng.choice(AGENTS), f"{number:012x}"
+    events: list[Event] = [RunStarted(run_id=run_id, agent=agent, preview=f"question {number}")]
+    for step in range(1, 5):
+        events.append(StepStarted(run_id=run_id, agent=agent, actor=agent, step=step, kind="llm"))
+        events += [TextDelta(run_id=run_id, agent=agent, text="some words ") for _ in range(5)]
+        call = f"{run_id}-{step}"
+        for phase in ("started", "completed"):
+            events.append(
+                ToolEvent(
+                    run_id=run_id, agent=agent, server="docs", tool="search", phase=phase, call_id=call  # type: ignore[arg-type]
+                )
+            )  # fmt: skip
+        events.append(AuthHop(run_id=run_id, agent=agent, downstream="docs", source="none", status=200))
+    events.append(RunFinished(run_id=run_id, agent=agent, outcome="ok", seconds=1.5, steps=4, tools=4))
+    return events
+
+
+def main() -> int:
+    """``python -m benchmarks.flooded RATE LOG``: the workbench itself, in this terminal."""
+    from pallas_tui.app import Workbench
+    from pallas_tui.launch import late_panes
+    from pallas_tui.settings import Settings
+
+    fleet = FloodedFleet(int(sys.argv[1]))
+    log = Path(sys.argv[2])
+    app = Workbench(
+        lambda: fleet, name="flood", late=late_panes(log), settings=Settings(theme="textual-dark")
+    )
+    app.run()
+    fleet.stop(2.0)
+    log.with_suffix(".published").write_text(f"{fleet.published} {fleet.behind}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
