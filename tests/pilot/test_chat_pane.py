@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
+from pallas_tui.chat.model import KEEP, Conversation
 from pallas_tui.client import AgentClient, Reply
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
 from pallas_tui.widgets.chat.message import MessageView
-from pallas_tui.widgets.chat.model import KEEP, Conversation
 from pallas_tui.widgets.chat.prompt import PathLine, Prompt
 from pallas_tui.widgets.chat.runline import RunLine
 from pallas_tui.widgets.chat.tray import Chip

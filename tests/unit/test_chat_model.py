@@ -4,20 +4,14 @@ from hypothesis import strategies as st
 from support.fake_fleet import agent
 
 from pallas.model import AgentState, Fault, FaultType, Health, HealthStatus
+from pallas_tui.chat.history import PromptHistory
+from pallas_tui.chat.model import KEEP, Conversation, last_answer
+from pallas_tui.chat.progress import Piece, Remark, Step, ToolCall, parse
+from pallas_tui.chat.standing import Standing, standing, why_no_images
 from pallas_tui.client import Reply
 from pallas_tui.state import Tone
 from pallas_tui.widgets.chat.markdown import Splitter, is_light, shown, source_of
-from pallas_tui.widgets.chat.model import (
-    KEEP,
-    Conversation,
-    PromptHistory,
-    Standing,
-    last_answer,
-    standing,
-    why_no_images,
-)
 from pallas_tui.widgets.chat.pane import front_agent
-from pallas_tui.widgets.chat.progress import Piece, Remark, Step, ToolCall, parse
 
 
 def stands(found: Standing, tone: Tone, may_write: bool, words: str) -> None:

@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ...chat.model import Entry
 from ...images import size_text
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .markdown import PLAIN_ABOVE, SHOWN, WEIGHT, AnswerMarkdown, Splitter, is_light, shown, source_of, weight
-from .model import Entry
 
 REST_LENGTH: Final = 2_000
 REST_WEIGHT: Final = 24

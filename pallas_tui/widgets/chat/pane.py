@@ -14,6 +14,8 @@ from textual.widgets import ContentSwitcher
 from pallas.model import AgentSnapshot
 from pallas.text import one_line
 
+from ...chat.history import PromptHistory
+from ...chat.model import last_answer
 from ...client import AgentClient
 from ...clipboard import copy
 from ...frame import Frame
@@ -23,7 +25,6 @@ from ..pane import Pane
 from ..tones import shape
 from .chooser import AgentChooser, ChooserScreen
 from .markdown import AnswerMarkdown
-from .model import PromptHistory, last_answer
 from .tabs import Tab, TabStrip
 from .view import Connect, ConversationView, Desk
 

@@ -11,8 +11,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
+from ...chat.history import PromptHistory, Walk
 from ...images import complete_path, pasted_images
-from .model import PromptHistory, Walk
 
 
 class Prompt(TextArea):

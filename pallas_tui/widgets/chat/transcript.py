@@ -8,9 +8,9 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
+from ...chat.model import KEEP, Conversation, Entry
 from ...text import UNICODE, Glyphs, count
 from .message import MessageView
-from .model import KEEP, Conversation, Entry
 
 
 class Transcript(VerticalScroll, can_focus=True):

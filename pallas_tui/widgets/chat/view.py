@@ -18,12 +18,14 @@ from textual.worker import Worker
 
 from pallas.model import AgentSnapshot, Fault, Image
 
+from ...chat.history import PromptHistory
+from ...chat.model import Conversation, Run
+from ...chat.standing import Standing, standing, why_no_images
 from ...client import OnProgress, Reply
 from ...instances.snapshots import is_attached_name
 from ...state import Tone
 from ...text import Glyphs
 from ..tones import shape
-from .model import Conversation, PromptHistory, Run, Standing, standing, why_no_images
 from .prompt import Prompt
 from .runline import RunLine
 from .transcript import Transcript

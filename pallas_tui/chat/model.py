@@ -7,19 +7,16 @@ from itertools import count as counter
 from time import monotonic
 from typing import Final, Literal
 
-from pallas.model import AgentSnapshot, AgentState, Fault
+from pallas.model import Fault
 from pallas.text import one_line
 
-from ...client import Reply
-from ...images import Attachment
-from ...instances.snapshots import is_attached_name
-from ...state import Tone, can_answer, reason_of, tone_of
+from ..client import Reply
+from ..images import Attachment
 from .progress import Piece, Remark, Step, ToolCall, parse
 
 KEEP: Final = 200
 """Messages of one conversation that stay on the screen."""
 STREAM_LIMIT: Final = 1_000_000
-HISTORY_LIMIT: Final = 200
 STATUS_LIMIT: Final = 300
 
 _keys: Final = counter(1)
@@ -212,85 +209,6 @@ class Conversation:
         if (extra := len(self.entries) - KEEP) > 0:
             del self.entries[:extra]
             self.pruned += extra
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Whether an agent can be written to, and the words that say why not or with what lack (PI-17)."""
-
-    tone: Tone
-    may_write: bool
-    text: str = ""
-
-
-def standing(name: str, agent: AgentSnapshot | None) -> Standing:
-    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it."""
-    if agent is None and is_attached_name(name):
-        return Standing(
-            Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
-        )
-    if agent is None:
-        return Standing(Tone.STOPPED, False, f"There is no agent {name} in this fleet any more.")
-    tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
-    if tone is Tone.STARTING:
-        waits = agent.state is AgentState.WAITING and agent.depends_on
-        doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
-        return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
-    if can_answer(agent):
-        return Standing(tone, True, reason)
-    if tone is Tone.ERROR:
-        return Standing(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
-    return Standing(tone, False, f"{name} is {agent.state.value}.")
-
-
-def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
-    """Why pictures cannot go to this agent, empty when they can (PR-17)."""
-    if agent is None or agent.vision:
-        return ""
-    return f"{name} has no vision: take the image away."
-
-
-class PromptHistory:
-    """What was sent before, newest last, at most 200; ``older`` and ``newer`` walk through it."""
-
-    def __init__(self, limit: int = HISTORY_LIMIT) -> None:
-        self._limit = limit
-        self._sent: list[str] = []
-
-    def add(self, text: str) -> None:
-        """Remember ``text``; the same twice in a row is kept once."""
-        if text.strip() and self._sent[-1:] != [text]:
-            self._sent.append(text)
-            del self._sent[: -self._limit]
-
-    def walk(self) -> "Walk":
-        """A walk from the draft towards older prompts."""
-        return Walk(tuple(self._sent))
-
-
-class Walk:
-    """One walk through the history; the draft it began with is what the newest end gives back."""
-
-    def __init__(self, sent: tuple[str, ...]) -> None:
-        self._sent = sent
-        self._at = len(sent)
-        self._draft = ""
-
-    def older(self, current: str) -> str | None:
-        """The prompt before, None at the oldest. ``current`` is kept when it is the draft."""
-        if self._at == len(self._sent):
-            self._draft = current
-        if self._at == 0:
-            return None
-        self._at -= 1
-        return self._sent[self._at]
-
-    def newer(self) -> str | None:
-        """The prompt after, the draft at the end, None when already there."""
-        if self._at == len(self._sent):
-            return None
-        self._at += 1
-        return self._draft if self._at == len(self._sent) else self._sent[self._at]
 
 
 def last_answer(entries: list[Entry]) -> Entry | None:

@@ -1,0 +1,1 @@
+"""Conversations as values and as calls over MCP: nothing of the screen in here."""

@@ -1,0 +1,46 @@
+"""Whether an agent can be written to now, and the words that say why not (PI-17)."""
+
+from dataclasses import dataclass
+
+from pallas.model import AgentSnapshot, AgentState
+from pallas.text import one_line
+
+from ..instances.snapshots import is_attached_name
+from ..state import Tone, can_answer, reason_of, tone_of
+from .model import STATUS_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether an agent can be written to, and the words that say why not or with what lack (PI-17)."""
+
+    tone: Tone
+    may_write: bool
+    text: str = ""
+
+
+def standing(name: str, agent: AgentSnapshot | None) -> Standing:
+    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it."""
+    if agent is None and is_attached_name(name):
+        return Standing(
+            Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
+        )
+    if agent is None:
+        return Standing(Tone.STOPPED, False, f"There is no agent {name} in this fleet any more.")
+    tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
+    if tone is Tone.STARTING:
+        waits = agent.state is AgentState.WAITING and agent.depends_on
+        doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
+        return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
+    if can_answer(agent):
+        return Standing(tone, True, reason)
+    if tone is Tone.ERROR:
+        return Standing(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
+    return Standing(tone, False, f"{name} is {agent.state.value}.")
+
+
+def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
+    """Why pictures cannot go to this agent, empty when they can (PR-17)."""
+    if agent is None or agent.vision:
+        return ""
+    return f"{name} has no vision: take the image away."
