@@ -55,8 +55,8 @@ class MainScreen(Screen[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
     AUTO_FOCUS = ""
     HELP = """\
-Agents on the left, the chat beside them, feed and logs below. In a small terminal one of them is shown
-at a time. The digits go from one to the other, **tab** goes round.
+Agents on the left, the chat beside them, feed, logs and traces below. In a small terminal one of them is
+shown at a time. The digits go from one to the other, **tab** goes round.
 """
 
     class Painted(Message):

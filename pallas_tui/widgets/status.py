@@ -105,8 +105,15 @@ def _buttons(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> 
             words[name] = binding.description if binding.group is None else binding.group.description
             keys.setdefault(name, []).append(binding)
     for name, group in keys.items():
-        for index, binding in enumerate(group):
+        long = any(len(display(binding)) > 1 for binding in group)
+        if long and len(group) > 2:
+            # "f2-f6": the room belongs to what the focused pane can do.
+            group = [group[0], group[-1]]
+            between = "-"
+        else:
             # Digits may stand side by side, names of keys may not.
-            lead = " " if index == 0 or len(display(binding)) > 1 else ""
+            between = " " if long else ""
+        for index, binding in enumerate(group):
+            lead = between if index else " "
             word = f" {words[name]} " if index == len(group) - 1 else ""
             yield Button(((f"{lead}{display(binding)}", KEY), (word, DIM)), binding.key)

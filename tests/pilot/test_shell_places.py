@@ -207,16 +207,31 @@ async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:
 async def test_the_bottom_line_offers_the_keys_that_work_now_and_can_be_clicked() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: "f2 f3 f4 f5 panes" in screen_text(app).splitlines()[-1], pilot)
+        await until(lambda: "f2-f6 panes" in screen_text(app).splitlines()[-1], pilot)
         await pilot.press("f4")
-        await until(lambda: "1234 panes" in screen_text(app).splitlines()[-1], pilot)
+        await until(lambda: "12345 panes" in screen_text(app).splitlines()[-1], pilot)
         bottom = screen_text(app).splitlines()[-1]
         assert "follow" in bottom
         assert "cancel" not in bottom
-        await pilot.click("#status", offset=(bottom.index("1234"), 0))
+        await pilot.click("#status", offset=(bottom.index("12345"), 0))
         await until(lambda: app.main.current == "agents", pilot)
         await pilot.click("#dock-title", offset=(11, 0))
         await until(lambda: app.main.current == "logs", pilot)
+        last = app.main.query_one("#status")
+        await until(lambda: last.region.width and "12345" in screen_text(app).splitlines()[-1], pilot)
+        bottom = screen_text(app).splitlines()[-1]
+        await pilot.click("#status", offset=(bottom.index("12345") + 4, 0))
+        await until(lambda: app.main.current == "traces", pilot)
+
+
+async def test_at_80_columns_the_keys_of_the_pane_and_of_the_panes_all_have_room() -> None:
+    app = workbench()
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: "f2-f6 panes" in screen_text(app).splitlines()[-1], pilot)
+        await pilot.press("f4")
+        await until(lambda: "12345 panes" in screen_text(app).splitlines()[-1], pilot)
+        bottom = screen_text(app).splitlines()[-1]
+        assert all(word in bottom for word in ("fold", "story", "filter", "quit", "help", "zoom")), bottom
 
 
 # Leaving

@@ -16,6 +16,8 @@ from tests.support.shell import screen_text
 from tests.support.waiting import until
 
 SIZES = [(120, 40), (80, 24)]
+PANES = {"f2": "agents", "f3": "chat", "f4": "feed", "f5": "logs", "f6": "traces"}
+"""By the key that goes there."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +36,19 @@ def whole(tmp_path: Path, fleet: FakeFleet | None = None) -> Workbench:
     return Workbench(lambda: fleet, name="desk", late=late_panes(log), settings=settings, clock=lambda: NOON)
 
 
+def panes(app: Workbench) -> set[str]:
+    """The panes that are there."""
+    return {str(pane.id) for pane in app.main.query(Pane)}
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_every_pane_can_be_reached_and_has_help_and_escape_never_quits(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     app = whole(tmp_path)
     async with app.run_test(size=size) as pilot:
-        await until(lambda: len(app.main.query(Pane)) == 4 and ":24200" in screen_text(app), pilot)
-        for key, pane_id in (("f2", "agents"), ("f3", "chat"), ("f4", "feed"), ("f5", "logs")):
+        await until(lambda: panes(app) == set(PANES.values()) and ":24200" in screen_text(app), pilot)
+        for key, pane_id in PANES.items():
             await pilot.press(key)
             pane = app.main.query_one(f"#{pane_id}", Pane)
             await until(lambda pane=pane: pane.is_showing and pane.has_focus_within, pilot)
@@ -58,7 +65,7 @@ async def test_every_pane_can_be_reached_and_has_help_and_escape_never_quits(
 async def test_the_palette_names_each_action_once(tmp_path: Path) -> None:
     app = whole(tmp_path)
     async with app.run_test(size=SIZES[0]) as pilot:
-        await until(lambda: len(app.main.query(Pane)) == 4, pilot)
+        await until(lambda: panes(app) == set(PANES.values()), pilot)
         titles = Counter(command.title for command in app.get_system_commands(app.screen))
         assert not [title for title, number in titles.items() if number > 1]
         for start in ("Chat: ", "Logs: "):
@@ -68,7 +75,7 @@ async def test_the_palette_names_each_action_once(tmp_path: Path) -> None:
 async def test_enter_on_an_agent_leads_to_a_conversation_with_it(tmp_path: Path) -> None:
     app = whole(tmp_path)
     async with app.run_test(size=SIZES[0]) as pilot:
-        await until(lambda: len(app.main.query(Pane)) == 4 and ":24200" in screen_text(app), pilot)
+        await until(lambda: panes(app) == set(PANES.values()) and ":24200" in screen_text(app), pilot)
         await pilot.press("f2", "end", "enter")
         await until(lambda: app.main.current == "chat", pilot)
         await until(lambda: "Write to vision" in screen_text(app), pilot)
