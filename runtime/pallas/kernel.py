@@ -77,10 +77,9 @@ class Kernel:
             )
         self._stats.setdefault(name, Stats())
 
-    def stats(self, agent: str) -> tuple[int, int, int, float | None]:
-        """Runs active, waiting for their conversation, in total, and the last one's seconds."""
-        stats = self._stats[agent]
-        return stats.active, stats.waiting, stats.total, stats.last_latency
+    def stats(self, agent: str) -> Stats:
+        """How the agent's runs add up, to be read from any thread."""
+        return self._stats[agent]
 
     def list(self) -> tuple[str, ...]:
         """Names of the agents, in the order of the project."""
@@ -136,7 +135,8 @@ class Kernel:
             run.task.cancel()
             raise
         if run.task.cancelled():
-            raise Fault(FaultType.UPSTREAM, "the run was cancelled", data={"cancelled": True})
+            because = f": {run.why}" if run.why else ""
+            raise Fault(FaultType.UPSTREAM, f"the run was cancelled{because}", data={"cancelled": True})
         return run.task.result()
 
     def cancel(self, run_id: str) -> bool:
@@ -156,6 +156,23 @@ class Kernel:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1.0)
+
+    async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:
+        """Until no run of the agent is in flight; after ``seconds`` those left are cancelled and told ``why``.
+
+        With ``on`` only the runs that this executor answers count. Cancelled runs get two seconds to end.
+        """
+        mine = [run for run in self._runs.values() if run.agent == agent and on in (None, run.executor)]
+        tasks = {run.task for run in mine if run.task is not None}
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for run in mine:
+            if run.task in late:
+                run.why = why
+                run.task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=2.0)
 
     async def tidy(self) -> None:
         """Forget now and then, until cancelled, the conversations that nobody used for a day.
@@ -220,7 +237,7 @@ class Kernel:
 
     async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
         # Asked only now: while this run waited, the executor may have been exchanged.
-        executor = self._executor(run.agent)
+        executor = run.executor = self._executor(run.agent)
         seconds = self._agent(run.agent).run_timeout
         try:
             async with asyncio.timeout(seconds) as deadline:
@@ -295,6 +312,12 @@ class Kernel:
             return executor
         if agent.state is AgentState.ERROR:
             raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": "start"})
+        if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
+            raise Fault(
+                FaultType.UPSTREAM,
+                f"{name} is {agent.reason}; start it in the workbench, or start the fleet again",
+                data={"stage": "stopped"},
+            )
         raise Fault(
             FaultType.TRANSPORT, f"{name} is {agent.state.value}; try again in a moment", retryable=True
         )

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,32 +11,68 @@ from time import perf_counter
 from typing import Final
 
 from pallas.events import Hub
+from pallas.executors import Executor
 from pallas.model import Event, Outcome, RunFinished, RunResult, StepStarted, ToolEvent, Usage
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
+# Answered runs that an agent's latencies are worked out of.
+WINDOW: Final = 200
 _NO_USAGE: Final = Usage()
 
 
 @dataclass(slots=True)
 class Stats:
-    """An agent's runs: ``admitted`` counts those in flight, waiting ones included; latency in seconds."""
+    """An agent's runs: ``admitted`` counts those in flight, waiting ones included; latency in seconds.
+
+    The percentiles are over the last ``WINDOW`` runs that were answered, worked out when one of them ends:
+    whoever reads them, from any thread, only reads a number. Tokens are those that a provider counted.
+    """
 
     admitted: int = 0
     active: int = 0
     total: int = 0
     last_latency: float | None = None
+    latency_p50: float | None = None
+    latency_p95: float | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    _recent: deque[float] = field(default_factory=deque)
+    _sorted: list[float] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:
         """Runs that wait for their conversation."""
         return max(0, self.admitted - self.active)
 
+    def answered(self, seconds: float, usage: Usage) -> None:
+        """Count a run that was answered."""
+        self.last_latency = seconds
+        self.spent(usage)
+        if len(self._recent) == WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+        self._recent.append(seconds)
+        insort(self._sorted, seconds)
+        self.latency_p50, self.latency_p95 = self._rank(50), self._rank(95)
+
+    def spent(self, usage: Usage) -> None:
+        """Count the tokens of a run, however it ended."""
+        self.tokens_in += usage.input_tokens or 0
+        self.tokens_out += usage.output_tokens or 0
+
+    def _rank(self, percent: int) -> float:
+        """The smallest latency that so many of the runs did not exceed."""
+        return self._sorted[(len(self._sorted) * percent + 99) // 100 - 1]
+
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A run from its admission to its end. ``began`` starts anew when its turn comes."""
+    """A run from its admission to its end. ``began`` starts anew when its turn comes.
+
+    ``executor`` is what answers it, None until its turn comes; ``why`` is told to its caller when it is
+    cancelled for a reason that the caller does not know.
+    """
 
     id: str
     agent: str
@@ -42,6 +80,8 @@ class Run:
     stats: Stats
     listener: Listener | None = None
     task: asyncio.Task[RunResult] | None = None
+    executor: Executor | None = None
+    why: str = ""
     steps: int = 0
     tools: int = 0
     began: float = field(default_factory=perf_counter)
@@ -68,7 +108,9 @@ class Run:
         self.stats.admitted -= 1
         self.stats.total += 1
         if outcome == "ok":
-            self.stats.last_latency = seconds
+            self.stats.answered(seconds, usage)
+        else:
+            self.stats.spent(usage)
         log.info(
             "%s: run %s %s in %.2f s, %d steps, %d tools",
             self.agent,

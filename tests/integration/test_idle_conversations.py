@@ -60,12 +60,12 @@ async def test_an_idle_conversation_takes_its_instance_and_its_children_along(
         running_call = asyncio.create_task(
             caller.call_tool("send_message", {"message": CALL.format("slow"), "conversation_id": "busy"})
         )
-        await until(lambda: fleet.kernel.stats("harper")[0] == 1 and _pool(fleet).size == 3)
+        await until(lambda: fleet.kernel.stats("harper").active == 1 and _pool(fleet).size == 3)
         _later(fleet, monkeypatch, IDLE_SECONDS)
         # Only the one with a run in it is left.
         await until(lambda: _pool(fleet).size == 1 and len(_conversations(fleet, "harper")) == 1)
         await until(lambda: _children() <= before + 1)
-        assert fleet.kernel.stats("harper")[0] == 1
+        assert fleet.kernel.stats("harper").active == 1
         with pytest.raises(MCPError, match="unknown, expired"):
             await caller.get_prompt("harper_history", {"conversation_id": "one"})
         running_call.cancel()

@@ -38,6 +38,11 @@ def kernel_with(executor: FakeExecutor, **agent: object) -> tuple[Kernel, Hub, F
     return kernel, hub, fake
 
 
+def _counts(kernel: Kernel) -> tuple[int, int, int]:
+    stats = kernel.stats("echo")
+    return stats.active, stats.waiting, stats.total
+
+
 async def test_a_conversation_is_remembered_and_others_are_not_mixed_in() -> None:
     # PR-19
     kernel, _, _ = kernel_with(FakeExecutor())
@@ -125,12 +130,11 @@ async def test_stats_count_active_queued_and_total() -> None:
     kernel, _, _ = kernel_with(FakeExecutor(gate.answer))
     calls = [asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c"))) for _ in range(3)]
     await gate.reached.wait()
-    assert kernel.stats("echo")[:3] == (1, 2, 0)
+    assert _counts(kernel) == (1, 2, 0)
     gate.open.set()
     await asyncio.gather(*calls)
-    active, queued, total, latency = kernel.stats("echo")
-    assert (active, queued, total) == (0, 0, 3)
-    assert latency is not None
+    assert _counts(kernel) == (0, 0, 3)
+    assert kernel.stats("echo").last_latency is not None
 
 
 async def test_images_are_refused_when_the_model_has_no_vision() -> None:
@@ -417,10 +421,10 @@ async def test_cancelling_a_message_that_waits_leaves_the_others_their_turn() ->
     kernel, _, _ = kernel_with(executor)
     calls = [asyncio.create_task(kernel.run(RunRequest("echo", "x", conversation="c"))) for _ in range(3)]
     await gate.reached.wait()
-    await until(lambda: kernel.stats("echo")[1] == 2)
+    await until(lambda: kernel.stats("echo").waiting == 2)
     calls[1].cancel()
     with pytest.raises(asyncio.CancelledError):
         await calls[1]
     gate.open.set()
     assert [(await calls[0]).text, (await calls[2]).text] == ["0:x", "2:x"]
-    await until(lambda: kernel.stats("echo")[:3] == (0, 0, 3))
+    await until(lambda: _counts(kernel) == (0, 0, 3))

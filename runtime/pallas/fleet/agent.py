@@ -145,7 +145,7 @@ class FleetAgent:
         """The agent as a value. Safe from any thread."""
         executor = self.executor
         info = executor.info if executor is not None else None
-        active, queued, total, latency = self._kernel.stats(self.name)
+        stats = self._kernel.stats(self.name)
         return AgentSnapshot(
             name=self.name,
             title=self.config.title,
@@ -159,11 +159,16 @@ class FleetAgent:
             vision=info.vision if info else False,
             depends_on=self.config.depends_on,
             downstreams=self.watched.downstreams,
-            runs_active=active,
-            runs_queued=queued,
+            runs_active=stats.active,
+            runs_queued=stats.waiting,
             runs_waiting=executor.waiting if executor is not None else 0,
-            runs_total=total,
-            last_latency=latency,
+            runs_total=stats.total,
+            last_latency=stats.last_latency,
+            latency_p50=stats.latency_p50,
+            latency_p95=stats.latency_p95,
+            tokens_in=stats.tokens_in,
+            tokens_out=stats.tokens_out,
+            source=str(self.config.where),
             started_in=self._started_in,
             error=self.story,
         )
