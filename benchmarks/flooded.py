@@ -1,10 +1,10 @@
 """The workbench over a fleet that says 200,000 things a second: a program for ``keys``."""
 
-import random
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +95,11 @@ class FloodedFleet:
     def _flood(self) -> None:
         if not self._rate:
             return
-        rng = random.Random(1)
-        story = [event for number in range(200) for event in _run(rng, number)]
         size = max(1, int(self._rate * BATCH_EVERY))
-        at, due, began = 0, time.perf_counter(), time.perf_counter()
+        story, due, began = _story(), time.perf_counter(), time.perf_counter()
         while not self._stop.is_set():
-            for _ in range(size):
-                self._hub.publish(story[at])
-                at = (at + 1) % len(story)
+            for event in islice(story, size):
+                self._hub.publish(event)
             self.published += size
             due += BATCH_EVERY
             left = due - time.perf_counter()
@@ -113,23 +110,24 @@ class FloodedFleet:
             self.behind = int(self._rate * (time.perf_counter() - began)) - self.published
 
 
-def _run(rng: random.Random, number: int) -> list[Event]:
-    """The events of one run, about 40."""
-    agent, run_id = rng.choice(AGENTS), f"{number:012x}"
-    events: list[Event] = [RunStarted(run_id=run_id, agent=agent, preview=f"question {number}")]
-    for step in range(1, 5):
-        events.append(StepStarted(run_id=run_id, agent=agent, actor=agent, step=step, kind="llm"))
-        events += [TextDelta(run_id=run_id, agent=agent, text="some words ") for _ in range(5)]
-        call = f"{run_id}-{step}"
-        for phase in ("started", "completed"):
-            events.append(
-                ToolEvent(
-                    run_id=run_id, agent=agent, server="docs", tool="search", phase=phase, call_id=call  # type: ignore[arg-type]
-                )
-            )  # fmt: skip
-        events.append(AuthHop(run_id=run_id, agent=agent, downstream="docs", source="none", status=200))
-    events.append(RunFinished(run_id=run_id, agent=agent, outcome="ok", seconds=1.5, steps=4, tools=4))
-    return events
+def _story() -> Iterator[Event]:
+    """Runs without end, one after the other, about 40 events each."""
+    for number in count():
+        agent, run_id = AGENTS[number % len(AGENTS)], f"{number:012x}"
+        yield RunStarted(run_id=run_id, agent=agent, preview=f"question {number}")
+        for step in range(1, 5):
+            yield StepStarted(run_id=run_id, agent=agent, actor=agent, step=step, kind="llm")
+            for _ in range(5):
+                yield TextDelta(run_id=run_id, agent=agent, text="some words ")
+            call = f"{run_id}-{step}"
+            yield ToolEvent(
+                run_id=run_id, agent=agent, server="docs", tool="search", phase="started", call_id=call
+            )
+            yield ToolEvent(
+                run_id=run_id, agent=agent, server="docs", tool="search", phase="completed", call_id=call
+            )
+            yield AuthHop(run_id=run_id, agent=agent, downstream="docs", source="none", status=200)
+        yield RunFinished(run_id=run_id, agent=agent, outcome="ok", seconds=1.5, steps=4, tools=4)
 
 
 def main() -> int:
