@@ -1,11 +1,17 @@
 """The user's own file: theme, ASCII, keys."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from pallas_tui.actions import DEFAULT_KEYS
-from pallas_tui.settings import VARIABLE, Settings, load_settings, settings_path, unknown_actions
+from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path, unknown_actions
+from pallas_tui.settings_file import CannotSave, save_setting
+from pallas_tui.settings_schema import BY_KEY, SCHEMA, Price, check
+
+ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, era, editor, prices, wrap"
+NOTIFY = "runs, agents, after, bell, desktop, program, title"
 
 
 def load(tmp_path: Path, text: str) -> Settings:
@@ -27,7 +33,34 @@ def test_theme_ascii_and_keys_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("them: nord", "workbench.yaml: them: unknown; allowed are theme, ascii, keys; did you mean theme?"),
+        ("them: nord", f"workbench.yaml: them: unknown; allowed are {ALLOWED}; did you mean theme?"),
+        (
+            "notify: {bel: true}",
+            f"workbench.yaml: notify.bel: unknown; allowed are {NOTIFY}; did you mean bell?",
+        ),
+        (
+            "notify: yes",
+            f"workbench.yaml: notify: must be a mapping with {NOTIFY}",
+        ),
+        ("notify: {after: soon}", "workbench.yaml: notify.after: must be a number from 0 to 86400"),
+        ("notify: {after: .nan}", "workbench.yaml: notify.after: must be a number from 0 to 86400"),
+        ("vim: 1", "workbench.yaml: vim: must be true or false"),
+        ("era: 2025", "workbench.yaml: era: must be one of auto, modern, handshake"),
+        ("editor: [vi]", "workbench.yaml: editor: must be one line of text, 1000 characters at most"),
+        ('editor: "vi\\e[2J"', "workbench.yaml: editor: must be one line of text, 1000 characters at most"),
+        (
+            "prices: {m: 3}",
+            "workbench.yaml: prices: m: must have input and output, for example `{input: 1.25, output: 10}`",
+        ),
+        (
+            "prices: {m: {input: -1, output: 2}}",
+            "workbench.yaml: prices: m: input and output must be numbers, 0 or more, for a million tokens",
+        ),
+        (
+            "prices: 3",
+            "workbench.yaml: prices: must map model patterns to prices, "
+            "for example `gpt-5*: {input: 1.25, output: 10}`",
+        ),
         ("theme: 3", "workbench.yaml: theme: must be the name of a theme"),
         ("ascii: maybe", "workbench.yaml: ascii: must be true or false"),
         ("keys: [a]", "workbench.yaml: keys: must map actions to keys, for example `zoom: z`"),
@@ -39,13 +72,13 @@ def test_theme_ascii_and_keys_are_taken(tmp_path: Path) -> None:
             "keys: {zoom: true}",
             "workbench.yaml: keys: zoom: must be a key or several, for example `f6,ctrl+g`",
         ),
-        ("- a", "workbench.yaml: must be a mapping with theme, ascii, keys"),
+        ("- a", f"workbench.yaml: must be a mapping with {ALLOWED}"),
     ],
 )
 def test_each_mistake_is_told_and_the_rest_holds(tmp_path: Path, text: str, said: str) -> None:
     settings = load(tmp_path, text)
     assert settings.mistakes == (said,)
-    assert (settings.theme, settings.ascii, settings.keys) == ("", None, {})
+    assert replace(settings, mistakes=()) == Settings()
 
 
 def test_all_mistakes_are_told_at_once_and_good_keys_kept(tmp_path: Path) -> None:
@@ -88,3 +121,118 @@ def test_no_default_key_of_one_place_does_two_things() -> None:
             for key in several.split(",")
         ]
         assert len(keys) == len(set(keys))
+
+
+# The table
+
+
+def test_every_setting_of_the_table_is_a_field_with_its_default_and_the_other_way_round() -> None:
+    for setting in SCHEMA:
+        assert Settings().get(setting.key) == setting.default, setting.key
+    stand = {field.name for field in fields(Settings)} - {"mistakes", "notify"}
+    stand |= {f"notify.{field.name}" for field in fields(Notify)}
+    assert stand == set(BY_KEY)
+
+
+def test_what_the_table_allows_is_taken(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "vim: false\nthumbnails: false\nnotify: {after: 3, bell: false}\nera: handshake\neditor: code -w\n"
+        "wrap: true\nprices: {'gpt-5*': {input: 1.25, output: 10}, m: {input: 0, output: 0}}\n",
+    )
+    assert settings.mistakes == ()
+    assert settings.notify == Notify(after=3.0, bell=False)
+    assert (settings.vim, settings.thumbnails, settings.wrap) == (False, False, True)
+    assert (settings.era, settings.editor) == ("handshake", "code -w")
+    assert settings.prices == {"gpt-5*": Price(1.25, 10), "m": Price(0, 0)}
+    assert settings.get("notify.after") == 3
+    with pytest.raises(KeyError):
+        settings.get("mistakes")
+
+
+def test_a_wrong_price_does_not_take_the_others_along(tmp_path: Path) -> None:
+    settings = load(tmp_path, "prices: {a: 1, b: {input: 1, output: 2}}\n")
+    assert settings.prices == {"b": Price(1, 2)}
+    assert len(settings.mistakes) == 1
+
+
+def test_each_default_passes_its_own_check() -> None:
+    for setting in SCHEMA:
+        said: list[str] = []
+        assert check(setting, setting.default, said.append) == setting.default
+        assert said == []
+
+
+# Saving
+
+MINE = """\
+# My workbench.
+theme: nord  # the blue one
+
+notify:
+  # not in the night
+  bell: false
+keys:
+  zoom: "f6"
+"""
+
+
+def test_saving_keeps_comments_order_and_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "workbench.yaml"
+    path.write_text(MINE)
+    path.chmod(0o644)
+    save_setting(path, "theme", "dracula")
+    save_setting(path, "notify.after", 30.0)
+    save_setting(path, "vim", False)
+    text = path.read_text()
+    assert (
+        text
+        == MINE.replace("theme: nord  #", "theme: dracula #").replace(
+            "  bell: false\n", "  bell: false\n  after: 30\n"
+        )
+        + "vim: false\n"
+    )
+    assert path.stat().st_mode & 0o777 == 0o644
+    settings = load_settings(path)
+    assert settings.mistakes == ()
+    assert (settings.theme, settings.notify, settings.vim) == ("dracula", Notify(bell=False, after=30), False)
+
+
+def test_a_setting_that_is_taken_back_leaves_no_empty_mapping(tmp_path: Path) -> None:
+    path = tmp_path / "workbench.yaml"
+    path.write_text("vim: false\nnotify:\n  bell: false\n")
+    save_setting(path, "notify.bell", None)
+    save_setting(path, "prices", None)
+    assert path.read_text() == "vim: false\n"
+
+
+def test_a_file_that_is_not_there_is_made_for_its_user_and_comments_alone_stay(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "workbench.yaml"
+    save_setting(path, "prices", {"m*": Price(1.5, 2)})
+    assert load_settings(path).prices == {"m*": Price(1.5, 2)}
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("# nothing yet\n")
+    save_setting(path, "wrap", True)
+    assert path.read_text() == "# nothing yet\nwrap: true\n"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.yaml"
+    real.write_text("vim: true\n")
+    path = tmp_path / "workbench.yaml"
+    path.symlink_to(real)
+    save_setting(path, "vim", False)
+    assert path.is_symlink()
+    assert real.read_text() == "vim: false\n"
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a\n"])
+def test_a_broken_file_is_left_alone_and_the_reason_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "workbench.yaml"
+    path.write_text(text)
+    with pytest.raises(CannotSave, match="mend it in your editor"):
+        save_setting(path, "vim", False)
+    assert path.read_text() == text
+    with pytest.raises(CannotSave, match="cannot be written"):
+        save_setting(tmp_path, "vim", False)
+    assert not list(tmp_path.glob(".*"))
