@@ -1,0 +1,200 @@
+"""Every setting there is, in one table: validation, settings screen and documentation are made of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, Literal
+
+from pallas.text import one_line
+
+Kind = Literal["flag", "auto", "choice", "number", "text", "keys", "prices"]
+Scope = Literal["look", "keys", "notices", "chat", "logs"]
+Told = Callable[[str], None]
+"""Takes what is wrong, without the name of the file and of the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs, in any one currency for a million tokens."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. ``key`` is where it stands in the file; a dot leads into a mapping.
+
+    ``kind`` says what is allowed: ``flag`` is true or false, ``auto`` also left out (None: as the terminal
+    says), ``choice`` one of ``choices``, ``number`` from ``least`` to ``most``, ``text`` one line, ``keys``
+    and ``prices`` mappings. ``live`` is false for what counts only from the next start on.
+    """
+
+    key: str
+    kind: Kind
+    default: Any
+    help: str
+    scope: Scope
+    choices: tuple[str, ...] = ()
+    least: float = 0
+    most: float = 0
+    live: bool = True
+
+
+ERAS: Final = ("auto", "modern", "handshake")
+
+SCHEMA: Final[tuple[Setting, ...]] = (
+    Setting(
+        "theme", "text", "", "name of a theme; without one dark, or the terminal's own 16 colours", "look"
+    ),
+    Setting(
+        "ascii",
+        "auto",
+        None,
+        "shapes and lines of the shell in ASCII; without it as the locale says",
+        "look",
+        live=False,
+    ),
+    Setting("thumbnails", "flag", True, "small pictures in conversations", "look"),
+    Setting("keys", "keys", {}, "actions on other keys, as `show.feed: f6,ctrl+g`", "keys"),
+    Setting("vim", "flag", True, "`j` `k` `g` `G` `ctrl+d` `ctrl+u` move in every list", "keys"),
+    Setting(
+        "notify.runs",
+        "flag",
+        True,
+        "tell when a run ends that took long, while you look elsewhere",
+        "notices",
+    ),
+    Setting(
+        "notify.agents",
+        "flag",
+        True,
+        "tell when an agent breaks or recovers, while you look elsewhere",
+        "notices",
+    ),
+    Setting("notify.after", "number", 10.0, "seconds from which on a run is long", "notices", most=86_400),
+    Setting("notify.bell", "flag", True, "ring the terminal's bell with it", "notices"),
+    Setting(
+        "notify.desktop",
+        "flag",
+        True,
+        "show it on the desktop, through the terminal (OSC 9 and 777)",
+        "notices",
+    ),
+    Setting(
+        "notify.program",
+        "flag",
+        False,
+        "and by `notify-send` or `osascript`, where the terminal cannot",
+        "notices",
+    ),
+    Setting("notify.title", "flag", True, "project and trouble in the terminal's title", "notices"),
+    Setting("era", "choice", "auto", "protocol era of new conversations", "chat", choices=ERAS),
+    Setting("editor", "text", "", "command that opens a file; without it `$VISUAL`, `$EDITOR`", "chat"),
+    Setting(
+        "prices",
+        "prices",
+        {},
+        "by model pattern, for a million tokens: `gpt-5*: {input: 1.25, output: 10}`",
+        "chat",
+    ),
+    Setting("wrap", "flag", False, "break long lines of the log instead of cutting them", "logs"),
+)
+
+BY_KEY: Final[Mapping[str, Setting]] = {setting.key: setting for setting in SCHEMA}
+SCOPES: Final[Mapping[Scope, str]] = {
+    "look": "Look",
+    "keys": "Keys",
+    "notices": "Notifications",
+    "chat": "Chat",
+    "logs": "Logs",
+}
+_LONGEST: Final = 1_000
+_MANY: Final = 1_000
+
+
+def check(setting: Setting, value: Any, told: Told) -> Any:
+    """``value`` as the workbench uses it; the default where it is wrong, which ``told`` hears why.
+
+    A mapping keeps what is right in it.
+    """
+    return _CHECKS[setting.kind](setting, value, told)
+
+
+def _flag(setting: Setting, value: Any, told: Told) -> Any:
+    if isinstance(value, bool) or (value is None and setting.kind == "auto"):
+        return value
+    told("must be true or false")
+    return setting.default
+
+
+def _choice(setting: Setting, value: Any, told: Told) -> Any:
+    if value in setting.choices:
+        return value
+    told(f"must be one of {', '.join(setting.choices)}")
+    return setting.default
+
+
+def _number(setting: Setting, value: Any, told: Told) -> Any:
+    right = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    if right and setting.least <= value <= setting.most:
+        return float(value)
+    told(f"must be a number from {setting.least:g} to {setting.most:g}")
+    return setting.default
+
+
+def _text(setting: Setting, value: Any, told: Told) -> Any:
+    if value is None:
+        return setting.default
+    if isinstance(value, str) and len(value) <= _LONGEST and value == one_line(value, _LONGEST):
+        return value
+    told(
+        "must be the name of a theme"
+        if setting.key == "theme"
+        else f"must be one line of text, {_LONGEST} characters at most"
+    )
+    return setting.default
+
+
+def _keys(setting: Setting, value: Any, told: Told) -> Any:
+    chosen: dict[str, str] = {}
+    if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
+        told("must map actions to keys, for example `zoom: z`")
+        return chosen
+    for action, key in (value or {}).items():
+        if not isinstance(key, str | int) or isinstance(key, bool) or not str(key).strip():
+            told(f"{one_line(str(action), 40)}: must be a key or several, for example `f6,ctrl+g`")
+        else:
+            chosen[str(action)] = str(key)
+    return chosen
+
+
+def _prices(setting: Setting, value: Any, told: Told) -> Any:
+    chosen: dict[str, Price] = {}
+    if not isinstance(value or {}, dict) or len(value or {}) > _MANY:
+        told("must map model patterns to prices, for example `gpt-5*: {input: 1.25, output: 10}`")
+        return chosen
+    for pattern, price in (value or {}).items():
+        name = one_line(str(pattern), 60)
+        if not isinstance(price, dict) or set(price) != {"input", "output"}:
+            told(f"{name}: must have input and output, for example `{{input: 1.25, output: 10}}`")
+        elif not all(_is_price(price[part]) for part in ("input", "output")):
+            told(f"{name}: input and output must be numbers, 0 or more, for a million tokens")
+        else:
+            chosen[str(pattern)] = Price(float(price["input"]), float(price["output"]))
+    return chosen
+
+
+def _is_price(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+
+
+_CHECKS: Final[Mapping[Kind, Callable[[Setting, Any, Told], Any]]] = {
+    "flag": _flag,
+    "auto": _flag,
+    "choice": _choice,
+    "number": _number,
+    "text": _text,
+    "keys": _keys,
+    "prices": _prices,
+}
