@@ -1,10 +1,14 @@
 """Pictures that go with a chat message: found by path, checked by content, bounded in size."""
 
 import base64
+import binascii
 import os
+import re
 import shlex
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,27 +17,55 @@ from pallas.images import MAX_IMAGES, kind_of
 from pallas.model import Fault, FaultType, Image
 from pallas.text import one_line
 
+from .cells import measure
+
 MAX_BYTES: Final = 3_000_000
 """Raw bytes of all pictures of one message: as base64, with the message around it, they fit in 4 MiB."""
 
-_SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
+MAX_RECEIVED: Final = 16_000_000
+"""Raw bytes of all pictures of one answer that are kept."""
+MAX_KEPT: Final = 48_000_000
+"""Characters of base64 that one conversation keeps of its pictures."""
+
+SUFFIXES: Final = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
+"""How a file of each kind is named."""
+
+_SUFFIXES: Final = frozenset({*SUFFIXES.values(), ".jpeg"})
 _MAX_PASTE: Final = 8_192
+_HEAD: Final = 64
+_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A picture that was read. ``name`` is sanitised; ``size`` counts the raw bytes."""
+    """A picture that was read or received. ``name`` is sanitised; ``size`` counts the raw bytes.
 
-    path: Path
+    ``path`` is None for one that did not come from a file; ``data`` is empty once it is no longer kept.
+    ``mime_type`` is empty where the bytes are no picture.
+    """
+
+    path: Path | None
     name: str
     mime_type: str
     size: int
     data: str = field(repr=False)
+    pixels: tuple[int, int] = (0, 0)
+    """Width and height as the picture claims them; (0, 0) where it cannot be read."""
 
     @property
     def image(self) -> Image:
-        """The picture as it travels."""
+        """The picture as it travels. Raises Fault(CONFIG) when it is no longer kept."""
+        if not self.data:
+            raise _refused(f"{self.name} is no longer kept: attach it again")
         return Image(self.data, self.mime_type)
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of the file; empty where it is no longer kept or not base64."""
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except (binascii.Error, ValueError):
+            return b""
 
 
 def read_image(path: Path, taken: int = 0, count: int = 0) -> Attachment:
@@ -58,30 +90,103 @@ def read_image(path: Path, taken: int = 0, count: int = 0) -> Attachment:
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or str(error))
         raise _refused(f"{name} cannot be read: {reason}") from None
+    return replace(image_of(data, name, taken, count), path=path)
+
+
+def image_of(data: bytes, name: str, taken: int = 0, count: int = 0) -> Attachment:
+    """The picture in ``data``, which is no file, beside ``count`` others that have ``taken`` bytes.
+
+    Raises Fault(CONFIG) as ``read_image``.
+    """
+    if count >= MAX_IMAGES:
+        raise _refused(f"{name}: a message takes at most {MAX_IMAGES} images; remove one first")
     _check_size(name, len(data), taken)
     kind = kind_of(data)
     if kind is None:
         raise _refused(f"{name} is not a PNG, JPEG, GIF or WebP picture (its content decides, not its name)")
-    return Attachment(path, name, kind, len(data), base64.b64encode(data).decode("ascii"))
+    return Attachment(None, name, kind, len(data), base64.b64encode(data).decode("ascii"), measure(data))
+
+
+def received(pictures: Iterable[tuple[str, str]]) -> tuple[Attachment, ...]:
+    """What came with an answer, each as base64 and MIME type: named, bounded, and judged by content.
+
+    One that is no picture stays, without a kind, so that it can be told; beyond 20 pictures or 16 MB the data
+    is left out. Blocks for as long as their headers take: call in a thread.
+    """
+    kept: list[Attachment] = []
+    room = MAX_RECEIVED
+    for number, (data, mime_type) in enumerate(pictures, 1):
+        size = len(data) * 3 // 4 - data[-2:].count("=")
+        head = b""
+        with suppress(binascii.Error, ValueError):
+            head = base64.b64decode(data[:_HEAD], validate=True)
+        kind = kind_of(head)
+        told = one_line(mime_type, 40) or "of no kind"
+        name = f"image {number}{SUFFIXES[kind]}" if kind else f"image {number} ({told})"
+        room -= size
+        fits = room >= 0 and number <= MAX_IMAGES
+        picture = Attachment(None, name, kind or "", size, data if fits and kind else "")
+        kept.append(replace(picture, pixels=measure(picture.raw)) if picture.data else picture)
+        if number == 2 * MAX_IMAGES:
+            break
+    return tuple(kept)
+
+
+def forgotten(attachments: tuple[Attachment, ...]) -> tuple[Attachment, ...]:
+    """The same without their data."""
+    return tuple(replace(one, data="") for one in attachments)
+
+
+def save_image(attachment: Attachment, path: Path, *, overwrite: bool = False) -> None:
+    """Write the picture to ``path``. Blocks: call in a thread.
+
+    Raises FileExistsError when there is a file and ``overwrite`` is off, Fault(CONFIG) saying what is wrong
+    with the path, or that the picture is no longer kept.
+    """
+    if not (data := attachment.raw):
+        raise _refused(f"{attachment.name} is no longer kept: there is nothing to save")
+    if path.is_dir():
+        raise _refused(f"{one_line(str(path), 120)} is a folder; give the name of a file in it")
+    try:
+        with path.open("wb" if overwrite else "xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise
+    except FileNotFoundError:
+        raise _refused(f"There is no folder {one_line(str(path.parent), 120)}; make it first") from None
+    except (OSError, ValueError) as error:
+        reason = one_line(getattr(error, "strerror", None) or str(error))
+        raise _refused(f"{one_line(str(path), 120)} cannot be written: {reason}") from None
 
 
 def pasted_images(text: str) -> tuple[Path, ...]:
-    """The image files that a pasted or dropped ``text`` names and nothing else, else none.
+    """The image files that a pasted or dropped ``text`` names and nothing else, else none. Blocks.
 
     Takes what terminals and desktops make of a dropped file: a bare path, one in quotes, one with
-    escaped spaces, a ``file://`` URL, or several of these.
+    escaped spaces, a ``file://`` URL, a path of Windows within WSL, or several of these, also one a line.
     """
     text = text.strip()
-    if not text or len(text) > _MAX_PASTE or "\0" in text:
+    if not names_images(text):
         return ()
     if "\n" not in text and (path := _image_file(text)):
         return (path,)
+    lines = [path for line in text.splitlines() if line.strip() for path in (_image_file(line.strip()),)]
+    if lines and all(lines):
+        return tuple(path for path in lines if path)
     try:
         words = shlex.split(text)
     except ValueError:
         return ()
     paths = [_image_file(word) for word in words]
     return tuple(path for path in paths if path) if all(paths) else ()
+
+
+def names_images(text: str) -> bool:
+    """Whether ``text`` may be the paths of images: cheap, and it looks at no disk."""
+    if not text or len(text) > _MAX_PASTE or "\0" in text:
+        return False
+    folded = text.lower()
+    return any(suffix in folded for suffix in _SUFFIXES)
 
 
 def user_path(text: str, base: Path | None = None) -> Path:
@@ -91,6 +196,8 @@ def user_path(text: str, base: Path | None = None) -> Path:
         text = text[1:-1]
     if text.startswith("file://"):
         text = unquote(urlsplit(text).path)
+    elif _WINDOWS.match(text) and Path("/mnt").is_dir():
+        text = f"/mnt/{text[0].lower()}/" + text[3:].replace("\\", "/")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - expanduser of Path raises where there is no home
     return path if path.is_absolute() or base is None else base / path
 

@@ -1,0 +1,75 @@
+"""A small program of the desktop, run with a deadline and a bound, away from the terminal."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+_CHUNK: Final = 64 * 1024
+_REAP: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How it went. ``output`` is what it printed, ``problem`` why it did not work, empty when it did."""
+
+    output: bytes = b""
+    problem: str = ""
+
+
+async def run(command: Sequence[str], data: bytes = b"", *, timeout: float, limit: int = 0) -> Ran:
+    """Run ``command`` with ``data`` on its standard input for at most ``timeout`` seconds.
+
+    At most ``limit`` bytes of what it prints are read; one that prints more has failed. Never raises for a
+    program that fails. The program is in a session of its own, so it cannot reach the terminal, and is ended
+    with all it started when the time is up or the caller is cancelled.
+    """
+    name = os.path.basename(command[0])  # noqa: PTH119 - a name, not a path
+    process: asyncio.subprocess.Process | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE if limit else asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            output, _ = await asyncio.gather(_read(process, limit), _write(process, data))
+            if len(output) > limit:
+                return Ran(problem=f"{name} gave more than {limit:,} bytes")
+            status = await process.wait()
+    except TimeoutError:
+        return Ran(problem=f"{name} did not answer within {timeout:g} s")
+    except (OSError, ValueError) as error:
+        return Ran(problem=f"{name} cannot be run: {getattr(error, 'strerror', None) or error}")
+    finally:
+        if process is not None and process.returncode is None:
+            await _end(process)
+    return Ran(output) if status == 0 else Ran(output, f"{name} failed with status {status}")
+
+
+async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
+    assert process.stdin is not None
+    # A program that does not read to the end has failed; its status says so.
+    with suppress(ConnectionError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read(process: asyncio.subprocess.Process, limit: int) -> bytes:
+    output = b""
+    while process.stdout is not None and len(output) <= limit and (more := await process.stdout.read(_CHUNK)):
+        output += more
+    return output
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _REAP)

@@ -1,0 +1,76 @@
+"""Whether this terminal draws true pixels, and the widget that does; only for one picture at a time, in full.
+
+``textual-image`` finds out by asking the terminal, on the same lines that the keys come in on, when it is
+imported. That is too late once the screen runs. So what it would have found is put in its place before: the
+terminal by its name, the size of a cell by the system.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from textual.widget import Widget
+
+VARIABLE: Final = "PALLAS_IMAGES"
+"""``kitty``, ``sixel`` or ``cells`` in the environment overrules what the terminal's name says."""
+
+Way = Literal["kitty", "sixel", "cells"]
+_CELL: Final = (10, 20)
+
+
+def way(environ: Mapping[str, str] | None = None) -> Way:
+    """How this terminal is best drawn on. A multiplexer gets cells: it moves text, not pixels."""
+    environ = os.environ if environ is None else environ
+    wanted = environ.get(VARIABLE, "").strip().lower()
+    if wanted in ("kitty", "sixel", "cells"):
+        return wanted  # type: ignore[return-value]
+    if environ.get("TMUX") or environ.get("STY") or environ.get("ZELLIJ"):
+        return "cells"
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "").lower()
+    if environ.get("KITTY_WINDOW_ID") or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
+        return "kitty"
+    if term.startswith(("foot", "mlterm", "contour", "wezterm")) or program in (
+        "wezterm",
+        "iterm.app",
+        "mlterm",
+        "contour",
+    ):
+        return "sixel"
+    return "cells"
+
+
+def picture_widget(image: "Image", chosen: Way) -> "Widget":
+    """A widget that shows ``image`` in pixels; ``chosen`` is not ``cells``. Its first use takes 0.2 s."""
+    _answer_for_the_terminal(chosen)
+    widgets = import_module("textual_image.widget")
+    made: Widget = (widgets.TGPImage if chosen == "kitty" else widgets.SixelImage)(image)
+    return made
+
+
+def _answer_for_the_terminal(chosen: Way) -> None:
+    terminal = import_module("textual_image._terminal")
+    if not hasattr(terminal.probe_terminal, "_result"):
+        terminal.probe_terminal._result = terminal.TerminalCapabilities(
+            terminal.CellSize(*_cell_size()), sixel=chosen == "sixel", tgp=chosen == "kitty"
+        )
+
+
+def _cell_size() -> tuple[int, int]:
+    """Pixels of a cell, as the terminal told the system; a usual one where it did not."""
+    try:
+        from array import array
+        from fcntl import ioctl
+        from termios import TIOCGWINSZ
+
+        size = array("H", [0, 0, 0, 0])
+        assert sys.__stdout__ is not None
+        ioctl(sys.__stdout__.fileno(), TIOCGWINSZ, size)
+    except (AssertionError, ImportError, OSError, ValueError):
+        return _CELL
+    rows, columns, width, height = size
+    cell = (width // max(1, columns), height // max(1, rows))
+    return cell if all(cell) else _CELL
