@@ -40,7 +40,7 @@ OWN: Final = (
             "text-warning": "#ffce85",
             "text-error": "#ff9aab",
             "text-accent": "#ffc67d",
-            "primary-muted": "#12304a",
+            "primary-muted": "#10293f",
         },
     ),
     Theme(
@@ -124,7 +124,7 @@ _FIELDS: Final = ("name", "dark", *_COLOURS, "variables")
 _MAX_VARIABLES: Final = 200
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,60}")
 _OPACITY: Final = re.compile(r"\s+\d{1,3}%$")
-_TEXT_STYLES: Final = frozenset("bold dim italic underline reverse strike not none".split())
+_TEXT_STYLES: Final = frozenset(["bold", "dim", "italic", "underline", "reverse", "strike", "not", "none"])
 
 
 class Quiet(LineFilter):

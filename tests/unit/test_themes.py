@@ -45,7 +45,8 @@ def test_dark_and_light_belong_together() -> None:
 
 def test_a_theme_of_the_user_is_read(tmp_path: Path) -> None:
     (tmp_path / "sea.yaml").write_text(
-        'primary: "#123456"\ndark: false\nvariables: {border: teal, border-blurred: red 40%, link-style: bold not underline}\n'
+        'primary: "#123456"\ndark: false\n'
+        "variables: {border: teal, border-blurred: red 40%, link-style: bold not underline}\n"
     )
     (tmp_path / "notes.txt").write_text("no theme")
     (theme,), mistakes = user_themes(tmp_path)
