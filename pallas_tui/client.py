@@ -197,7 +197,7 @@ def _number(value: object) -> int | None:
 def _arguments(
     text: str, images: Sequence[Image], history: Sequence[Said], offered: Collection[str] | None
 ) -> tuple[dict[str, Any], str]:
-    """The message with what must be told before it, and a note where that is not all of it, or not as such."""
+    """The message with what must be told before it, and a note where not all of it goes, or not as such."""
     arguments: dict[str, Any] = {"message": text}
     if images:
         arguments["images"] = [_picture(image) for image in images]
@@ -215,8 +215,8 @@ def _arguments(
         ""
         if len(kept) == len(history)
         else (
-            f"The agent was told the newest {len(kept)} of the {len(history)} messages before this one: more do not "
-            "fit into one request."
+            f"The agent was told the newest {len(kept)} of the {len(history)} messages before this one: more "
+            "do not fit into one request."
         )
     )
     if offered is None or "history" in offered:

@@ -1,15 +1,15 @@
 """A connection to one MCP endpoint that opens itself, and again when it was lost."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pallas import __version__
-from pallas.model import Fault
+from pallas.model import Fault, FaultType
 
 from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
-Era = Literal["auto", "legacy"]
-"""How the protocol is negotiated: the newest first, or the handshake of before 2026."""
+Era = Literal["auto", "modern", "legacy"]
+"""How the protocol is negotiated: the newest first, the newest only, or the handshake of before 2026."""
+
+Bearer = Callable[[], str]
+"""Gives the token that goes with each request, empty for none. It is asked for each request anew."""
 
 CONNECT_TIMEOUT: Final = 10.0
 READ_TIMEOUT: Final = 30 * 60.0
@@ -33,7 +36,9 @@ _CAUSE_TIMEOUT: Final = 0.3
 class Link:
     """At most one open connection to ``url``, in a task of its own; it is made by the first ``call``.
 
-    ``era`` chooses the protocol. Nothing of MCP is imported before the first ``call``.
+    ``era`` chooses the protocol. ``bearer`` is sent to the scheme, host and port of ``url`` and to nobody
+    else, wherever an answer may lead; over plain HTTP to another machine only with ``plain_allowed``. Nothing
+    of MCP is imported before the first ``call``.
     """
 
     def __init__(
@@ -41,11 +46,15 @@ class Link:
         url: str,
         *,
         era: Era = "auto",
+        bearer: Bearer | None = None,
+        plain_allowed: bool = False,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
     ) -> None:
         self.url = url
         self.era: Era = era
+        self._bearer = bearer or _nothing
+        self._plain_allowed = plain_allowed
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._connection: _Connection | None = None
@@ -56,10 +65,33 @@ class Link:
         """Whether there is a connection now, as far as is known."""
         return self._connection is not None and not self._connection.lost
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], hear: "ProgressFnT | None" = None) -> Any:
+    @property
+    def protocol(self) -> str:
+        """The version of the protocol that is spoken, empty while there is no connection."""
+        return self._connection.protocol if self._connection is not None else ""
+
+    async def arguments_of(self, tool: str) -> frozenset[str] | None:
+        """The names of the arguments that a tool takes; None where the server does not tell.
+
+        Raises Fault when there is no connection to be had.
+        """
+        connection = await self._open()
+        if connection.arguments is None:
+            connection.arguments = await _arguments(connection.client, self._connect_timeout)
+        return connection.arguments.get(tool)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        hear: "ProgressFnT | None" = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any:
         """The result of a tool; cancelling the caller cancels the call on the server.
 
-        With ``hear`` progress is asked for. Raises Fault when the tool could not be called.
+        With ``hear`` progress is asked for; ``meta`` goes along as the call's metadata. Raises Fault when the
+        tool could not be called.
         """
         for attempt in (1, 2):
             connection = await self._open()
@@ -69,6 +101,7 @@ class Link:
                     dict(arguments),
                     read_timeout_seconds=self._read_timeout,
                     progress_callback=hear,
+                    meta=cast(Any, dict(meta)) if meta else None,
                 )
             except Exception as error:  # whatever the transport raises becomes one Fault
                 # The agent was restarted: it refused the call before doing anything, so asking again
@@ -93,7 +126,9 @@ class Link:
             if self._connection is not None and self._connection.lost:
                 await self.close()
             if self._connection is None:
-                connection = _Connection(self.url, self.era, self._read_timeout)
+                if self._bearer() and not self._plain_allowed and is_plain(self.url):
+                    raise _in_clear(self.url)
+                connection = _Connection(self.url, self.era, self._read_timeout, self._bearer)
                 try:
                     await connection.open(self._connect_timeout)
                 except Exception as error:
@@ -107,9 +142,11 @@ class _Connection:
     """An open MCP client and the task that owns it."""
 
     client: "Client"
+    protocol: str = ""
 
-    def __init__(self, url: str, era: Era, read_timeout: float) -> None:
-        self._url, self._era, self._read_timeout = url, era, read_timeout
+    def __init__(self, url: str, era: Era, read_timeout: float, bearer: Bearer) -> None:
+        self._url, self._era, self._read_timeout, self._bearer = url, era, read_timeout, bearer
+        self.arguments: dict[str, frozenset[str]] | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._refused = 0
@@ -117,7 +154,11 @@ class _Connection:
     @property
     def refusal(self) -> Fault | None:
         """Why nothing works here, when the newest answer was a refusal: the client's own error hides it."""
-        return asks_for_credential(self._url, self._refused) if self._refused else None
+        return (
+            asks_for_credential(self._url, self._refused, sent=bool(self._bearer()))
+            if self._refused
+            else None
+        )
 
     @property
     def lost(self) -> bool:
@@ -162,6 +203,12 @@ class _Connection:
         from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
+        from mcp_types.version import LATEST_MODERN_VERSION
+
+        async def lend(request: httpx2.Request) -> None:
+            request.headers.pop("Authorization", None)
+            if origin_of(str(request.url)) == origin_of(self._url) and (token := self._bearer()):
+                request.headers["Authorization"] = f"Bearer {token}"
 
         async def note(response: httpx2.Response) -> None:
             self._refused = response.status_code if response.status_code in (401, 403) else 0
@@ -170,15 +217,19 @@ class _Connection:
         # A proxy of the environment is not meant for the agents of this machine.
         async with (
             httpx2.AsyncClient(
-                timeout=timeout, trust_env=not _is_loopback(self._url), event_hooks={"response": [note]}
+                timeout=timeout,
+                trust_env=not _is_loopback(self._url),
+                follow_redirects=False,
+                event_hooks={"request": [lend], "response": [note]},
             ) as http,
             Client(
                 streamable_http_client(self._url, http_client=http, max_sse_event_size=_MAX_SSE_EVENT),
-                mode=self._era,
+                mode=LATEST_MODERN_VERSION if self._era == "modern" else self._era,
                 client_info=Implementation(name="pallas-workbench", version=__version__),
             ) as client,
         ):
             self.client = client
+            self.protocol = str(client.protocol_version or "")
             if not ready.done():
                 ready.set_result(None)
             await self._stop.wait()
@@ -190,6 +241,49 @@ class _Connection:
                 await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             if self._task.done() and not self._task.cancelled():
                 self._task.exception()  # looked at: nothing to report at exit
+
+
+async def _arguments(client: "Client", timeout: float) -> dict[str, frozenset[str]]:
+    """The names of each tool's arguments; empty where the server does not tell in time."""
+    try:
+        async with asyncio.timeout(timeout):
+            tools = (await client.list_tools()).tools
+    except Exception:  # whatever is wrong, the call that comes next says it better
+        return {}
+    found = {}
+    for tool in tools:
+        properties = tool.input_schema.get("properties")
+        if isinstance(properties, dict) and properties:
+            found[tool.name] = frozenset(map(str, properties))
+    return found
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port of a URL: what a credential is meant for."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return parts.scheme, (parts.hostname or "").lower(), port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def is_plain(url: str) -> bool:
+    """Whether what is sent there can be read on its way: plain HTTP to another machine."""
+    return urlsplit(url).scheme != "https" and not _is_loopback(url)
+
+
+def _in_clear(url: str) -> Fault:
+    scheme, host, port = origin_of(url)
+    return Fault(
+        FaultType.CONFIG,
+        f"The token would go to {scheme}://{host}:{port} unencrypted, and everyone on the way could read it. "
+        "Use https, or choose the token again and confirm that it may.",
+    )
+
+
+def _nothing() -> str:
+    return ""
 
 
 def _is_loopback(url: str) -> bool:

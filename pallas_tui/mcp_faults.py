@@ -50,12 +50,18 @@ def explain(error: BaseException, url: str, timeout: float) -> Fault:
     )
 
 
-def asks_for_credential(url: str, status: int) -> Fault:
-    """The Fault AUTH for an endpoint that answers with 401 or 403."""
+def asks_for_credential(url: str, status: int, *, sent: bool = False) -> Fault:
+    """The Fault AUTH for an endpoint that answers with 401 or 403; ``sent`` says that a bearer went along."""
+    if sent:
+        return Fault(
+            FaultType.AUTH,
+            f"{url} refuses the bearer of this conversation (HTTP {status}): it may be expired, or meant for "
+            "another server. /set bearer takes another one.",
+        )
     return Fault(
         FaultType.AUTH,
-        f"{url} asks for a credential (HTTP {status}), and the workbench sends none. Use a client that has "
-        "one, or let that agent answer without.",
+        f"{url} asks for a credential (HTTP {status}), and none was sent. In a conversation, /set bearer "
+        "$NAME sends the one in that variable of the environment.",
     )
 
 

@@ -1,0 +1,68 @@
+"""What an answer cost, where the user's settings name the price of its model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+_PER: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a million tokens that went in and that came out, in whatever money the settings mean."""
+
+    input: float
+    output: float
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """Of that many tokens."""
+        return (tokens_in * self.input + tokens_out * self.output) / _PER
+
+
+def price_of(model: str, prices: Any) -> Price | None:
+    """The price of ``model`` in ``prices: {pattern: {input: 3.0, output: 15.0}}``; None when not known.
+
+    Patterns have ``*`` and ``?`` and no case; of several that fit, the one with most letters holds. What
+    is no price is passed over: whoever reads the settings says so.
+    """
+    if not model or not isinstance(prices, Mapping):
+        return None
+    fitting = [
+        (len(str(pattern).replace("*", "").replace("?", "")), price)
+        for pattern, entry in prices.items()
+        if fnmatchcase(model.lower(), str(pattern).lower()) and (price := _price(entry)) is not None
+    ]
+    return max(fitting, key=lambda each: each[0])[1] if fitting else None
+
+
+def money(cost: float) -> str:
+    """``$0.0042``, ``$1.25``: two digits that say something."""
+    if cost <= 0:
+        return "$0"
+    if cost >= 0.995:
+        return f"${cost:.2f}"
+    digits = 2
+    while digits < 8 and round(cost, digits) < 10 ** (1 - digits):
+        digits += 1
+    return f"${cost:.{digits}f}".rstrip("0")
+
+
+def tokens(number: int) -> str:
+    """``812``, ``1.2k``, ``3.4M``."""
+    if number < 1_000:
+        return str(number)
+    if number < 999_500:
+        return f"{number / 1_000:.1f}k" if number < 99_950 else f"{number / 1_000:.0f}k"
+    return f"{number / 1_000_000:.1f}M"
+
+
+def _price(entry: Any) -> Price | None:
+    def number(name: str) -> float | None:
+        value = entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+            return None
+        return float(value)
+
+    there, back = number("input"), number("output")
+    return Price(there, back) if there is not None and back is not None else None

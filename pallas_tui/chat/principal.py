@@ -1,0 +1,94 @@
+"""As whom a conversation is held: nobody, or whoever a bearer token belongs to."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pallas.bearer import fingerprint
+from pallas.log import forget, redact
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+MAX_TOKEN: Final = 16_384
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:|,;!@#%&*()\[\]{}<>?^$'`-]+\Z")
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """``token`` is held in memory only and never shown; ``source`` is ``$NAME`` or ``typed``, empty for none.
+
+    Until ``release`` the log masks the token wherever it should turn up.
+    """
+
+    source: str = ""
+    token: str = field(default="", repr=False)
+
+    @property
+    def label(self) -> str:
+        """``nobody``, or where the token came from with the beginning of its fingerprint."""
+        if not self.token:
+            return "nobody"
+        return f"{self.source} {fingerprint(self.token)[:_SHOWN]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """The salted fingerprint, as the feed and the traces have it; empty for nobody."""
+        return fingerprint(self.token) if self.token else ""
+
+    def release(self) -> None:
+        """The token is not used any more."""
+        if self.token:
+            forget(self.token)
+
+
+NOBODY: Final = Principal()
+
+
+def from_environment(name: str, environ: Mapping[str, str] | None = None) -> Principal:
+    """The token in the variable ``name``, with or without ``$``. Raises Fault (CONFIG)."""
+    name = name.strip().removeprefix("$").removeprefix("{").removesuffix("}")
+    if not _NAME.match(name):
+        raise _wrong("That is no name of an environment variable. Write $NAME, never the token itself.")
+    value = (os.environ if environ is None else environ).get(name)
+    if value is None:
+        raise _wrong(
+            f"There is no variable {one_line(name, 60)} in the environment that the workbench was "
+            "started in. Set it and start again, or type the token in (/set bearer ask)."
+        )
+    return _principal(f"${name}", value)
+
+
+def typed(token: str) -> Principal:
+    """The token that a person typed into a masked line. Raises Fault (CONFIG)."""
+    return _principal("typed", token)
+
+
+def names_of(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Variables whose names look like those of a token; never their values."""
+    wanted = re.compile(r"TOKEN|BEARER|JWT|SECRET|API_?KEY|ACCESS", re.IGNORECASE)
+    names = os.environ if environ is None else environ
+    return tuple(sorted(f"${name}" for name in names if _NAME.match(name) and wanted.search(name)))[:50]
+
+
+def _principal(source: str, value: str) -> Principal:
+    token = value.strip()
+    if token[:7].lower() == "bearer ":
+        token = token[7:].strip()
+    if not token:
+        raise _wrong(
+            f"The token {'in ' + source if source.startswith('$') else ''} is empty.".replace("  ", " ")
+        )
+    if len(token) > MAX_TOKEN:
+        raise _wrong(f"A token has at most {MAX_TOKEN} characters; this one has {len(token)}.")
+    if not _TOKEN.match(token):
+        raise _wrong("A token has letters, digits and signs in one piece: no spaces, quotes or line breaks.")
+    redact(token)
+    return Principal(source, token)
+
+
+def _wrong(problem: str) -> Fault:
+    return Fault(FaultType.CONFIG, problem)

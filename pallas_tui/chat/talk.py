@@ -1,0 +1,164 @@
+"""One conversation held over MCP: in which era, as whom, and over which connection."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from pallas.model import Fault, Image
+
+from ..client import OnProgress, Reply, Said
+from ..link import Bearer, Era, origin_of
+from .model import Conversation, Run
+from .pricing import Price
+from .principal import NOBODY, Principal
+
+ERAS: Final[dict[str, Era]] = {"auto": "auto", "modern": "modern", "handshake": "legacy"}
+"""What a person calls the eras."""
+
+
+class Client(Protocol):
+    """What a conversation is held with."""
+
+    url: str
+
+    async def send(
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        on_progress: OnProgress | None = None,
+        *,
+        history: Sequence[Said] = (),
+        traceparent: str = "",
+        stream: bool = True,
+    ) -> Reply:
+        """Ask and wait; raises Fault."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class Connect(Protocol):
+    """Makes the client for a URL and a conversation handle; connects nothing yet."""
+
+    def __call__(
+        self,
+        url: str,
+        conversation: str,
+        *,
+        era: Era = "auto",
+        bearer: Bearer | None = None,
+        plain_allowed: bool = False,
+    ) -> Client: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a conversation is held. ``plain`` is the origin that may have the token without encryption."""
+
+    era: Era = "auto"
+    stream: bool = True
+    principal: Principal = NOBODY
+    plain: tuple[str, str, int | None] | None = None
+
+
+class Talk:
+    """Holds ``conversation``. The connection is made by the first question, and anew after each change.
+
+    ``clock`` gives Unix seconds. Nothing here is shared with another conversation: not the connection, not
+    the token.
+    """
+
+    def __init__(
+        self, conversation: Conversation, connect: Connect, clock: Callable[[], float], options: Options
+    ) -> None:
+        self.conversation = conversation
+        self.options = options
+        self.price: Price | None = None
+        self._connect, self._clock = connect, clock
+        self._client: Client | None = None
+        self._made_for: tuple[str, str, Options] | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The version of the protocol that is spoken, empty while that is open."""
+        return str(getattr(self._client, "protocol", "") or "")
+
+    @property
+    def era(self) -> str:
+        """What a person calls the chosen era."""
+        return next(name for name, era in ERAS.items() if era == self.options.era)
+
+    def choose_era(self, era: Era) -> None:
+        """Speak so from the next question on; the conversation goes on."""
+        self.options = replace(self.options, era=era)
+
+    def choose_stream(self, stream: bool) -> None:
+        """Whether text is asked for while it is written."""
+        self.options = replace(self.options, stream=stream)
+
+    def choose_principal(self, principal: Principal, plain: str = "") -> None:
+        """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
+
+        A conversation belongs to whoever began it: for another one it begins anew, with what was said told.
+        """
+        old = self.options.principal
+        if principal.token != old.token and not self.conversation.untouched:
+            self.conversation.reseat()
+        self.options = replace(self.options, principal=principal, plain=origin_of(plain) if plain else None)
+        if principal is not old:
+            old.release()
+
+    async def converse(self, run: Run, url: str) -> None:
+        """Ask the question of ``run`` at ``url`` and put what comes of it into the conversation."""
+        conversation, clock = self.conversation, self._clock
+        try:
+            client = await self._connected(url)
+            reply = await client.send(
+                run.question.text,
+                [one.image for one in run.question.attachments],
+                lambda message: conversation.hear(run, message),
+                history=conversation.untold(run),
+                traceparent=run.trace.parent,
+                stream=self.options.stream,
+            )
+        except asyncio.CancelledError:
+            conversation.cancel(run, clock())
+            raise
+        except Fault as fault:
+            conversation.fail(run, fault, clock())
+        else:
+            conversation.answer(run, reply, clock(), self.price)
+
+    async def hang_up(self) -> None:
+        """End the connection; the next question makes another."""
+        client, self._client, self._made_for = self._client, None, None
+        if client is not None:
+            await client.close()
+
+    async def close(self) -> None:
+        """End the connection and forget the token."""
+        principal = self.options.principal
+        self.options = replace(self.options, principal=NOBODY)
+        principal.release()
+        await self.hang_up()
+
+    async def _connected(self, url: str) -> Client:
+        made_for = (url, self.conversation.handle, self.options)
+        if self._client is not None and self._made_for != made_for:
+            await self.hang_up()
+        if self._client is None:
+            self._client = self._connect(
+                url,
+                self.conversation.handle,
+                era=self.options.era,
+                bearer=self._token,
+                plain_allowed=self.options.plain == origin_of(url),
+            )
+            self._made_for = made_for
+        return self._client
+
+    def _token(self) -> str:
+        return self.options.principal.token
