@@ -1,18 +1,21 @@
-"""How long a key takes to show while the fleet says 200,000 things a second, and how long leaving takes."""
+"""How long a key takes to show, whatever the fleet does, and how long it takes to leave."""
 
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from .blocked import QUESTION, SECONDS, blocked_project
 from .report import Figure
 from .screen import Screen, screen
 
 RATE = 200_000
-SECONDS = 15.0
 EVERY = 0.1
+"""Seconds between two keys, about."""
 HERE = Path(__file__).resolve().parent.parent
 
 
@@ -30,42 +33,55 @@ class Latency:
         ordered = sorted(1000 * each for each in seconds)
         return cls(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)], ordered[-1])
 
+    def __str__(self) -> str:
+        return f"p50 {self.p50:.1f}, p95 {self.p95:.1f}, max {self.most:.1f}"
+
 
 def measure() -> list[Figure]:
-    """Key latency over a quiet fleet, and under the flood."""
-    quiet, _ = under(0)
-    flood, offered = under(RATE)
+    """Key latency over a quiet fleet, under the flood, over a blocked one; leaving with a call in flight."""
+    quiet, _ = under_flood(0, 150)
+    flood, offered = under_flood(RATE, 150)
+    blocked, leaving = while_blocked()
+    ratio = f"{flood.p95 / quiet.p95:.1f}x the quiet fleet's; {offered:,.0f} events a second"
     return [
-        Figure("key to frame, quiet fleet, p95", quiet.p95, None, "ms", _more(quiet)),
-        Figure("key to frame, flood, p50", flood.p50, None, "ms", f"{offered:,.0f} events a second"),
-        Figure("key to frame, flood, p95", flood.p95, 50, "ms", f"{flood.p95 / quiet.p95:.1f}x quiet"),
-        Figure("key to frame, flood, max", flood.most, 100, "ms"),
+        Figure("key to frame, quiet fleet, p95", quiet.p95, None, "ms", str(quiet)),
+        Figure("key to frame, flood, p95", flood.p95, 50, "ms", ratio),
+        Figure("key to frame, flood, max", flood.most, 100, "ms", str(flood)),
+        Figure(f"key to frame, loop blocked for {SECONDS} s, p95", blocked.p95, 50, "ms", str(blocked)),
+        Figure(f"key to frame, loop blocked for {SECONDS} s, max", blocked.most, 100, "ms"),
+        Figure("leaving with a call in flight", leaving, 2.0, "s"),
     ]
 
 
-def _more(latency: Latency) -> str:
-    return f"p50 {latency.p50:.1f}, max {latency.most:.1f}"
-
-
-def under(rate: int, seconds: float = SECONDS) -> tuple[Latency, float]:
-    """Key latency while ``rate`` events a second are offered, and how many really were."""
+def under_flood(rate: int, keys: int) -> tuple[Latency, float]:
+    """Latency of ``keys`` keys while ``rate`` events a second are offered, and how many really were."""
     with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
         log = Path(folder) / "pallas.log"
         log.touch()
-        command = [sys.executable, "-m", "benchmarks.flooded", str(rate), str(log)]
-        environment = {**os.environ, "PALLAS_WORKBENCH_CONFIG": str(Path(folder) / "workbench.yaml")}
-        with screen(command, environment, cwd=HERE) as shown:
-            shown.until("Write to agent0", "Write to")
+        with _shown(Path(folder), "benchmarks.flooded", str(rate), str(log)) as shown:
+            shown.until("Write to")
             shown.drain(2.0)
-            began = perf_counter()
-            latency = Latency.of(typed(shown, int(seconds / EVERY)))
-            took = perf_counter() - began
-            shown.press("\x11")
-            shown.drain(0.3)
-            shown.press("y")
-            shown.gone(perf_counter())
-        published = int(log.with_suffix(".published").read_text().split()[0])
-        return latency, published / (took + 2.0)
+            latency = Latency.of(typed(shown, keys))
+            _leave(shown)
+        published, seconds = log.with_suffix(".published").read_text().split()
+        return latency, int(published) / float(seconds)
+
+
+def while_blocked(seconds: float = SECONDS) -> tuple[Latency, float]:
+    """Latency of keys while the loop is blocked, and the seconds it takes to leave with another call."""
+    with tempfile.TemporaryDirectory(prefix="pallas-bench-") as folder:
+        root = Path(folder) / "project"
+        blocked_project(root, seconds)
+        with _shown(Path(folder), "pallas.server", "dev", str(root)) as shown:
+            shown.until("Write to sleeper")
+            shown.drain(1.0)
+            _ask(shown)
+            latency = Latency.of(typed(shown, int((seconds - 1.5) / EVERY)))
+            shown.until("rested")
+            shown.drain(0.5)
+            shown.press("\x15")  # the line is emptied of what was typed
+            _ask(shown)
+            return latency, _leave(shown, "in flight")
 
 
 def typed(shown: Screen, count: int) -> list[float]:
@@ -78,4 +94,28 @@ def typed(shown: Screen, count: int) -> list[float]:
     return taken
 
 
-__all__ = ["Latency", "measure", "typed", "under"]
+def _ask(shown: Screen) -> None:
+    shown.press(QUESTION)
+    shown.drain(0.2)
+    shown.press("\r")
+    shown.drain(1.0)  # by now the tool has been called
+
+
+def _leave(shown: Screen, question: str = "Quit?") -> float:
+    """Quit, and say yes to the question; seconds from there until the program is gone."""
+    shown.press("\x11")
+    shown.until(question, timeout=10)
+    began = perf_counter()
+    shown.press("y")
+    return shown.gone(began)
+
+
+@contextmanager
+def _shown(folder: Path, *module: str) -> Iterator[Screen]:
+    environment = {
+        **os.environ,
+        "PALLAS_LOG_FILE": str(folder / "pallas.log"),
+        "PALLAS_WORKBENCH_CONFIG": str(folder / "workbench.yaml"),
+    }
+    with screen([sys.executable, "-m", *module], environment, cwd=HERE) as shown:
+        yield shown
