@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal, Protocol
 
-from pallas.model import Fault, FaultType, Image
+from pallas.model import Fault, FaultType, Image, ToolDetail
 from pallas.text import one_line, sanitize
 
 from .images import Attachment, received
@@ -140,6 +140,10 @@ class AgentClient:
         # Their headers are read by a library: never on the loop that draws.
         kept = await asyncio.to_thread(received, pictures) if pictures else ()
         return replace(_reply(result, seconds, kept), note=note)
+
+    async def tools(self) -> tuple[ToolDetail, ...]:
+        """What the agent's own endpoint offers. Raises Fault as ``send`` does."""
+        return await self._link.tools()
 
     async def close(self) -> None:
         """End the connection; safe to call twice, done within 4 s."""

@@ -1,6 +1,7 @@
 """A connection to one MCP endpoint that opens itself, and again when it was lost."""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pallas import __version__
-from pallas.model import Fault, FaultType
+from pallas.model import Fault, FaultType, ToolDetail
+from pallas.text import one_line, sanitize
 
 from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
 
@@ -29,6 +31,7 @@ CLOSE_TIMEOUT: Final = 2.0
 
 # An answer with pictures or a long text in one server-sent event: the default of 1 MiB is too small.
 _MAX_SSE_EVENT: Final = 16 * 1024 * 1024
+_MAX_TOOLS: Final = 500
 # An owner whose connection broke ends right after the call that it fails.
 _CAUSE_TIMEOUT: Final = 0.3
 
@@ -75,10 +78,19 @@ class Link:
 
         Raises Fault when there is no connection to be had.
         """
+        found = next((each for each in await self.tools() if each.name == tool), None)
+        properties = json.loads(found.input_schema).get("properties") if found is not None else None
+        return frozenset(properties) if isinstance(properties, dict) and properties else None
+
+    async def tools(self) -> tuple[ToolDetail, ...]:
+        """What the endpoint offers, asked once for each connection; empty where it does not tell in time.
+
+        Raises Fault when there is no connection to be had.
+        """
         connection = await self._open()
-        if connection.arguments is None:
-            connection.arguments = await _arguments(connection.client, self._connect_timeout)
-        return connection.arguments.get(tool)
+        if connection.tools is None:
+            connection.tools = await _tools(connection.client, self._connect_timeout)
+        return connection.tools
 
     async def call(
         self,
@@ -146,7 +158,7 @@ class _Connection:
 
     def __init__(self, url: str, era: Era, read_timeout: float, bearer: Bearer) -> None:
         self._url, self._era, self._read_timeout, self._bearer = url, era, read_timeout, bearer
-        self.arguments: dict[str, frozenset[str]] | None = None
+        self.tools: tuple[ToolDetail, ...] | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._refused = 0
@@ -243,19 +255,21 @@ class _Connection:
                 self._task.exception()  # looked at: nothing to report at exit
 
 
-async def _arguments(client: "Client", timeout: float) -> dict[str, frozenset[str]]:
-    """The names of each tool's arguments; empty where the server does not tell in time."""
+async def _tools(client: "Client", timeout: float) -> tuple[ToolDetail, ...]:
     try:
         async with asyncio.timeout(timeout):
             tools = (await client.list_tools()).tools
     except Exception:  # whatever is wrong, the call that comes next says it better
-        return {}
-    found = {}
-    for tool in tools:
-        properties = tool.input_schema.get("properties")
-        if isinstance(properties, dict) and properties:
-            found[tool.name] = frozenset(map(str, properties))
-    return found
+        return ()
+    return tuple(
+        ToolDetail(
+            name=one_line(tool.name, 100),
+            title=one_line(tool.title or "", 100),
+            description=sanitize(tool.description or "", 4_000),
+            input_schema=sanitize(json.dumps(tool.input_schema), 64_000),
+        )
+        for tool in tools[:_MAX_TOOLS]
+    )
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:

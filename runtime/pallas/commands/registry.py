@@ -1,0 +1,131 @@
+"""What a line that begins with a slash means, which command it is, and how it may go on."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from pallas.model import Fault
+from pallas.text import one_line
+
+MAX_CANDIDATES: Final = 50
+_COMMAND: Final = re.compile(r"/([A-Za-z][\w-]*|\?)(?:[ \t]+(.*))?\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What was typed: a ``command`` with its ``rest``, or with an empty command a message to send."""
+
+    command: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a command, in words to show; empty where everything can be seen anyway.
+
+    ``ok`` is false where nothing was done: what was typed should stay, to be mended.
+    """
+
+    text: str = ""
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a line may go on: each of ``candidates`` takes the place of what stands from ``start`` on."""
+
+    start: int
+    candidates: tuple[str, ...] = ()
+
+    @property
+    def common(self) -> str:
+        """What all candidates begin with."""
+        shortest = min(self.candidates, key=len, default="")
+        for index, character in enumerate(shortest):
+            if any(each[index].lower() != character.lower() for each in self.candidates):
+                return shortest[:index]
+        return shortest
+
+
+@dataclass(frozen=True, slots=True)
+class Command[Host]:
+    """``run`` gets the host and what stands behind the name; ``values`` what may stand there, for completion.
+
+    ``usage`` is the form of it without the slash, ``help`` one sentence.
+    """
+
+    name: str
+    usage: str
+    help: str
+    run: Callable[[Host, str], Awaitable[Outcome]]
+    values: Callable[[Host, str], Iterable[str]] = lambda host, rest: ()
+
+
+def read(text: str) -> Typed:
+    """A command, or the text to send: ``//`` sends a slash, and a path such as ``/etc/hosts`` is a text."""
+    if text.startswith("//"):
+        return Typed("", text[1:])
+    found = _COMMAND.match(text.strip()) if text.startswith("/") else None
+    if found is None:
+        return Typed("", text)
+    return Typed(found[1].lower(), (found[2] or "").strip())
+
+
+class Registry[Host]:
+    """The commands by name, in the order in which help lists them."""
+
+    def __init__(self, commands: Sequence[Command[Host]]) -> None:
+        self.commands = {command.name: command for command in commands}
+
+    async def run(self, host: Host, typed: Typed) -> Outcome:
+        """Do it. Whatever goes wrong becomes words; only cancelling goes through."""
+        name = "help" if typed.command == "?" else typed.command
+        command = self.commands.get(name)
+        if command is None:
+            return Outcome(self._unknown(name), ok=False)
+        if "\n" in typed.rest:
+            return Outcome(f"/{name} takes one line. To send this as a message, begin it with //.", ok=False)
+        try:
+            return await command.run(host, typed.rest)
+        except Fault as fault:
+            return Outcome(fault.message, ok=False)
+
+    def complete(self, host: Host, line: str) -> Completion:
+        """How ``line``, of which the cursor stands at the end, may go on; nothing for what is no command."""
+        if not line.startswith("/") or line.startswith("//") or "\n" in line:
+            return Completion(len(line))
+        name, space, rest = line[1:].partition(" ")
+        if not space:
+            fitting = [each for each in self.commands if each.startswith(name.lower())]
+            return Completion(1, tuple(fitting))
+        command = self.commands.get(name.lower())
+        if command is None:
+            return Completion(len(line))
+        word = rest.rpartition(" ")[2]
+        values = dict.fromkeys(command.values(host, rest))
+        fitting = [each for each in values if each.lower().startswith(word.lower())]
+        return Completion(len(line) - len(word), tuple(fitting[:MAX_CANDIDATES]))
+
+    def hint(self, line: str) -> str:
+        """What the command at the beginning of ``line`` is for; empty where it is none."""
+        command = self.commands.get(line[1:].partition(" ")[0].lower()) if line.startswith("/") else None
+        return f"/{command.usage}: {command.help}" if command is not None else ""
+
+    def help(self, name: str = "") -> str:
+        """All commands, or all about one of them."""
+        if name:
+            command = self.commands.get(name.removeprefix("/").lower())
+            if command is None:
+                return self._unknown(name.removeprefix("/"))
+            return f"/{command.usage}\n{command.help}"
+        width = max(len(command.usage) for command in self.commands.values()) + 3
+        lines = [f"/{command.usage}".ljust(width) + command.help for command in self.commands.values()]
+        return "\n".join([*lines, "//text".ljust(width) + "Sends /text: a message that begins with a slash."])
+
+    def _unknown(self, name: str) -> str:
+        near = [each for each in self.commands if len(name) > 1 and each.startswith(name)]
+        near = near or get_close_matches(name, list(self.commands), 1, 0.5)
+        hint = f"Did you mean /{near[0]}?" if near else "/help lists all of them."
+        return f"There is no command /{one_line(name, 40)}. {hint} To send it as a message, begin it with //."
