@@ -1,12 +1,16 @@
 """Free ports on loopback."""
 
+import os
 import random
 import socket
 from typing import Final
 
 # Below what systems give to outgoing connections: a port from there may be some client's own by the time
 # that it is bound. The sample project's ports stand in the middle and are left out.
-_RANGE: Final = (*range(12_000, 24_000), *range(24_400, 32_000))
+_ALL: Final = (*range(12_000, 24_000), *range(24_400, 32_000))
+# Test processes beside this one ask for ports too: each has ports of its own.
+_WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_RANGE: Final = _ALL[int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) :: _WORKERS]
 _given: Final[set[int]] = set()
 
 
