@@ -1,0 +1,108 @@
+"""What stands before the control API: nobody passes without a token, and every change is written down."""
+
+import logging
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pallas import codec
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+from .tokens import FULL_VARIABLE, READ_VARIABLE, Access, Attempts, Caller, Tokens
+
+log = logging.getLogger(__name__)
+
+CALLER: Final = "pallas.caller"
+"""The key of the scope under which the application behind finds the ``Caller``."""
+_LOOKS: Final = frozenset({"GET", "HEAD"})
+_HINT: Final = (
+    f"the control API needs a token: that of {FULL_VARIABLE} or {READ_VARIABLE} where the fleet was started, "
+    "or, on the same machine and as the same user, the one that the fleet keeps for you: "
+    "`pallas dev --attach` finds it"
+)
+READ_ONLY: Final = "read-only: this token may only look"
+
+
+class Gate:
+    """ASGI middleware: 401 without a right token, 403 for a change with one that may only look, 429 for
+    who tries too often.
+
+    The token comes as ``Authorization: Bearer``, never in the URL. It goes no further than this.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, attempts: Attempts | None = None) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._attempts = attempts or Attempts()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        address = str((scope.get("client") or ("unknown", 0))[0])
+        if (seconds := self._attempts.wait(address)) > 0:
+            fault = Fault(FaultType.AUTH, "too many wrong tokens from this address; wait, then try again")
+            await refuse(send, scope, 429, fault, {"retry-after": str(int(seconds) + 1)})
+            return
+        presented = _bearer(scope)
+        caller = self._tokens.caller_of(presented) if presented else None
+        if caller is None:
+            if presented:
+                self._attempts.failed(address)
+                log.warning("control: a wrong token from %s", address, extra={"audit": "refused"})
+            fault = Fault(
+                FaultType.AUTH, "this is not a token of this fleet; " + _HINT if presented else _HINT
+            )
+            challenge = 'Bearer realm="pallas"' + (', error="invalid_token"' if presented else "")
+            await refuse(send, scope, 401, fault, {"www-authenticate": challenge})
+            return
+        if scope["method"] not in _LOOKS and caller.access is not Access.FULL:
+            audit(caller, scope, "refused", f"{scope['method']} {one_line(scope['path'], 200)}")
+            await refuse(send, scope, 403, Fault(FaultType.AUTH, READ_ONLY))
+            return
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
+        await self._app({**scope, "headers": headers, CALLER: caller}, receive, send)
+
+
+def audit(caller: Caller, scope: Scope, outcome: str, what: str, **more: str) -> None:
+    """Write down who asked for a change, from where, and what became of it."""
+    address = str((scope.get("client") or ("unknown", 0))[0])
+    log.log(
+        logging.INFO if outcome == "accepted" else logging.WARNING,
+        "control: %s: %s by %s from %s",
+        outcome,
+        what,
+        caller.fingerprint,
+        address,
+        extra={"audit": outcome, "principal": caller.fingerprint, **more},
+    )
+
+
+async def refuse(
+    send: Send, scope: Scope, status: int, fault: Fault, headers: dict[str, str] | None = None
+) -> None:
+    """Answer with a Fault, of which nothing repeats what the caller sent."""
+    body = codec.dumps(fault.to_body())
+    lines = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        "x-content-type-options": "nosniff",
+        **(headers or {}),
+    }
+    raw = [(name.encode(), value.encode()) for name, value in lines.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def _bearer(scope: Scope) -> str:
+    """The token that came along; empty without one, and for what is no single bearer."""
+    values = Headers(scope=scope).getlist("authorization")
+    if len(values) != 1:
+        return ""
+    scheme, _, token = values[0].partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,86 @@
+"""Whether a fleet has a control API, and with which tokens: never one that a stranger could use."""
+
+import logging
+import os
+from collections.abc import MutableMapping
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from pallas.model import FleetPort
+
+from .api import ControlApi
+from .token_file import NotPrivate, drop, keep
+from .tokens import FULL_VARIABLE, make_token, take_tokens
+
+log = logging.getLogger(__name__)
+
+
+class Control:
+    """The control API of a fleet, and the file with its token where there is one. ``close`` ends both."""
+
+    def __init__(self, api: ControlApi, token_file: Path | None, token: str) -> None:
+        self._api = api
+        self._token = token
+        self.token_file = token_file
+
+    @property
+    def app(self) -> ASGIApp:
+        """What is mounted at ``BASE`` on the registry's port."""
+        return self._api.app
+
+    def close(self) -> None:
+        """End the streams and remove the file. Safe to call twice."""
+        self._api.close()
+        path, self.token_file = self.token_file, None
+        if path is not None:
+            drop(path, self._token)
+
+
+def open_control(
+    fleet: FleetPort,
+    *,
+    project: Path,
+    bind: str,
+    port: int,
+    log_file: Path,
+    environ: MutableMapping[str, str] = os.environ,
+) -> Control | None:
+    """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
+
+    The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet on loopback makes one and keeps
+    it for its user alone; one that listens further has no control API then, and the log says how to have one.
+    """
+    tokens, problems = take_tokens(environ)
+    if problems:
+        log.error("the control API is off: %s", "; ".join(problems))
+        return None
+    path: Path | None = None
+    if not tokens.full and is_loopback(bind):
+        made = make_token()
+        try:
+            path = keep(made, project, port)
+        except (OSError, NotPrivate) as error:
+            reason = str(error) if isinstance(error, NotPrivate) else error.strerror or type(error).__name__
+            log.warning("no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
+        else:
+            tokens = replace(tokens, full=made)
+    if not tokens.full and not tokens.read:
+        log.info(
+            "the control API is off: the fleet listens on %s and no token was given; to attach a workbench "
+            "set %s (at least 16 characters) where the fleet is started, or bind: 127.0.0.1",
+            bind,
+            FULL_VARIABLE,
+        )
+        return None
+    return Control(ControlApi(fleet, tokens, log_file), path, tokens.full)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what is bound to ``host``."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,127 @@
+"""What happens in a fleet as server-sent events, for a reader who may come late, be slow, or come back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Final
+
+from sse_starlette import ServerSentEvent
+
+from pallas import codec
+from pallas.model import Event, FleetPort, FleetSnapshot, RunEvent, TextDelta
+
+PERIOD: Final = 0.05
+"""Seconds between two looks at the fleet."""
+SNAPSHOT_EVERY: Final = 0.25
+"""Seconds between two snapshots at least; one is sent only when it differs from the last."""
+BATCH: Final = 1_000
+"""Events that are looked at in one go."""
+MAX_MESSAGE: Final = 256 * 1024
+"""Bytes of one message, unless a single event is larger."""
+MAX_DELTA: Final = 16 * 1024
+"""Characters of model text that are put together into one event."""
+
+_REST: Final = 400  # about what an event takes besides its text
+
+
+def event_id(boot: str, seq: int) -> str:
+    """Where a reader is: in which life of the fleet, and after which event."""
+    return f"{boot}:{seq}"
+
+
+def resume_at(boot: str, last_id: str) -> int | None:
+    """The number to go on from after ``last_id``; 0 when that was another life, None when it is no id."""
+    before, colon, number = last_id.rpartition(":")
+    if not colon or not number.isascii() or not number.isdigit() or len(number) > 15:
+        return None
+    return int(number) if before == boot else 0
+
+
+async def stream(
+    fleet: FleetPort, boot: str, seq: int, ended: Callable[[], bool], *, period: float = PERIOD
+) -> AsyncIterator[ServerSentEvent]:
+    """Messages from after event ``seq`` until ``ended``: nothing waits for the reader, and nothing queues.
+
+    ``hello`` comes first; ``events`` holds some of them and how many left the ring unread; ``snapshot`` the
+    fleet whenever it differs; ``bye`` is the last. Each carries the id to go on from. A reader who is slow
+    finds that the ring has moved on.
+    """
+    told: FleetSnapshot | None = None
+    due = 0.0
+    yield _message("hello", boot, seq, {"boot": boot})
+    while True:
+        last = ended()
+        batch = fleet.since(seq, BATCH)
+        for events, upto, dropped in _messages(batch.events, batch.dropped, batch.next):
+            seq = upto
+            yield _message("events", boot, seq, {"dropped": dropped, "events": events})
+        seq = batch.next
+        if len(batch.events) == BATCH:
+            await asyncio.sleep(0.002)  # a long backlog must not keep the fleet's loop to itself
+            continue
+        if last or monotonic() >= due:
+            # After the events: a run that they do not end yet is still counted in the snapshot.
+            due = monotonic() + SNAPSHOT_EVERY
+            snapshot = fleet.snapshot()
+            if snapshot != told:
+                told = snapshot
+                yield ServerSentEvent(codec.encode(snapshot).decode(), event="snapshot")
+        if last:
+            yield _message("bye", boot, seq, {})
+            return
+        await asyncio.sleep(period)
+
+
+def _message(kind: str, boot: str, seq: int, document: dict[str, Any]) -> ServerSentEvent:
+    return ServerSentEvent(codec.dumps(document).decode(), event=kind, id=event_id(boot, seq), sep="\n")
+
+
+def _messages(
+    events: Iterable[Event], dropped: int, upto: int
+) -> Iterator[tuple[list[dict[str, Any]], int, int]]:
+    """The events in parts of a bounded size: each with the number it goes up to, and what was dropped."""
+    part: list[Event] = []
+    size = 0
+    for event in events:
+        room = len(getattr(event, "text", "")) + _REST
+        if part and size + room > MAX_MESSAGE:
+            yield _encoded(part), part[-1].seq, dropped
+            part, size, dropped = [], 0, 0
+        part.append(event)
+        size += room
+    if part or dropped:
+        yield _encoded(part), upto, dropped
+
+
+def _encoded(part: list[Event]) -> list[dict[str, Any]]:
+    # Put together within a part only: whoever comes back between two parts has lost nothing.
+    return [codec.encode_event(event) for event in coalesced(part)]
+
+
+def coalesced(events: Iterable[Event]) -> list[Event]:
+    """The events in order; a run's text that came in pieces is one piece where nothing lies between them.
+
+    A joined piece stands where its last part stood, with that one's number and time.
+    """
+    kept: list[Event | None] = []
+    open_pieces: dict[str, int] = {}
+    for event in events:
+        if not isinstance(event, RunEvent):
+            kept.append(event)
+            continue
+        place = open_pieces.pop(event.run_id, None)
+        if isinstance(event, TextDelta) and not event.rollback:
+            before = kept[place] if place is not None else None
+            if isinstance(before, TextDelta) and _joins(before, event):
+                assert place is not None
+                kept[place] = None
+                event = replace(event, text=before.text + event.text)
+            open_pieces[event.run_id] = len(kept)
+        kept.append(event)
+    return [event for event in kept if event is not None]
+
+
+def _joins(before: TextDelta, after: TextDelta) -> bool:
+    same = (before.agent, before.reasoning, before.actor) == (after.agent, after.reasoning, after.actor)
+    return same and len(before.text) + len(after.text) <= MAX_DELTA

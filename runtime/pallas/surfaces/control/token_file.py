@@ -1,0 +1,140 @@
+"""The token of a fleet on loopback, in a file that only the user who started it can read."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from platformdirs.unix import Unix
+
+_MAX_FILE: Final = 4_096
+_MAX_FILES: Final = 64
+_NAME: Final = re.compile(r"[0-9]{1,5}-[0-9a-f]{12}\.json")
+
+
+class NotPrivate(Exception):
+    """The folder or a file in it is open to someone else; the message says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptToken:
+    """What a file holds: the token, the registry's port, and which fleet of this user it belongs to."""
+
+    token: str = field(repr=False)
+    port: int
+    project: str = ""
+    pid: int = 0
+
+
+def token_folder() -> Path:
+    """Where the files are: ``control`` in the user's state folder for Pallas. Nothing is created."""
+    folder = Unix("pallas", appauthor=False).user_state_path
+    if not folder.is_absolute():  # no home
+        folder = Path(tempfile.gettempdir()).absolute() / f"pallas-{os.getuid()}"
+    return folder / "control"
+
+
+def file_name(project: Path, port: int) -> str:
+    """The name of the file for the fleet of the project in that folder."""
+    return f"{port}-{hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]}.json"
+
+
+def keep(token: str, project: Path, port: int, folder: Path | None = None) -> Path:
+    """Write the token into its file (0600) and return its path.
+
+    Raises NotPrivate where the folder is somebody else's, OSError where nothing can be written.
+    """
+    folder = folder or token_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_folder(folder, mend=True)
+    path = folder / file_name(project, port)
+    document = {"token": token, "port": port, "project": str(project.resolve()), "pid": os.getpid()}
+    draft = folder / f".{path.name}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def drop(path: Path, token: str) -> None:
+    """Remove the file, unless another fleet has put its own token there since. Never raises."""
+    with contextlib.suppress(OSError, NotPrivate, ValueError):
+        if _read(path).token == token:
+            path.unlink()
+
+
+def find(port: int, folder: Path | None = None) -> tuple[KeptToken, ...]:
+    """What is kept for a registry on that port, fleets that are alive first. Raises NotPrivate.
+
+    Files that a killed fleet left behind may be among them.
+    """
+    folder = folder or token_folder()
+    if not folder.is_dir():
+        return ()
+    _check_folder(folder, mend=False)
+    found = list(_kept(folder, port))
+    return tuple(sorted(found, key=lambda kept: not _alive(kept.pid)))
+
+
+def _kept(folder: Path, port: int) -> Iterator[KeptToken]:
+    names = sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))  # noqa: PTH208 - names only
+    for name in names[:_MAX_FILES]:
+        if name.startswith(f"{port}-"):
+            with contextlib.suppress(OSError, ValueError):
+                yield _read(folder / name)
+
+
+def _read(path: Path) -> KeptToken:
+    """The token in a file. Raises NotPrivate, OSError, or ValueError for what is no such file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise ValueError("no file")
+        if state.st_uid != os.getuid() or state.st_mode & 0o077:
+            raise NotPrivate(
+                f"{path} can be read by others, or belongs to someone else, and was not used; remove it and "
+                "start the fleet anew"
+            )
+        document: Any = json.loads(file.read(_MAX_FILE))
+    if not isinstance(document, dict) or not isinstance(document.get("token"), str):
+        raise ValueError("no token")  # noqa: TRY004 - what a file holds, not what a caller gave
+    port, pid = document.get("port"), document.get("pid")
+    return KeptToken(
+        document["token"],
+        port if isinstance(port, int) else 0,
+        str(document.get("project", "")),
+        pid if isinstance(pid, int) else 0,
+    )
+
+
+def _check_folder(folder: Path, *, mend: bool) -> None:
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+        raise NotPrivate(f"{folder} is no folder of yours; remove it, or set XDG_STATE_HOME to another one")
+    if state.st_mode & 0o077:
+        if not mend:
+            raise NotPrivate(f"{folder} is open to others and was not used; run: chmod 700 {folder}")
+        folder.chmod(0o700)
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

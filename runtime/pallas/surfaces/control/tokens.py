@@ -1,0 +1,128 @@
+"""Who may look at a fleet and who may change it: tokens, and how often a wrong one may be tried."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import monotonic
+from typing import Final
+
+from pallas.bearer import fingerprint
+
+FULL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+READ_VARIABLE: Final = "PALLAS_CONTROL_READ_TOKEN"
+MIN_LENGTH: Final = 16
+MAX_LENGTH: Final = 512
+BURST: Final = 10
+"""Wrong tokens that one address may send at once; one more is allowed with each second after that."""
+
+_ADDRESSES: Final = 1_024
+
+
+class Access(StrEnum):
+    """``read`` may look; ``full`` may also cancel, control and call."""
+
+    READ = "read"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: what they may do, and the fingerprint of their token for the log."""
+
+    access: Access
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one fleet, empty for none. Never shown, not even by ``repr``."""
+
+    full: str = field(default="", repr=False)
+    read: str = field(default="", repr=False)
+
+    def caller_of(self, presented: str) -> Caller | None:
+        """Who holds that token; None when nobody does. Takes as long for a right one as for a wrong one."""
+        digest = _digest(presented)
+        found: Access | None = None
+        for token, access in ((self.read, Access.READ), (self.full, Access.FULL)):
+            same = hmac.compare_digest(_digest(token), digest)
+            found = access if token and same else found
+        return Caller(found, fingerprint(presented)) if found is not None else None
+
+
+def make_token() -> str:
+    """A token that cannot be guessed: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+# What was taken out of the environment: a fleet that is started again in this process needs it again.
+_taken: dict[str, str] = {}
+
+
+def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[Tokens, tuple[str, ...]]:
+    """The tokens that the environment gives, taken out of it, and what is wrong with them, a line each.
+
+    Programs that are started later do not inherit them. One that is wrong counts as not given, and then
+    nothing is made in its place: see ``problems`` first.
+    """
+    problems: list[str] = []
+    found: dict[str, str] = {}
+    for name in (FULL_VARIABLE, READ_VARIABLE):
+        if (value := environ.pop(name, "").strip()) or (value := _taken.get(name, "")):
+            _taken[name] = value
+            if problem := _problem(value):
+                problems.append(f"{name}: {problem}")
+            else:
+                found[name] = value
+    tokens = Tokens(found.get(FULL_VARIABLE, ""), found.get(READ_VARIABLE, ""))
+    if tokens.full and hmac.compare_digest(tokens.full, tokens.read):
+        problems.append(f"{READ_VARIABLE}: is the same as {FULL_VARIABLE}, so it would not be read-only")
+    return tokens, tuple(problems)
+
+
+def _problem(token: str) -> str:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        return "must be ASCII letters, digits and signs without blanks"
+    if not MIN_LENGTH <= len(token) <= MAX_LENGTH:
+        return (
+            f"has {len(token)} characters; {MIN_LENGTH} to {MAX_LENGTH} are allowed, for example what "
+            "`openssl rand -hex 32` prints"
+        )
+    return ""
+
+
+class Attempts:
+    """Wrong tokens by address: nobody may try faster than one a second after the first few.
+
+    At most 1,024 addresses are kept, the one that failed longest ago goes first.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, address: str) -> float:
+        """Seconds until that address may try again; 0 when it may now."""
+        return max(0.0, 1.0 - self._now(address))
+
+    def failed(self, address: str) -> None:
+        """One more that was wrong."""
+        left = self._now(address) - 1.0
+        self._left[address] = (max(0.0, left), self._clock())
+        self._left.move_to_end(address)
+        while len(self._left) > _ADDRESSES:
+            self._left.popitem(last=False)
+
+    def _now(self, address: str) -> float:
+        left, at = self._left.get(address, (float(BURST), self._clock()))
+        return min(float(BURST), left + self._clock() - at)
+
+
+def _digest(token: str) -> bytes:
+    # Of the same length whatever was sent: not even the length of a token can be measured.
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

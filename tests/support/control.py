@@ -1,0 +1,62 @@
+"""The control API over a fleet that does what a test says, on a real port."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from pallas.surfaces.control.api import BASE, ControlApi
+from pallas.surfaces.control.tokens import Tokens
+from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.listener import Listener, bind
+
+from .fake_fleet import FakeFleet
+from .ports import free_ports
+
+FULL = "full-token-of-the-tests"
+READ = "read-token-of-the-tests"
+
+
+class Served:
+    """A control API on ``url``, and the fleet behind it."""
+
+    def __init__(self, fleet: FakeFleet, port: int, api: ControlApi) -> None:
+        self.fleet = fleet
+        self.port = port
+        self.api = api
+        self.url = f"http://127.0.0.1:{port}"
+
+    def client(self, token: str | None = FULL, **headers: str) -> httpx2.AsyncClient:
+        """A plain HTTP client that sends the token."""
+        given = {"authorization": f"Bearer {token}"} if token is not None else {}
+        return httpx2.AsyncClient(
+            base_url=self.url + BASE, headers=given | headers, trust_env=False, timeout=20
+        )
+
+
+@asynccontextmanager
+async def serving(
+    fleet: FakeFleet | None = None, log: Path = Path("/nonexistent/pallas.log"), *, port: int = 0, **more: Any
+) -> AsyncIterator[Served]:
+    """A control API over ``fleet``; ``more`` as for ``ControlApi``."""
+    fleet = fleet if fleet is not None else FakeFleet()
+    port = port or free_ports(1)[0]
+    api = ControlApi(fleet, Tokens(FULL, READ), log, **more)
+    app = HostOriginGuard(Starlette(routes=[Mount(BASE, api.app)]), ())
+    listener = Listener(app, bind("127.0.0.1", port, "test"))
+    await listener.start()
+    try:
+        yield Served(fleet, port, api)
+    finally:
+        api.close()
+        await listener.stop()
+
+
+async def messages(answer: httpx2.Response) -> AsyncIterator[tuple[str, str, Any]]:
+    """Kind, id and document of each message of a stream."""
+    async for message in httpx2.EventSource(answer):
+        yield message.event, message.id, message.json()
