@@ -43,9 +43,14 @@ def way(environ: Mapping[str, str] | None = None) -> Way:
     return "cells"
 
 
-def picture_widget(image: "Image", chosen: Way) -> "Widget":
-    """A widget that shows ``image`` in pixels; ``chosen`` is not ``cells``. Its first use takes 0.2 s."""
+def prepare(chosen: Way) -> None:
+    """Load what draws pixels, without a question to the terminal. Takes 0.2 s once: call in a thread."""
     _answer_for_the_terminal(chosen)
+    import_module("textual_image.widget")
+
+
+def picture_widget(image: "Image", chosen: Way) -> "Widget":
+    """A widget that shows ``image`` in pixels, after ``prepare``; ``chosen`` is not ``cells``."""
     widgets = import_module("textual_image.widget")
     made: Widget = (widgets.TGPImage if chosen == "kitty" else widgets.SixelImage)(image)
     return made

@@ -405,7 +405,7 @@ async def test_an_image_is_attached_by_its_path(chat: Chat, tmp_path: Path) -> N
     assert chat.texts()[-1] == f"image/png {len(PNG)}"
     sent = chat.server.calls[0]["images"]
     assert base64.b64decode(sent[0]["data"]) == PNG
-    await chat.until(lambda: "[plan.png 1 KB]" in chat.app.screen_text())
+    await chat.until(lambda: "plan.png 1 KB: broken" in chat.app.screen_text())
     assert not chat.view.query(Chip)
 
 

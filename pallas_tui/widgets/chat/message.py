@@ -1,6 +1,7 @@
 """One message in the transcript."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from rich.cells import cell_len
@@ -13,9 +14,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...chat.model import Entry
-from ...images import size_text
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .markdown import PLAIN_ABOVE, SHOWN, WEIGHT, AnswerMarkdown, Splitter, is_light, shown, source_of, weight
+from .pictures import Thumbnails
 
 REST_LENGTH: Final = 2_000
 REST_WEIGHT: Final = 24
@@ -104,11 +105,17 @@ class MessageView(Vertical):
     def compose(self) -> ComposeResult:
         yield self._heading
         yield self._body
+        yield from self._pictures()
 
     async def on_mount(self) -> None:
         """What is too heavy for Markdown gets its colours."""
         if not self.live:
             await self._colour()
+
+    def _pictures(self) -> Iterable[Thumbnails]:
+        """The pictures that came along; the message is asked again for each: it lets go of old ones."""
+        if self.entry.attachments:
+            yield Thumbnails(lambda: self.entry.attachments, self._glyphs)
 
     def _heading_parts(self) -> tuple[str, str, str]:
         entry = self.entry
@@ -119,10 +126,7 @@ class MessageView(Vertical):
         entry = self.entry
         if entry.role == "assistant" and entry.text and is_light(entry.text):
             return AnswerMarkdown(entry.text)
-        text = shown(entry.text) or "(no text)"
-        if entry.attachments:
-            names = ", ".join(f"{one.name} {size_text(one.size)}" for one in entry.attachments)
-            text = f"{text}\n[{names}]" if entry.text else f"[{names}]"
+        text = shown(entry.text) or ("" if entry.attachments else "(no text)")
         if entry.role == "error":
             text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
         return Static(Content(text), classes="chat-plain")
@@ -143,7 +147,7 @@ class MessageView(Vertical):
         self._heading.show(left, right)
         old, self._body = self._body, self._new_body()
         with self.app.batch_update():
-            await self.mount(self._body, before=old)
+            await self.mount(self._body, *self._pictures(), before=old)
             await old.remove()
         await self._colour()
 

@@ -1,0 +1,196 @@
+"""One picture as large as the screen allows: in true pixels where the terminal draws them."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from pallas.model import Fault
+
+from ..cells import Drawn, Unreadable, decode, draw
+from ..images import SUFFIXES, Attachment, save_image, user_path
+from ..pixels import Way, picture_widget, prepare, way
+from ..text import UNICODE, Glyphs
+from ..widgets.status import StatusLine
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+class Canvas(Widget):
+    """Lines of cells in the middle of the room there is."""
+
+    def __init__(self) -> None:
+        super().__init__(id="picture-canvas")
+        self._drawn: Drawn | None = None
+
+    def show(self, drawn: Drawn | None) -> None:
+        """Draw this, or nothing."""
+        self._drawn = drawn
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """A line, with empty ones around the picture."""
+        style, (width, height) = self.rich_style, self.size
+        if self._drawn is None:
+            return Strip.blank(width, style)
+        row = y - max(0, height - len(self._drawn.strips)) // 2
+        if not 0 <= row < len(self._drawn.strips):
+            return Strip.blank(width, style)
+        left = max(0, width - self._drawn.columns) // 2
+        strip = Strip.join([Strip.blank(left, style), self._drawn.strips[row]])
+        return strip.crop(0, width).extend_cell_length(width, style)
+
+
+class PictureScreen(ModalScreen[None]):
+    """Shows one of the pictures of ``album``, goes from one to the other, and saves them."""
+
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "back", "back", id="picture.back"),
+        Binding("right,n,space", "go(1)", "next", id="picture.next"),
+        Binding("left,p", "go(-1)", "previous", id="picture.previous"),
+        Binding("s", "save", "save", id="picture.save", tooltip="Write the picture to a file"),
+    ]
+
+    def __init__(
+        self, album: Callable[[], Sequence[Attachment]], index: int = 0, glyphs: Glyphs = UNICODE
+    ) -> None:
+        super().__init__()
+        self._album, self._index, self._glyphs = album, index, glyphs
+        self._canvas = Canvas()
+        self._heading = Static(classes="title -focused", markup=False)
+        self._told = Static(id="picture-told", markup=False)
+        self._path = Input(id="picture-path", compact=True)
+        self._path.display = self._told.display = False
+        self._overwrite: Path | None = None
+        self.shown: Way | None = None
+        """How the picture stands on the screen, None while it does not."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet", id="picture-sheet"):
+            yield self._heading
+            with Container(id="picture-room"):
+                yield self._canvas
+            yield self._told
+            yield self._path
+            yield StatusLine()
+
+    def on_resize(self) -> None:
+        """Another size is another picture."""
+        self.call_after_refresh(self._show)
+
+    @property
+    def picture(self) -> Attachment:
+        """The one that is shown."""
+        return self._album()[self._index]
+
+    def action_go(self, by: int) -> None:
+        """The next or the previous one, round and round."""
+        self._index = (self._index + by) % len(self._album())
+        self._show()
+
+    def action_back(self) -> None:
+        """Out of the line for the path, then out of the screen."""
+        if self._path.display:
+            self._path.display = False
+            self._tell("")
+            self.set_focus(None)
+        else:
+            self.dismiss()
+
+    @work(group="picture", exclusive=True, exit_on_error=False, description="draw a picture")
+    async def _show(self) -> None:
+        from ..widgets.chat.pictures import facts
+
+        picture, album = self.picture, self._album()
+        place = f"  {self._index + 1} of {len(album)}" if len(album) > 1 else ""
+        self._heading.update(f" {facts(picture, self._glyphs)}{place}")
+        self._tell("")
+        room = self.query_one("#picture-room")
+        for old in room.query(".picture-pixels"):
+            await old.remove()
+        columns, rows = room.size
+        if not columns or not rows:
+            return
+        chosen: Way = "cells" if self.app.is_headless or self.app.is_web else way()
+        try:
+            if chosen != "cells":
+                await self._show_pixels(picture, chosen, room)
+            else:
+                await self._show_cells(picture, columns, rows)
+        except Unreadable as problem:
+            self._canvas.show(None)
+            self._tell(f"{picture.name}: {problem}")
+            chosen = "cells"
+        self.shown = chosen
+
+    async def _show_cells(self, picture: Attachment, columns: int, rows: int) -> None:
+        self._canvas.display = True
+        ground = self._canvas.background_colors[1].rgb
+        ascii_only = self._glyphs is not UNICODE
+        drawn = await asyncio.to_thread(
+            lambda: draw(picture.raw, columns, rows, ground, ascii_only=ascii_only)
+        )
+        self._canvas.show(drawn)
+        if drawn.moving:
+            self._tell("It moves; this is the first frame.")
+
+    async def _show_pixels(self, picture: Attachment, chosen: Way, room: Widget) -> None:
+        image, moving = await asyncio.to_thread(_decoded, picture, chosen)
+        widget = picture_widget(image, chosen)
+        widget.add_class("picture-pixels")
+        self._canvas.display = False
+        await room.mount(widget)
+        if moving:
+            self._tell("It moves; this is the first frame.")
+
+    # Saving
+
+    def action_save(self) -> None:
+        """Ask where to."""
+        picture = self.picture
+        name = picture.path.name if picture.path else picture.name.replace(" ", "-").replace("/", "-")
+        name = name if Path(name).suffix else f"{name}{SUFFIXES.get(picture.mime_type, '')}"
+        self._path.value = str(Path.cwd() / name)
+        self._path.display = True
+        self._overwrite = None
+        self._tell("Save as: enter saves, escape leaves.")
+        self.set_focus(self._path)
+
+    @on(Input.Submitted, "#picture-path")
+    async def _on_path(self, event: Input.Submitted) -> None:
+        event.stop()
+        if not event.value.strip():
+            self.action_back()
+            return
+        path = user_path(event.value, Path.cwd())
+        try:
+            await asyncio.to_thread(save_image, self.picture, path, overwrite=path == self._overwrite)
+        except FileExistsError:
+            self._overwrite = path
+            self._tell(f"There is a file {path.name} already: enter again overwrites it.")
+        except Fault as fault:
+            self._tell(fault.message)
+        else:
+            self.action_back()
+            self.notify(f"Saved as {os.fspath(path)}", markup=False)
+
+    def _tell(self, text: str) -> None:
+        self._told.update(text)
+        self._told.display = bool(text)
+
+
+def _decoded(picture: Attachment, chosen: Way) -> "tuple[Image, bool]":
+    prepare(chosen)
+    return decode(picture.raw, 1920, 1200)

@@ -1,0 +1,208 @@
+"""Pictures in the chat: shown small in the transcript, in full on enter, and saved."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_fleet import agent
+from support.pane_app import PaneApp
+from support.pictures import hostile, picture
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import Image
+from pallas_tui.client import OnProgress, Reply
+from pallas_tui.images import Attachment, image_of, received
+from pallas_tui.screens.picture import PictureScreen
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.pictures import ROWS, Thumbnail
+from pallas_tui.widgets.chat.view import ConversationView
+
+PNG = picture(size=(640, 480))
+
+
+class Painter:
+    """Answers with the pictures that the test put there."""
+
+    answer: tuple[Attachment, ...] = ()
+    text = "Here you are."
+    got: Sequence[Image] = ()
+
+    def __init__(self, url: str, conversation: str, **_: Any) -> None:
+        self.url = url
+
+    async def send(
+        self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None, **_: Any
+    ) -> Reply:
+        Painter.got = images
+        return Reply(text=Painter.text, seconds=1.0, images=Painter.answer)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Chat:
+    def __init__(self, app: PaneApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def view(self) -> ConversationView:
+        view = self.app.query_one(ChatPane)._current
+        assert view is not None
+        return view
+
+    async def until(self, condition: Any) -> Any:
+        return await until(condition, self.pilot)
+
+    async def ask(self, text: str) -> None:
+        self.view._prompt.insert(text)
+        await self.pilot.press("enter")
+        await self.until(lambda: self.view.conversation.run is None and self.view.conversation.entries)
+
+    def thumbnails(self) -> list[Thumbnail]:
+        return list(self.view.query(Thumbnail))
+
+    async def drawn(self, count: int) -> list[Thumbnail]:
+        await self.until(
+            lambda: len(self.thumbnails()) == count and all(each.is_drawn for each in self.thumbnails())
+        )
+        return self.thumbnails()
+
+
+@pytest.fixture
+async def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Chat]:
+    monkeypatch.chdir(tmp_path)
+    Painter.answer, Painter.text, Painter.got = (), "Here you are.", ()
+    pane = ChatPane(connect=Painter, base=tmp_path)
+    app = PaneApp(pane, (agent("vision", 24204, vision=True),))
+    async with app.run_test(size=(100, 40)) as pilot:
+        shown = Chat(app, pilot)
+        await shown.until(lambda: shown.view._prompt.has_focus)
+        yield shown
+
+
+def pictures(*data: bytes) -> tuple[Attachment, ...]:
+    return received((base64.b64encode(one).decode("ascii"), "image/png") for one in data)
+
+
+async def test_a_picture_of_an_answer_is_shown_small_and_named(chat: Chat) -> None:
+    Painter.answer = pictures(PNG)
+    await chat.ask("paint")
+    (thumbnail,) = await chat.drawn(1)
+    assert thumbnail.size.height == ROWS
+    await chat.until(lambda: "image 1.png" in chat.app.screen_text() and "640×480" in chat.app.screen_text())
+    assert "▀" in chat.app.screen_text()
+
+
+async def test_a_picture_that_is_sent_is_shown_with_the_question(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "invoice.png").write_bytes(PNG)
+    assert await chat.view.tray.take(tmp_path / "invoice.png")
+    await chat.ask("what is this?")
+    assert [one.mime_type for one in Painter.got] == ["image/png"]
+    await chat.drawn(1)
+    await chat.until(lambda: "invoice.png" in chat.app.screen_text())
+
+
+async def test_an_answer_of_nothing_but_pictures_says_so_by_showing_them(chat: Chat) -> None:
+    Painter.answer, Painter.text = pictures(PNG, picture("GIF", frames=3), picture("JPEG")), ""
+    await chat.ask("paint")
+    thumbnails = await chat.drawn(3)
+    assert "(no text)" not in chat.app.screen_text()
+    assert ["first frame" in each._caption for each in thumbnails] == [False, True, False]
+
+
+async def test_pictures_that_are_broken_are_told_and_break_nothing(chat: Chat) -> None:
+    bad = {name: data for name, data in hostile().items() if data}
+    Painter.answer = received(
+        [(base64.b64encode(data).decode("ascii"), "image/png") for data in bad.values()]
+        + [("not base64!", "image/png"), ("\x1b]52;c;eA==\x07", "\x1b[2J[red]")]
+    )
+    await chat.ask("paint")
+    thumbnails = await chat.drawn(len(bad) + 2)
+    problems = [each.problem for each in thumbnails if each.problem]
+    assert len(problems) >= len(bad) - 2
+    assert "\x1b" not in chat.app.screen_text()
+    await chat.ask("still there?")
+
+
+async def test_enter_shows_it_in_full_and_the_arrows_go_on(chat: Chat) -> None:
+    Painter.answer = pictures(PNG, picture(size=(40, 40)))
+    await chat.ask("paint")
+    first, _ = await chat.drawn(2)
+    chat.app.screen.set_focus(first)
+    await chat.pilot.press("enter")
+    screen: PictureScreen = await chat.until(
+        lambda: isinstance(chat.app.screen, PictureScreen) and chat.app.screen
+    )
+    await chat.until(lambda: screen.shown == "cells" and "1 of 2" in chat.app.screen_text())
+    high = chat.app.screen_text().count("▀")
+    assert high > 60 * 20
+    await chat.pilot.press("right")
+    await chat.until(lambda: "2 of 2" in chat.app.screen_text() and chat.app.screen_text().count("▀") < high)
+    await chat.pilot.resize_terminal(60, 20)
+    await chat.until(lambda: "2 of 2" in chat.app.screen_text())
+    await chat.pilot.press("escape")
+    await chat.until(lambda: not isinstance(chat.app.screen, PictureScreen))
+
+
+async def test_saving_asks_where_to_and_again_before_it_overwrites(chat: Chat, tmp_path: Path) -> None:
+    Painter.answer = pictures(PNG)
+    await chat.ask("paint")
+    (thumbnail,) = await chat.drawn(1)
+    thumbnail.action_open()
+    await chat.until(lambda: isinstance(chat.app.screen, PictureScreen) and chat.app.screen.shown)
+    await chat.pilot.press("s", "enter")
+    target, line = tmp_path / "image-1.png", chat.app.screen.query_one("#picture-path", Input)
+    await chat.until(lambda: target.exists() and "Saved as" in _notices(chat) and not line.display)
+    assert target.read_bytes() == PNG
+    target.write_bytes(b"mine")
+    await chat.pilot.press("s", "enter")
+    await chat.until(lambda: "overwrites it" in chat.app.screen_text())
+    assert target.read_bytes() == b"mine"
+    await chat.pilot.press("enter")
+    await chat.until(lambda: target.read_bytes() == PNG and not line.display)
+    await chat.pilot.press("s")
+    line.value = str(tmp_path / "no" / "a.png")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "There is no folder" in chat.app.screen_text())
+    await chat.pilot.press("escape")
+    assert isinstance(chat.app.screen, PictureScreen)
+
+
+async def test_a_picture_that_is_no_longer_kept_says_so(chat: Chat) -> None:
+    Painter.answer = pictures(PNG)
+    await chat.ask("paint")
+    (thumbnail,) = await chat.drawn(1)
+    entry = chat.view.conversation.entries[-1]
+    entry.attachments = tuple(Attachment(None, one.name, one.mime_type, 1, "") for one in entry.attachments)
+    thumbnail.action_open()
+    await chat.until(lambda: "no longer kept" in chat.app.screen_text())
+
+
+def _notices(chat: Chat) -> str:
+    return "\n".join(notice.message for notice in chat.app._notifications)
+
+
+async def test_a_picture_is_decoded_off_the_loop(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pallas_tui.widgets.chat import pictures as widgets
+
+    threads: list[bool] = []
+    real = widgets.draw
+
+    def noting(*arguments: Any, **more: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+            threads.append(False)
+        except RuntimeError:
+            threads.append(True)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(widgets, "draw", noting)
+    Painter.answer = (image_of(PNG, "a.png"),)
+    await chat.ask("paint")
+    await chat.drawn(1)
+    assert threads == [True]
