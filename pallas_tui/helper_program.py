@@ -62,10 +62,10 @@ async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 async def _read(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    output = b""
+    output = bytearray()
     while process.stdout is not None and len(output) <= limit and (more := await process.stdout.read(_CHUNK)):
         output += more
-    return output
+    return bytes(output)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -73,3 +73,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), _REAP)
+    # A pipe that was not read to its end stays open otherwise.
+    process._transport.close()  # type: ignore[attr-defined]
