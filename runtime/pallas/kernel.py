@@ -31,6 +31,8 @@ from pallas.model import (
 )
 from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
+from pallas.trace import RunTrace, child_of, running
+from pallas.wire import WireRecord
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +58,16 @@ class Answering(Protocol):
 
 
 class Kernel:
-    """list, health, open, run, cancel, close over the agents of one fleet. One event loop only."""
+    """list, health, open, run, cancel, close over the agents of one fleet. One event loop only.
 
-    def __init__(self, hub: Hub, clock: Callable[[], float] = monotonic) -> None:
+    ``wire`` keeps what runs say over the wire; without one nothing is kept.
+    """
+
+    def __init__(
+        self, hub: Hub, clock: Callable[[], float] = monotonic, *, wire: WireRecord | None = None
+    ) -> None:
         self._hub = hub
+        self.wire = wire
         self._clock = clock
         self._agents: dict[str, Answering] = {}
         self._conversations: dict[str, Conversations] = {}
@@ -158,7 +166,7 @@ class Kernel:
                 await asyncio.wait(late, timeout=1.0)
 
     async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:
-        """Until no run of the agent is in flight; after ``seconds`` those left are cancelled and told ``why``.
+        """Until no run of the agent is in flight; after ``seconds`` the rest is cancelled and told ``why``.
 
         With ``on`` only the runs that this executor answers count. Cancelled runs get two seconds to end.
         """
@@ -196,6 +204,18 @@ class Kernel:
 
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
+        trace = RunTrace(
+            run.id,
+            run.agent,
+            child_of(request.trace),
+            self.wire.open(run.id) if self.wire is not None else None,
+        )
+        with running(trace):
+            return await self._run_traced(run, request, conversation, trace)
+
+    async def _run_traced(
+        self, run: Run, request: RunRequest, conversation: Conversation, trace: RunTrace
+    ) -> RunResult:
         outcome: Outcome = "error"
         fault, usage = "", Usage()
         run.emit(
@@ -206,6 +226,11 @@ class Kernel:
                 images=len(request.images),
                 # A handle opens its conversation: no more of it is shown than tells two apart.
                 conversation=one_line(request.conversation or "", 9),
+                principal=request.principal.fingerprint,
+                caller=request.caller,
+                trace_id=trace.context.trace_id,
+                span_id=trace.context.span_id,
+                parent_span=request.trace.span_id if request.trace is not None else "",
             )
         )
         try:

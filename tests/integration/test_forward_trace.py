@@ -122,7 +122,7 @@ async def test_each_hook_says_once_in_the_log_that_it_is_installed(fleet: Fleet,
     # PR-29, PR-30: two agents were loaded, the log was set up before
     told = [record["hook"] for record in records(log_file) if "installed hook trace." in record["message"]]
     assert sorted(told) == sorted(hook.name for hook in forward_trace.HOOKS)
-    assert hooks.installed(MCPAggregator, "_execute_session_method") == ("trace.call",)
+    assert hooks.installed(MCPAggregator, "_execute_session_method").count("trace.call") == 1
     async with client(fleet, "desk") as desk:
         assert await ask(desk, "please fine") == "it said: fine: hello"
 

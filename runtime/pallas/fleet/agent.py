@@ -99,7 +99,12 @@ class FleetAgent:
         )
         for path, page in self._pages.items():
             server.custom_route(path, methods=["GET"])(page)
-        app = surface.endpoint(server, self._hosts, card=lambda: server_card(self._project, self.snapshot()))
+        app = surface.endpoint(
+            server,
+            self._hosts,
+            card=lambda: server_card(self._project, self.snapshot()),
+            wire=self._kernel.wire,
+        )
         self._listener = Listener(app, self._sock)
         await self._listener.start()
 

@@ -17,7 +17,9 @@ from pallas.kernel import Kernel
 from pallas.model import (
     AgentState,
     Event,
+    Exchange,
     Fault,
+    FaultType,
     FleetChanged,
     FleetSnapshot,
     FleetState,
@@ -30,6 +32,7 @@ from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
+from pallas.wire import WireRecord
 
 from .agent import FleetAgent, MakeExecutor, fastagent_executor
 from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
@@ -50,8 +53,9 @@ class Fleet:
 
     ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With
     ``only`` a single agent is served: no registry, no dependencies (PR-4), and ``/healthz``, ``/readyz`` and
-    ``/metrics`` on the agent's own port. Making one reads the offline model's script: raises ConfigError
-    with its mistakes.
+    ``/metrics`` on the agent's own port. ``record`` says whether what runs say over the wire is kept for
+    ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. Making one reads the
+    offline model's script: raises ConfigError with its mistakes.
     """
 
     def __init__(
@@ -62,11 +66,12 @@ class Fleet:
         dev: bool = False,
         only: str | None = None,
         pace: Pace = PACE,
+        record: bool | None = None,
         make_executor: MakeExecutor = fastagent_executor,
     ) -> None:
         self.project = project
         self.hub = hub or Hub()
-        self.kernel = Kernel(self.hub)
+        self.kernel = Kernel(self.hub, wire=WireRecord() if _records(record, dev) else None)
         self.metrics = Metrics(self.snapshot)
         self.state = FleetState.STARTING
         self.model_server: Starlette | None = None
@@ -109,6 +114,18 @@ class Fleet:
             agents=tuple(agent.snapshot() for agent in self.agents),
             servers=tuple(program.snapshot() for program in self._programs.values()),
         )
+
+    def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        """What a run said over the wire, oldest first; empty when nothing of it is kept any more.
+
+        Raises Fault (CONFIG) where nothing is kept at all.
+        """
+        if self.kernel.wire is None:
+            raise Fault(
+                FaultType.CONFIG,
+                "this fleet does not keep what goes over the wire: start it with PALLAS_WIRE_RECORD=1",
+            )
+        return self.kernel.wire.exchanges(run_id)
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
@@ -301,3 +318,10 @@ def _script_of(project: Project) -> "Script | None":
     from pallas.scripted.script import load_script
 
     return load_script(project.scripted.script)
+
+
+def _records(wanted: bool | None, dev: bool) -> bool:
+    if wanted is not None:
+        return wanted
+    said = os.environ.get("PALLAS_WIRE_RECORD", "").strip().lower()
+    return said not in ("0", "false", "no", "off") if said else dev

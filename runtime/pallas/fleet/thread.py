@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.events import Hub
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .fleet import Fleet
 
 log = logging.getLogger(__name__)
+
+# Seconds that the fleet's loop has to answer a question.
+ANSWER_TIMEOUT: Final = 30.0
 
 
 class FleetThread:
@@ -94,7 +97,22 @@ class FleetThread:
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What a run said over the wire. Raises Fault."""
-        raise _unsupported()
+        fleet, loop = self._fleet, self._loop
+        if fleet is None or loop is None or not loop.is_running():
+            return ()
+
+        async def read() -> tuple[Exchange, ...]:
+            return fleet.exchanges(run_id)
+
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
+        except TimeoutError:
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"the fleet did not answer in {ANSWER_TIMEOUT:.0f} s: an agent's code blocks it; try again",
+                retryable=True,
+            ) from None
 
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None

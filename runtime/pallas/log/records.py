@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pallas.trace import current_run
+
 from .redaction import MASK, is_sensitive, longest_secret, redact_text
 
 MAX_MESSAGE: Final = 64 * 1024
@@ -40,6 +42,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": _clip(_message(record), MAX_MESSAGE),
+            **_of_run(record),
         }
         for name, value in vars(record).items():
             if name not in _STANDARD and not name.startswith("_"):
@@ -50,6 +53,18 @@ class JsonLines(logging.Formatter):
             line["stack"] = _clip(record.stack_info, MAX_TRACEBACK)
         text = json.dumps(line, ensure_ascii=False, separators=(", ", ": "))
         return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _of_run(record: logging.LogRecord) -> dict[str, str]:
+    """The run on whose behalf the record was made and its trace; what the record says itself comes first.
+
+    A record is made and formatted by one thread, in the context of who logs.
+    """
+    run = current_run()
+    if run is None or getattr(record, "run_id", run.run_id) != run.run_id:
+        return {}
+    own = {"agent": run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
+    return {name: value for name, value in own.items() if not hasattr(record, name)}
 
 
 def _timestamp(seconds: float) -> str:

@@ -25,6 +25,7 @@ from .inspect import AgentDetail, Exchange, ServerDetail, Side, ToolChanges, Too
 from .port import EventBatch, FleetPort, Verb
 from .runs import ANONYMOUS, Image, Message, Principal, RunRequest, RunResult, Usage
 from .snapshot import AgentSnapshot, AgentState, FleetSnapshot, FleetState, ServerSnapshot
+from .trace import TraceContext
 
 __all__ = [
     "ANONYMOUS",
@@ -71,6 +72,7 @@ __all__ = [
     "ToolEvent",
     "ToolOutcome",
     "ToolPhase",
+    "TraceContext",
     "Usage",
     "Verb",
 ]

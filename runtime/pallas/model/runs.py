@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .trace import TraceContext
+
 Role = Literal["user", "assistant", "tool"]
 
 
@@ -38,6 +40,11 @@ class Principal:
 
     id: str = "anonymous"
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the caller's bearer, as an AuthHop tells it; empty for anonymous."""
+        return "" if self.id == "anonymous" else self.id.rpartition(":")[2]
+
 
 ANONYMOUS = Principal()
 
@@ -58,7 +65,8 @@ class RunRequest:
     conversation of its own; with neither nothing is remembered (C12). ``history`` overrides nothing
     stored: it is put before the conversation's own messages when that conversation is new (PR-18).
     ``stream_text``: the caller hears the text as it is written, from the agents below as well.
-    ``new_conversation``: the handle was made for this very request.
+    ``new_conversation``: the handle was made for this very request. ``caller`` is what the client calls
+    itself, sanitised; ``trace`` the span that asked, None where the caller sends none.
     """
 
     agent: str
@@ -70,6 +78,8 @@ class RunRequest:
     history: tuple[Message, ...] = ()
     stream_text: bool = False
     new_conversation: bool = False
+    caller: str = ""
+    trace: TraceContext | None = None
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -17,6 +17,7 @@ from pallas import __version__
 from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Health
 from pallas.text import one_line
+from pallas.wire import WireRecord
 
 from .access import Access, Authorize
 from .body_limit import BodyLimit
@@ -28,6 +29,7 @@ from .guard import HostOriginGuard
 from .health import health_text
 from .history import prompt_messages
 from .progress import ProgressSender
+from .wire_tap import WireTap, heard_by
 
 SEND_MESSAGE: Final = "send_message"
 GET_HEALTH: Final = "get_health"
@@ -72,14 +74,23 @@ def agent_app(
 
 
 def endpoint(
-    server: FastMCP, hosts: Collection[str], *, card: Callable[[], Mapping[str, Any] | None] = lambda: None
+    server: FastMCP,
+    hosts: Collection[str],
+    *,
+    card: Callable[[], Mapping[str, Any] | None] = lambda: None,
+    wire: WireRecord | None = None,
 ) -> ASGIApp:
     """``server`` at ``/mcp`` and its Server Card beside it, 404 while ``card()`` is None.
 
-    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8).
+    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8). ``wire`` keeps
+    what is said to runs and by them.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
-    app = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE)
+    app: ASGIApp = server.http_app(
+        path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE
+    )
+    if wire is not None:
+        app = WireTap(app, wire)
     return HostOriginGuard(BodyLimit(CallerOfRequest(app)), hosts)
 
 
@@ -114,11 +125,14 @@ class _SendMessage(Tool):
             if request.session is not None and request.conversation is None:
                 session, who = request.session, request.principal
                 when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, who))
+            http = context.request if context is not None else None
             if context is None or token is None:
-                return result_of(await while_connected(context, self._kernel.run(request)))
+                run = self._kernel.run(request, heard_by(http, None))
+                return result_of(await while_connected(context, run))
             report = _reporter(context, token)
             async with ProgressSender(report, with_text=request.stream_text) as progress:
-                result = await while_connected(context, self._kernel.run(request, progress.hear))
+                run = self._kernel.run(request, heard_by(http, progress.hear))
+                result = await while_connected(context, run)
             return result_of(result)
         except Fault as fault:
             return fault_result(fault)

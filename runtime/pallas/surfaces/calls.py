@@ -11,8 +11,18 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas.conversations import mint, principal_of
 from pallas.images import check_images
-from pallas.model import Fault, FaultType, Image, Message, Principal, RunRequest, RunResult
+from pallas.model import (
+    Fault,
+    FaultType,
+    Image,
+    Message,
+    Principal,
+    RunRequest,
+    RunResult,
+    TraceContext,
+)
 from pallas.text import one_line
+from pallas.trace import incoming
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +134,20 @@ def caller_of(context: FastMCPRequestContext | None) -> Principal:
     return principal_of(_bearer(context))
 
 
+def client_of(context: FastMCPRequestContext | None) -> str:
+    """What the client calls itself, sanitised; empty where it says nothing. Anyone may claim any name."""
+    params = context.session.client_params if context is not None else None
+    return one_line(params.client_info.name, 60) if params is not None else ""
+
+
+def _trace(context: FastMCPRequestContext | None) -> TraceContext | None:
+    """The caller's span: as its ``_meta`` says, else as the HTTP headers do."""
+    if context is None:
+        return None
+    request = context.request
+    return incoming(context.meta, request.headers if request is not None else None)
+
+
 def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestContext | None) -> RunRequest:
     """The arguments as a request to the kernel. Raises Fault (PROTOCOL) that names what is wrong."""
     unknown = set(arguments) - set(SEND_SCHEMA["properties"])
@@ -149,6 +173,8 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         history=_history(agent, arguments.get("history")),
         stream_text=_wants_text(arguments, context),
         new_conversation=new,
+        caller=client_of(context),
+        trace=_trace(context),
         bearer=bearer,
     )
 

@@ -18,6 +18,7 @@ from fast_agent.mcp import client_gateway
 from pallas.bearer import current_grant, current_slot
 from pallas.model import CredentialSource
 
+from . import wire_seam
 from .hooks import Hook, install
 
 _KEY: Final = "pallas_forward"
@@ -99,7 +100,7 @@ class DownstreamAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """One request, and one report of how it went."""
+        """One request, one report of how it went, and its place on the wire record."""
         grant = current_grant()
         credential, source = self._credential(request, grant.bearer if grant is not None else None)
         if not self._configured:
@@ -108,10 +109,15 @@ class DownstreamAuth(httpx2.Auth):
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
         status = None
+        exchange = wire_seam.sent(self._name, request)
         try:
             response = yield request
             status = response.status_code
+            if exchange is not None:
+                wire_seam.answered(exchange, response)
         finally:
+            if exchange is not None and status is None:
+                exchange.close()
             if status in (401, 403) and (slot := current_slot()) is not None:
                 slot.refused[self._name] = (status, source)
             if grant is not None:

@@ -14,7 +14,7 @@ from pallas.log import reapply_logging, redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from . import forward_trace, log_hook, oauth_off, quick_connect, transport_seam
+from . import forward_trace, log_hook, oauth_off, quick_connect, trace_seam, transport_seam, wire_seam
 from .seam import introduce, plain_argv, silence
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
@@ -28,7 +28,15 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
     message names the file and line inside the project; the traceback is the fault's cause.
     """
     with _LOADING, plain_argv():
-        for each in (log_hook, forward_trace, oauth_off, transport_seam, quick_connect):
+        for each in (
+            log_hook,
+            forward_trace,
+            trace_seam,
+            wire_seam,
+            oauth_off,
+            transport_seam,
+            quick_connect,
+        ):
             each.install()
         root = str(project.root)
         if root not in sys.path:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
 from pallas.text import one_line, sanitize
+from pallas.trace import begin_call
 
 from ..base import Emit
 
@@ -34,6 +35,7 @@ class RunProgress:
         self._ids = count(1)
         self._loops: dict[str, str] = {}
         self._calls: dict[str, tuple[str, str]] = {}
+        self._spans: dict[str, str] = {}
         self._nested: dict[tuple[str, str, str], list[str]] = {}
         self.steps = 0
         self.tools = 0
@@ -53,6 +55,8 @@ class RunProgress:
         label = one_line(server_name, 80).replace("/", "-"), one_line(tool_name, 80)
         self._calls[call_id] = label
         self.tools += 1
+        # The call is made in this context, next: what it sends along is this span.
+        self._spans[call_id] = begin_call()
         self._tool(label, "started", call_id)
         return call_id
 
@@ -85,6 +89,7 @@ class RunProgress:
         label = self._calls.pop(tool_call_id, None)
         if label is not None:
             self._tool(label, "completed" if success else "failed", tool_call_id)
+            self._spans.pop(tool_call_id, None)
 
     async def on_tool_permission_denied(
         self, tool_name: str, server_name: str, tool_use_id: str | None, error: str | None = None
@@ -107,6 +112,7 @@ class RunProgress:
         for call_id, label in list(self._calls.items()):
             self._tool(label, "failed", call_id)
         self._calls.clear()
+        self._spans.clear()
 
     def _step(self, actor: str, step: int, kind: str) -> None:
         if actor == self._agent:
@@ -131,6 +137,7 @@ class RunProgress:
                 phase=phase,
                 call_id=call_id,
                 nested=nested,
+                span_id=self._spans.get(call_id, ""),
             )
         )
 

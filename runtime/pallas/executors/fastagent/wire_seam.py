@@ -1,0 +1,203 @@
+"""What a run's calls look like on the wire: bytes of HTTP where they pass, messages of stdio servers.
+
+Kept only while the run on whose behalf a message goes has a place for it (``pallas.wire``); else this
+costs a look at a context variable.
+"""
+
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from fast_agent.mcp import client_gateway
+
+from pallas.trace import current_call, current_run
+from pallas.wire import Body, OpenExchange, method_in
+
+from . import hooks
+from .hooks import Hook
+
+# Requests to one stdio server whose answers are awaited; one that is never answered goes after so many.
+_MAX_OPEN: Final = 200
+
+
+def install() -> None:
+    """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
+    hooks.install(HOOK)
+
+
+def sent(peer: str, request: httpx2.Request) -> OpenExchange | None:
+    """A request goes out; None when nobody keeps it."""
+    run = current_run()
+    if run is None or run.wire is None or request.method != "POST":
+        return None
+    try:
+        body = request.content
+    except httpx2.RequestNotRead:
+        return None
+    method = method_in(body)
+    return run.wire.begin(
+        "downstream",
+        peer,
+        method,
+        body,
+        headers=request.headers.multi_items(),
+        span_id=current_call() if method == "tools/call" else "",
+    )
+
+
+def answered(exchange: OpenExchange, response: httpx2.Response) -> None:
+    """Its answer begins: what is read of it from now on is kept as well."""
+    exchange.head(response.status_code, response.headers.multi_items())
+    response.stream = _Kept(response, exchange)
+
+
+class _Kept(httpx2.AsyncByteStream):
+    """A response's bytes, passed on as they are; a bounded part of them is kept."""
+
+    def __init__(self, response: httpx2.Response, exchange: OpenExchange) -> None:
+        stream: Any = response.stream
+        self._stream = stream
+        self._exchange = exchange
+        self._body = Body(events=response.headers.get("content-type", "").startswith("text/event-stream"))
+        self._decode = _decoder(response.headers.get("content-encoding", ""))
+        self._over = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            self._body.feed(self._decode(data))
+            yield data
+        self._end()
+
+    async def aclose(self) -> None:
+        """The answer was read, or nobody wants the rest."""
+        self._end()
+        await self._stream.aclose()
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._exchange.end(*self._body.end())
+
+
+def _decoder(encoding: str) -> Callable[[bytes], bytes]:
+    """What makes plain bytes of a body's; of an encoding that is not known none come."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return bytes
+    if name not in ("gzip", "deflate"):
+        return lambda data: b""
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def plain(data: bytes) -> bytes:
+        try:
+            return inflate.decompress(data, 1 << 20)
+        except zlib.error:
+            return b""
+
+    return plain
+
+
+def _transport(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create_transport(
+        *, server_name: str, config: Any, oauth_mode: Any, oauth_active: bool, hooks: Any
+    ) -> Any:
+        transport = original(
+            server_name=server_name,
+            config=config,
+            oauth_mode=oauth_mode,
+            oauth_active=oauth_active,
+            hooks=hooks,
+        )
+        return _overheard(server_name, transport) if config.transport == "stdio" else transport
+
+    return create_transport
+
+
+HOOK: Final = Hook(
+    "wire.stdio",
+    client_gateway,
+    "_create_transport",
+    ("server_name", "config", "oauth_mode", "oauth_active", "hooks"),
+    _transport,
+)
+
+
+@asynccontextmanager
+async def _overheard(peer: str, transport: Any) -> AsyncIterator[Any]:
+    async with transport as (read, write):
+        awaited: OrderedDict[Any, OpenExchange] = OrderedDict()
+        try:
+            yield _Read(read, awaited), _Write(write, awaited, peer)
+        finally:
+            for exchange in awaited.values():
+                exchange.close()
+
+
+class _Stream:
+    """A stream of the transport's, with all that it has."""
+
+    def __init__(self, stream: Any, awaited: OrderedDict[Any, OpenExchange]) -> None:
+        self._stream = stream
+        self._awaited = awaited
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Any:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Write(_Stream):
+    def __init__(self, stream: Any, awaited: OrderedDict[Any, OpenExchange], peer: str) -> None:
+        super().__init__(stream, awaited)
+        self._peer = peer
+
+    async def send(self, item: Any) -> None:
+        """Pass a message on; a request of a run is kept."""
+        # Here and not in the writer's task: this is the context of who asks.
+        run = current_run()
+        message = item.message
+        if run is not None and run.wire is not None and hasattr(message, "id") and hasattr(message, "method"):
+            self._awaited[message.id] = run.wire.begin(
+                "downstream",
+                self._peer,
+                message.method,
+                _encoded(message),
+                span_id=current_call() if message.method == "tools/call" else "",
+            )
+            if len(self._awaited) > _MAX_OPEN:
+                self._awaited.popitem(last=False)[1].close()
+        await self._stream.send(item)
+
+
+class _Read(_Stream):
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._heard(await self._stream.__anext__())
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return self._heard(await self._stream.receive())
+
+    def _heard(self, item: Any) -> Any:
+        if self._awaited:
+            message = getattr(item, "message", None)
+            if not hasattr(message, "method") and (number := getattr(message, "id", None)) is not None:
+                exchange = self._awaited.pop(number, None)
+                if exchange is not None:
+                    exchange.end(_encoded(message))
+        return item
+
+
+def _encoded(message: Any) -> bytes:
+    """The line that went through the pipe: the transport makes it the same way."""
+    return bytes(message.model_dump_json(by_alias=True, exclude_unset=True), "utf-8", "replace")
