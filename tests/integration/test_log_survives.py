@@ -86,7 +86,7 @@ async def test_an_agent_that_starts_later_changes_nothing_about_the_log(
             try:
                 check_all(log_file, f"with {name}")
             finally:
-                await executor.close()
+                await executor.close(3.0)
             check_all(log_file, f"without {name}")
         async with client(fleet, "first") as first:
             assert await ask(first, "still here?")

@@ -50,24 +50,34 @@ class ExecutorInfo:
 
     ``model`` has no provider prefix and is empty where there is none; ``servers`` are the names of
     the downstreams the agent declares; ``keeps_history`` is False for an agent without memory.
+    ``instruction`` is what the agent is told, as it was written; ``defined`` where its code or card is,
+    relative to the project (``agents/research.py:8``). Both are sanitised.
     """
 
     model: str = ""
     vision: bool = False
     servers: tuple[str, ...] = ()
     keeps_history: bool = True
+    instruction: str = ""
+    defined: str = ""
 
 
 class Executor(Protocol):
-    """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order."""
+    """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order.
+
+    ``close`` is called whatever became of the others, also while one of them was cancelled.
+    """
 
     @property
     def info(self) -> ExecutorInfo:
         """What is known of the agent; complete once ``load`` has returned."""
         ...
 
-    async def load(self) -> None:
-        """Learn what the agent is, connecting to nothing. Raises Fault (CONFIG) with file and line."""
+    async def load(self, *, fresh: bool = False) -> None:
+        """Learn what the agent is, connecting to nothing. Raises Fault (CONFIG) with file and line.
+
+        ``fresh`` reads code that was loaded before anew; where that fails, others go on with the old one.
+        """
         ...
 
     async def start(self) -> None:
@@ -91,6 +101,9 @@ class Executor(Protocol):
         """Let go of what is kept for a conversation that is over; returns at once."""
         ...
 
-    async def close(self) -> None:
-        """Let go of everything. Runs in flight must be over or are cancelled by their owner."""
+    async def close(self, timeout: float) -> None:
+        """Let go of everything, in about ``timeout`` seconds; a second call may be in more of a hurry.
+
+        Runs in flight must be over or are cancelled by their owner.
+        """
         ...

@@ -4,9 +4,11 @@ import asyncio
 import importlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping
 from time import time
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
@@ -26,17 +28,26 @@ from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
+from .succession import MakeExecutor, Succession
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
 
 log = logging.getLogger(__name__)
 
-MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
+STOPPED_BY_HAND: Final = "stopped by hand"
+# Seconds that runs in flight have before they are cancelled, when an agent is stopped.
+DRAIN_SECONDS: Final = 3.0
+# What runs in flight have beyond their own limit, when another executor takes over.
+_LEEWAY: Final = 5.0
 
 
 class FleetAgent:
-    """An agent's port and surface, which stay, and its executor, which may be exchanged.
+    """An agent's port and surface, which stay, and its executor, which may go and be exchanged.
 
     The port answers ``get_health`` from the moment ``open`` returns, whatever becomes of the agent.
-    ``pages``, by path, are served on the same port, behind the same guard.
+    ``project`` and ``config`` are those that the executor was made of. ``pages``, by path, are served on the
+    same port, behind the same guard.
     """
 
     def __init__(
@@ -52,19 +63,20 @@ class FleetAgent:
         provider_problem: Callable[[], str],
         pages: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
-        self._project = project
+        self.project = project
         self.config = config
         self._sock = sock
         self._hub = hub
         self._kernel = kernel
         self._hosts = hosts
-        self._make_executor = make_executor
         self._pages = pages
+        self._succession = Succession(config.name, kernel, make_executor)
         self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
         self._listener: Listener | None = None
+        self._server: FastMCP | None = None
         self._began = time()
         self._started_in: float | None = None
-        self.executor: Executor | None = None
+        self._taken_over = 0
         self.state = AgentState.WAITING
         self.since = time()
         self.reason = ""
@@ -75,6 +87,21 @@ class FleetAgent:
     def name(self) -> str:
         """The agent's name in agents.yaml."""
         return self.config.name
+
+    @property
+    def executor(self) -> Executor | None:
+        """What answers now."""
+        return self._succession.current
+
+    @property
+    def predecessors(self) -> int:
+        """Executors that were exchanged and still finish their runs."""
+        return self._succession.predecessors
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its port answers."""
+        return self._listener is not None
 
     @property
     def run_timeout(self) -> float:
@@ -102,33 +129,84 @@ class FleetAgent:
         app = surface.endpoint(
             server,
             self._hosts,
-            card=lambda: server_card(self._project, self.snapshot()),
+            card=lambda: server_card(self.project, self.snapshot()),
             wire=self._kernel.wire,
         )
-        self._listener = Listener(app, self._sock)
-        await self._listener.start()
+        listener = Listener(app, self._sock)
+        await listener.start()
+        self._listener, self._server = listener, server
 
-    async def start(self) -> None:
-        """Import, connect, be ready; on failure the state is ``error`` and says why. Never raises."""
+    async def start(self, *, fresh: bool = False) -> bool:
+        """Import, connect, be ready; on failure the state is ``error`` and says why. Never raises.
+
+        ``fresh`` reads code anew that was loaded before.
+        """
+        self.reason = self.story = ""
         try:
             self._move(AgentState.IMPORTING)
-            executor = await self._make_executor(self._project, self.config)
-            await executor.load()
-            known = self._project.downstreams
-            self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
-            self._move(AgentState.CONNECTING)
-            await executor.start()
+            executor = await self._succession.made(
+                self.project, self.config, fresh=fresh, loaded=self._connecting
+            )
         except Fault as fault:
             self.fail(fault.message, fault.__cause__)
         except Exception as error:
             self.fail(f"{type(error).__name__}: {one_line(str(error))}", error)
         else:
-            self.executor = executor
-            self._started_in = time() - self._began
-            self._move(AgentState.READY, f"ready in {self._started_in:.1f} s")
+            self._succession.exchange(executor, self.run_timeout + _LEEWAY)
+            if self._started_in is None:
+                self._started_in = time() - self._began
+            self._taken_over += 1
+            self._move(AgentState.READY, f"ready in {time() - self._began:.1f} s" if not fresh else "ready")
         finally:
             self.settled.set()
         await self.check_health()
+        return self.state is AgentState.READY
+
+    async def stop(self, reason: str = "") -> None:
+        """Take no more runs, give those in flight a few seconds, then cancel them; the port stays.
+
+        ``reason`` is told to callers and in the health; without one they are asked to come again.
+        """
+        self.reason, self.story = reason, ""
+        self._move(AgentState.STOPPING, reason)
+        await self._kernel.drain(self.name, DRAIN_SECONDS, reason or "the agent is being restarted")
+        await self._succession.end()
+        self._move(AgentState.STOPPED, reason)
+        self.watched.refresh()
+
+    async def exchange(self, project: Project, config: AgentConfig) -> None:
+        """Another executor, made of these, answers from the moment that it is ready.
+
+        Runs in flight finish on the one before. Raises what making it raises: nothing has changed then.
+        """
+        began = time()
+        self._move(self.state, "reloading")
+        try:
+            executor = await self._succession.made(project, config, fresh=True)
+        except BaseException:
+            self._move(self.state, "not reloaded")
+            raise
+        self._succession.exchange(executor, self.run_timeout + _LEEWAY)
+        await self.adopt(project, config)
+        self._taken_over += 1
+        self._move(AgentState.READY, f"reloaded in {time() - began:.1f} s")
+        await self._watch_over(executor)
+        await self.check_health()
+
+    async def adopt(self, project: Project, config: AgentConfig) -> None:
+        """Be what this configuration says; its port is not looked at."""
+        self.project, self.config = project, config
+        if self._server is not None:
+            surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
+            await surface.redescribe(self._server, self.name, config.description)
+
+    async def _connecting(self, executor: Executor) -> None:
+        await self._watch_over(executor)
+        self._move(AgentState.CONNECTING)
+
+    async def _watch_over(self, executor: Executor) -> None:
+        known = self.project.downstreams
+        await self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         """Go to ``error`` with a reason of one line; the cause's traceback goes to the log."""
@@ -144,6 +222,9 @@ class FleetAgent:
 
     async def check_health(self) -> None:
         """Look at the health now, whoever asks or not; never raises."""
+        if self.state is AgentState.STOPPED:
+            self.watched.refresh()
+            return
         await self.watched.look(self._problems())
 
     def snapshot(self) -> AgentSnapshot:
@@ -174,6 +255,7 @@ class FleetAgent:
             tokens_in=stats.tokens_in,
             tokens_out=stats.tokens_out,
             source=str(self.config.where),
+            restarts=max(0, self._taken_over - 1),
             started_in=self._started_in,
             error=self.story,
         )
@@ -189,9 +271,7 @@ class FleetAgent:
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
-        executor, self.executor = self.executor, None
-        if executor is not None:
-            await executor.close()
+        await self._succession.close()
         await self.watched.close()
         self._move(AgentState.STOPPED)
 

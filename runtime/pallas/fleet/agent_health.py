@@ -32,6 +32,7 @@ class AgentHealth:
         self._hub = hub
         self._condition = condition
         self._provider_problem = provider_problem
+        self._watched: tuple[DownstreamConfig, ...] = ()
         self._prober = Prober(())
         self._calls = CallRecord(())
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,10 +53,14 @@ class AgentHealth:
         """Whether the last look found something that another must confirm."""
         return self._prober.unconfirmed
 
-    def watch_over(self, downstreams: Sequence[DownstreamConfig]) -> None:
-        """From now on these are the agent's downstreams; call once, in the loop."""
+    async def watch_over(self, downstreams: Sequence[DownstreamConfig]) -> None:
+        """From now on these are the agent's downstreams; what is known of the same ones stays."""
+        if self._loop is not None and tuple(downstreams) == self._watched:
+            return
         self._loop = asyncio.get_running_loop()
+        before, self._watched = self._prober, tuple(downstreams)
         self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
+        await before.close()
 
     async def ask(self, problems: Collection[str]) -> Health:
         """How the agent is found now; probes at most every ten seconds and never a model (PI-9).

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from pallas.model import (
     FleetState,
     Notice,
     RunEvent,
+    Verb,
 )
 from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.listener import Listener
@@ -34,9 +36,11 @@ from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
 from pallas.wire import WireRecord
 
-from .agent import FleetAgent, MakeExecutor, fastagent_executor
+from .agent import FleetAgent, fastagent_executor
+from .control import Control
 from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
 from .programs import Program, children_use_our_python
+from .succession import MakeExecutor
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ class Fleet:
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
         self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
         self._agents: dict[str, FleetAgent] = {}
+        self._control = Control(lambda: self.agents, self.hub, refusal=self._refusal, adopted=self._adopted)
         self._registry: Listener | None = None
         self._scripted: Listener | None = None
         self._script = _script_of(project)
@@ -126,6 +131,10 @@ class Fleet:
                 "this fleet does not keep what goes over the wire: start it with PALLAS_WIRE_RECORD=1",
             )
         return self.kernel.wire.exchanges(run_id)
+
+    def control(self, agent: str, verb: Verb) -> None:
+        """Do something with one agent; returns at once, events tell the outcome. In the fleet's loop."""
+        self._control.ask(agent, verb)
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
@@ -197,6 +206,7 @@ class Fleet:
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        await self._control.close()
         await self.kernel.close(timeout=0.5)
         # Callers before those they call: leaving a connection whose other end is gone takes seconds.
         for layer in reversed(self.project.start_layers()):
@@ -273,13 +283,32 @@ class Fleet:
         if self._only:
             return
         app = registry_app(
-            self.project, self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports
+            lambda: self.project,
+            self.snapshot,
+            metrics=self.metrics,
+            providers=lambda: self._providers.reports,
         )
         self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
         await self._registry.start()
 
     def _status_pages(self) -> Mapping[str, Page]:
         return status_pages(self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports)
+
+    def _refusal(self) -> str:
+        """Why nothing can be done with an agent now."""
+        gone = self.state in (FleetState.STOPPING, FleetState.STOPPED)
+        return f"the fleet is {self.state.value}" if gone else ""
+
+    def _adopted(self, config: AgentConfig) -> None:
+        """An agent has another configuration: the registry shows it, and the end goes by it."""
+        changed = replace(self.project, agents={**self.project.agents, config.name: config})
+        try:
+            changed.start_layers()
+        except ValueError:  # only together with changes of others, which have not happened yet
+            was = self.project.agents[config.name]
+            config = replace(config, depends_on=was.depends_on)
+            changed = replace(self.project, agents={**self.project.agents, config.name: config})
+        self.project = changed
 
     def _refresh_health(self) -> None:
         for agent in self.agents:

@@ -24,16 +24,18 @@ def health_of(
 ) -> Health:
     """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
 
-    ``error`` unless its state is ready, with ``reason`` where there is one; ``degraded`` when a downstream
-    cannot be reached, asks for credentials or fails real calls though the probe is answered, or the active
-    provider has a problem; all causes in one line: ``Unreachable: a, b; Auth required: c; Failing: d (last
-    call: HTTP 503); LLM: openai: model 'x' not found``.
+    ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) where there is one;
+    ``degraded`` when a downstream cannot be reached, asks for credentials or fails real calls though the
+    probe is answered, or the active provider has a problem; all causes in one line: ``Unreachable: a, b;
+    Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model 'x' not found``.
     """
     now = time()
     if state is not AgentState.READY:
         message = _NOT_READY[state]
         if reason and state is AgentState.ERROR:
             message = one_line(reason, 300)
+        elif reason and state is AgentState.STOPPED:
+            message = one_line(f"The agent is {reason}", 300)
         return Health(HealthStatus.ERROR, message, now, now)
     found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
     for each in downstreams:

@@ -73,6 +73,18 @@ def agent_app(
     return server
 
 
+async def redescribe(server: FastMCP, name: str, description: str) -> None:
+    """From now on the agent is described so; clients see it when they list its tools again."""
+    server.instructions = description
+    tool = await server.get_tool(SEND_MESSAGE)
+    if tool is not None:
+        tool.description = _purpose(name, description)
+
+
+def _purpose(agent: str, description: str) -> str:
+    return f"Send a message to {agent}: {description}"
+
+
 def endpoint(
     server: FastMCP,
     hosts: Collection[str],
@@ -111,7 +123,7 @@ class _SendMessage(Tool):
     def __init__(self, kernel: Kernel, agent: str, description: str) -> None:
         super().__init__(
             name=SEND_MESSAGE,
-            description=f"Send a message to {agent}: {description}",
+            description=_purpose(agent, description),
             parameters=SEND_SCHEMA,
             output_schema=None,
         )

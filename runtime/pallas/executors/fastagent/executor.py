@@ -15,23 +15,26 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.bearer import Grant, Slot, connecting, lending
 from pallas.config import AgentConfig, Capabilities, Project
+from pallas.log import redact_text
 from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import auth_seam, forward_trace, lean_seam, models, seam
 from .faults import fault_of, raise_failure, refused_fault, servers_in
-from .loading import load
+from .loading import defined_at, load
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
+from .preload import preload
 from .progress import RunProgress, stream_listener
 from .text_seam import asking_for_text
 
 log = logging.getLogger(__name__)
 
-_CLOSE_TIMEOUT: Final = 1.5
 _TRIM_EVERY: Final = 60.0
+# Characters of an agent's instruction that are told of it.
+MAX_INSTRUCTION: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class FastAgentExecutor:
         self._harness: AgentHarness | None = None
         self._name = ""
         self._forwards = False
+        self._fresh = False
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -77,8 +81,11 @@ class FastAgentExecutor:
         """Runs that wait for a free instance."""
         return self._pool.waiting
 
-    async def load(self) -> None:
+    async def load(self, *, fresh: bool = False) -> None:
         """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
+        self._fresh = fresh
+        if fresh:  # others answer meanwhile: what the code imports of others is imported beside the loop
+            await asyncio.to_thread(preload, self._project, self._config)
         # In the loop's own thread on purpose: while a FastAgent is made, fast-agent's process-wide
         # settings are None for a moment, and other agents of this loop would meet that.
         fast = self.load_agent()
@@ -106,11 +113,13 @@ class FastAgentExecutor:
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
+            instruction=sanitize(redact_text(str(getattr(settings, "instruction", ""))), MAX_INSTRUCTION),
+            defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
         )
 
     def load_agent(self) -> FastAgent:
-        """The definition that answers, freshly imported. Raises Fault (CONFIG)."""
-        return load(self._project, self._config)
+        """The definition that answers, imported. Raises Fault (CONFIG)."""
+        return load(self._project, self._config, fresh=self._fresh)
 
     async def start(self) -> None:
         """Enter the harness and warm one instance.
@@ -155,14 +164,18 @@ class FastAgentExecutor:
         if self._config.instance_scope == "conversation":
             self._pool.release(lease)
 
-    async def close(self) -> None:
-        """End the instances and leave the harness, within seconds."""
+    async def close(self, timeout: float) -> None:
+        """End the instances, then leave the harness; each has half of ``timeout``.
+
+        An instance that gets ready after its harness is left stays alive until the loop ends: only who is
+        about to end that should be in a hurry.
+        """
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
+            async with asyncio.timeout(timeout / 2):
                 await self._pool.close()
         self._stop.set()
         if self._owner is not None:
-            _, late = await asyncio.wait({self._owner}, timeout=_CLOSE_TIMEOUT)
+            _, late = await asyncio.wait({self._owner}, timeout=timeout / 2)
             if late:
                 self._owner.cancel()
                 await asyncio.wait({self._owner}, timeout=1.0)
@@ -196,7 +209,8 @@ class FastAgentExecutor:
             async with self._fast.harness() as harness:
                 seam.silence_consoles()
                 self._harness = harness
-                started.set_result(None)
+                if not started.done():  # whoever asked for the start may have gone
+                    started.set_result(None)
                 while not self._stop.is_set():
                     with suppress(TimeoutError):
                         async with asyncio.timeout(_TRIM_EVERY):

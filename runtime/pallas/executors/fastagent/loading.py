@@ -4,28 +4,32 @@ import importlib
 import sys
 import threading
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
 
 from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
+from pallas.config.files import module_file
 from pallas.log import reapply_logging, redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
 from . import forward_trace, log_hook, oauth_off, quick_connect, trace_seam, transport_seam, wire_seam
+from .fresh import anew, file_of, modules_of
 from .seam import introduce, plain_argv, silence
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
 _LOADING = threading.Lock()
 
 
-def load(project: Project, agent: AgentConfig) -> FastAgent:
+def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAgent:
     """The agent's FastAgent, silenced. Blocks for as long as the user's code takes to import.
 
-    Raises Fault (CONFIG): the module does not import, has no ``fast``, or the card is not one. The
-    message names the file and line inside the project; the traceback is the fault's cause.
+    ``fresh`` imports the agent's module anew, and what of the project that imports; the other agents go on
+    with what they have, and so does this one when it fails. Raises Fault (CONFIG): the module does not
+    import, has no ``fast``, or the card is not one. The message names the file and line inside the project;
+    the traceback is the fault's cause.
     """
     with _LOADING, plain_argv():
         for each in (
@@ -42,7 +46,8 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
         if root not in sys.path:
             sys.path.insert(0, root)
         try:
-            fast = _card(project, agent) if agent.card else _module(project, agent)
+            with anew(project.root) if fresh else nullcontext():
+                fast = _card(project, agent) if agent.card else _module(project, agent)
         except Fault:
             raise
         except SystemExit as exit_:
@@ -58,27 +63,33 @@ def load(project: Project, agent: AgentConfig) -> FastAgent:
 
 def forget(root: Path) -> None:
     """Drop the project's modules, so that another project in this process imports its own."""
-    prefix = str(root) + "/"
-    for name, module in list(sys.modules.items()):
-        if _file_of(module).startswith(prefix):
-            del sys.modules[name]
+    for name in modules_of(root):
+        del sys.modules[name]
     if str(root) in sys.path:
         sys.path.remove(str(root))
     importlib.invalidate_caches()
+
+
+def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) -> str:
+    """Where an agent is defined, relative to the project; its card or module if ``source`` is elsewhere."""
+    file, line = source
+    path = Path(file) if file else agent.card
+    if path is None or not path.is_absolute() or not path.is_relative_to(project.root):
+        path = agent.card or module_file(project.root, agent.module or "")
+        line = 0
+    if path is None:
+        return one_line(agent.module or "")
+    shown = path.relative_to(project.root) if path.is_relative_to(project.root) else path
+    return one_line(f"{shown}:{line}" if line else f"{shown}")
 
 
 def _evict(package: str, root: Path) -> None:
     """Make room for the project's own package where another project's of that name was imported."""
     found = sys.modules.get(package)
     ours = (root / package).is_dir() or (root / f"{package}.py").is_file()
-    if found is not None and ours and not _file_of(found).startswith(f"{root}/"):
+    if found is not None and ours and not file_of(found).startswith(f"{root}/"):
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             del sys.modules[name]
-
-
-def _file_of(module: ModuleType) -> str:
-    paths = getattr(module, "__path__", None)
-    return getattr(module, "__file__", None) or (next(iter(paths), "") if paths else "")
 
 
 def _module(project: Project, agent: AgentConfig) -> FastAgent:

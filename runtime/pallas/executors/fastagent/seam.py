@@ -48,6 +48,15 @@ def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
     return name, (fast.agents[name].get("config") if name else None)
 
 
+def source_of(fast: FastAgent, name: str) -> tuple[str, int]:
+    """The file and line where the agent of that name is defined: of its function, or of its card."""
+    data: Any = fast.agents[name]
+    if card := data.get("source_path"):
+        return str(card), 0
+    code = getattr(data.get("func"), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
 def all_servers(fast: FastAgent) -> tuple[str, ...]:
     """Names of the downstreams of every agent in it, in order of definition, each once."""
     names: dict[str, None] = {}

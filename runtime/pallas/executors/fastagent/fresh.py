@@ -1,0 +1,70 @@
+"""A project's modules imported anew, while the agents that use the old ones go on with them."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+# Never the project's, even where it is a checkout of ours.
+_OURS: Final = frozenset({"pallas", "pallas_tui", "__main__"})
+
+
+def modules_of(root: Path) -> dict[str, ModuleType]:
+    """What is imported of the project at ``root``, by name: its own files alone.
+
+    A virtual environment may stand in the same folder: what counts is what is found from the folder itself.
+    """
+    found: dict[str, ModuleType] = {}
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if top not in _OURS and file_of(module).startswith((f"{root}/{top}/", f"{root}/{top}.py")):
+            found[name] = module
+    return found
+
+
+def file_of(module: ModuleType) -> str:
+    """The module's file, or a folder of a package without one; empty for neither."""
+    paths = getattr(module, "__path__", None)
+    return getattr(module, "__file__", None) or (next(iter(paths), "") if paths else "")
+
+
+@contextmanager
+def anew(root: Path) -> Iterator[None]:
+    """Whatever of the project is imported in this block is read from its files again.
+
+    Modules that were imported before and not in the block are there again afterwards, for those who import
+    them late. When the block fails, all are as they were before.
+    """
+    before = modules_of(root)
+    for name, module in before.items():
+        del sys.modules[name]
+        _without_bytecode(module)
+    importlib.invalidate_caches()
+    try:
+        yield
+    except BaseException:
+        for name in modules_of(root):
+            del sys.modules[name]
+        sys.modules.update(before)
+        raise
+    for name, module in before.items():
+        if name not in sys.modules:
+            _put_back(name, module)
+
+
+def _put_back(name: str, module: ModuleType) -> None:
+    sys.modules[name] = module
+    package, _, last = name.rpartition(".")
+    if package in sys.modules and not hasattr(sys.modules[package], last):
+        setattr(sys.modules[package], last, module)
+
+
+def _without_bytecode(module: ModuleType) -> None:
+    """Compiled files are told apart by whole seconds and size: an edit within a second would go unseen."""
+    if file := getattr(module, "__file__", None):
+        with suppress(OSError, NotImplementedError, ValueError):
+            Path(cache_from_source(file)).unlink(missing_ok=True)
