@@ -32,6 +32,11 @@ class RunningFleet(FleetPort, Protocol):
         ...
 
 
+def outlives(fleet: RunningFleet | None) -> bool:
+    """Whether the fleet goes on without this workbench, because somebody else runs it."""
+    return bool(getattr(fleet, "outlives", False))
+
+
 class NoFleet:
     """What is shown before there is a fleet. Whatever is asked of it is refused with a Fault (TRANSPORT)."""
 

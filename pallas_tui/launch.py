@@ -3,14 +3,18 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Timer
 from typing import TYPE_CHECKING, Final, TextIO
 
+from .browser import end_with_parent, web_session
+
 if TYPE_CHECKING:
+    from .fleets import RunningFleet
     from .instances import Instances
     from .isolate import Guard
     from .screens.main import LatePane
@@ -30,10 +34,67 @@ def main(root: Path) -> int:
     0 when the user left or a signal ended it, 1 when the workbench itself broke, 2 without a terminal.
     The fleet is stopped, the terminal as it was before, and nothing printed in between has reached it.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+
+    def own(log: Path) -> Shown:
+        def make_fleet() -> RunningFleet:
+            from pallas.fleet.thread import FleetThread
+
+            return FleetThread(root)
+
+        return Shown(root.absolute().name, make_fleet, log)
+
+    return _main(own)
+
+
+def attach(url: str, token: str = "", token_variable: str = "") -> int:
+    """Run the workbench on the fleet whose registry answers at ``url``; returns the exit status as ``main``.
+
+    Without ``token`` it is the one in ``token_variable``, or where ``given_token`` and ``TokenSource`` look.
+    The fleet goes on when its user leaves.
+    """
+    from pallas.model import Fault
+
+    from .remote.address import control_origin, label
+    from .remote.tokens import TokenSource, given_token, hide_tokens
+
+    try:
+        origin = control_origin(url)
+        tokens = TokenSource(origin, given_token(token, token_variable))
+    except Fault as fault:
+        sys.stderr.write(f"pallas dev --attach: {fault.message}\n")
+        return 2
+    hide_tokens(token_variable)
+    with TemporaryDirectory(prefix="pallas-attached-") as folder:
+        mirror = Path(folder) / "pallas.log"
+
+        def elsewhere(_: Path) -> Shown:
+            def make_fleet() -> RunningFleet:
+                from .remote.fleet import RemoteFleet
+
+                return RemoteFleet(origin, tokens, log_mirror=mirror)
+
+            return Shown(label(origin), make_fleet, mirror)
+
+        return _main(elsewhere)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the workbench is opened on: a name, the fleet, and the log that the viewer shows."""
+
+    name: str
+    make_fleet: "Callable[[], RunningFleet]"
+    log: Path
+
+
+def _main(show: Callable[[Path], Shown]) -> int:
+    """Guard the terminal, work on what ``show`` gives for our own log, and put everything back."""
+    in_browser = web_session()
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if not terminal and not in_browser:
         sys.stderr.write(_NOT_A_TERMINAL)
         return 2
-    for name in ("COLUMNS", "LINES"):
+    for name in ("LINES",) if in_browser else ("COLUMNS", "LINES"):
         # Some shells export the size they started with; the screen would never follow a resize.
         os.environ.pop(name, None)
     # Before anything else is loaded: a module that prints while it is imported prints on the screen.
@@ -44,7 +105,9 @@ def main(root: Path) -> int:
         from pallas.log import close_logging, setup_logging
 
         log = setup_logging(stderr=False)
-        failure = _work(root, log, guard)
+        if in_browser:
+            end_with_parent()
+        failure = _work(show(log), guard)
         guard.restore()
         close_logging()
     finally:
@@ -56,21 +119,16 @@ def main(root: Path) -> int:
     return 1
 
 
-def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
+def _work(shown: Shown, guard: "Guard") -> BaseException | None:
     """Paint, serve, stop; returns what the workbench broke on."""
     from .app import SIGNALS, Workbench
-    from .fleets import RunningFleet
-
-    def make_fleet() -> RunningFleet:
-        from pallas.fleet.thread import FleetThread
-
-        return FleetThread(root)
+    from .fleets import outlives
 
     settings, instances = wishes()
     app = Workbench(
-        make_fleet,
-        name=root.absolute().name,
-        late=late_panes(log),
+        shown.make_fleet,
+        name=shown.name,
+        late=late_panes(shown.log),
         settings=settings,
         instances=instances,
         stray=(guard.stdout, guard.stderr),
@@ -85,7 +143,9 @@ def _work(root: Path, log: Path, guard: "Guard") -> BaseException | None:
         # The screen is gone, and so are the duties of those who would draw it again.
         for number in (signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH):
             signal.signal(number, signal.SIG_DFL)
-        if app.fleet is not None:
+        if app.fleet is not None and outlives(app.fleet):
+            app.fleet.stop(STOP_TIMEOUT)
+        elif app.fleet is not None:
             with _told(guard.terminal, "Stopping the fleet…\n"):
                 app.fleet.stop(STOP_TIMEOUT)
     return app.failure

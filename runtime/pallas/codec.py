@@ -4,7 +4,6 @@ The form is that of the fields; an event says its kind in ``type``. What a newer
 an older one: unknown fields are ignored, an event of an unknown kind is not decoded.
 """
 
-from functools import cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -58,9 +57,10 @@ def encode(value: Value) -> bytes:
 def decode[T](kind: type[T], document: Any) -> T:
     """The value of ``kind`` that plain JSON values stand for. Raises Undecodable."""
     try:
-        return _adapter(kind).validate_python(document)
+        value: T = _adapter(kind).validate_python(document)
     except ValidationError as error:
         raise _undecodable(getattr(kind, "__name__", str(kind)), error) from None
+    return value
 
 
 def encode_event(event: Event) -> dict[str, Any]:
@@ -122,9 +122,15 @@ def fault_of(document: Any, otherwise: str) -> Fault:
     )
 
 
-@cache
+_adapters: Final[dict[Any, TypeAdapter[Any]]] = {}
+
+
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    # Making one takes milliseconds; two threads that make the same one at once do no harm.
+    adapter = _adapters.get(kind)
+    if adapter is None:
+        adapter = _adapters[kind] = TypeAdapter(kind)
+    return adapter
 
 
 def _undecodable(name: str, error: ValidationError) -> Undecodable:

@@ -1,6 +1,5 @@
 """The command line. Nothing heavy is imported until a subcommand needs it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,24 +59,44 @@ def dev(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
     headless: Annotated[bool, typer.Option("--serve", help="The same fleet without the workbench.")] = False,
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Work on a fleet that runs elsewhere: the registry's http://host:port."
+        ),
+    ] = None,
+    token: Annotated[
+        str,
+        typer.Option(
+            metavar="TOKEN",
+            show_default=False,
+            help="For --attach. Everyone on this machine can read it in the list of processes: better export "
+            "PALLAS_CONTROL_TOKEN, or use --token-env. For your own fleet on this machine none is needed.",
+        ),
+    ] = "",
+    token_env: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", show_default=False, help="For --attach: the variable that holds the token."
+        ),
+    ] = "",
+    web: Annotated[
+        bool, typer.Option("--web", help="Open the workbench in a browser; with --attach on that fleet.")
+    ] = False,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="For --web: where to listen (default: 127.0.0.1).")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="For --web (default: 8024; 0: any free one)."),
+    ] = None,
 ) -> None:
     """Open the workbench on the project in DIR (default: this folder), bound to loopback."""
-    root = _root(context, directory)
-    if headless:
-        from pallas.cli.serve import serve as serve_fleet
+    from pallas.cli.dev import Wish
+    from pallas.cli.dev import dev as run_dev
 
-        raise typer.Exit(serve_fleet(root, dev=True))
-    # By name, at run time: the runtime does not know the workbench.
-    import importlib
-
-    try:
-        workbench = importlib.import_module("pallas_tui.launch")
-    except ModuleNotFoundError as error:
-        if error.name not in ("pallas_tui", "textual"):
-            raise
-        print("the workbench is not installed; install pallas-mcp, or use --serve", file=sys.stderr)
-        raise typer.Exit(2) from None
-    raise typer.Exit(workbench.main(root))
+    wish = Wish(_root(context, directory), headless, attach, token, token_env, web, host, port)
+    raise typer.Exit(run_dev(wish))
 
 
 class _CheckGroup(TyperGroup):

@@ -82,7 +82,10 @@ class ServerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The fleet. ``error`` is set when ``state`` is ``failed``: one line per mistake, ready to show."""
+    """The fleet. ``error`` is set when ``state`` is ``failed``: one line per mistake, ready to show.
+
+    ``stale`` says in one line why all this may no longer be true, empty for a fleet that is looked at now.
+    """
 
     name: str
     state: FleetState
@@ -91,6 +94,7 @@ class FleetSnapshot:
     agents: tuple[AgentSnapshot, ...] = ()
     servers: tuple[ServerSnapshot, ...] = ()
     error: str = ""
+    stale: str = ""
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name, if the fleet has it."""

@@ -1,0 +1,164 @@
+"""The connection to a control API: made again whenever it is lost, and gone on with where it broke off."""
+
+import asyncio
+import random
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.model import Fault, FaultType, FleetSnapshot
+
+from .address import as_reached, is_loopback
+from .clock import shift_event, shift_snapshot, skew_of
+from .state import Known
+from .tokens import TokenSource
+
+if TYPE_CHECKING:
+    from .wire import Said, Wire
+
+READ_ONLY: Final = "read-only: this token may only look"
+PATIENCE: Final = 3.0
+"""Seconds in which the first connection has to come about."""
+BACKOFF: Final = (0.2, 5.0)
+"""Seconds between two tries, at first and at most."""
+
+
+class Connection:
+    """Keeps ``known`` true to the fleet at ``origin`` while ``hold`` runs. Belongs to one event loop.
+
+    ``wire`` is what can be asked now, None while there is no connection.
+    """
+
+    def __init__(self, origin: str, tokens: TokenSource, known: Known) -> None:
+        self.origin = origin
+        self.wire: Wire | None = None
+        self._tokens = tokens
+        self._known = known
+        self._boot = ""
+        self._last_id = ""
+        self._skew = 0.0
+
+    async def hold(self) -> None:
+        """Be connected until cancelled, or until that has no hope."""
+        began, pause = monotonic(), BACKOFF[0]
+        while True:
+            try:
+                problem, hopeless = await self._connect(), False
+                pause = BACKOFF[0]
+            except Fault as fault:
+                problem, hopeless = fault.message, fault.type is FaultType.CONFIG
+            if not self._boot and (hopeless or monotonic() - began > PATIENCE):
+                self._known.failed(f"{self.origin}: {problem}" if self.origin not in problem else problem)
+                return
+            if self._boot:
+                self._known.lost(f"connection lost, trying again: {problem}")
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(pause * 2, BACKOFF[1])
+
+    async def _connect(self) -> str:
+        """Connect and stay so; returns why it is over. Raises Fault, CONFIG when trying again is no use."""
+        from .wire import NoControl, Refused, Wire
+
+        tokens = await asyncio.to_thread(self._tokens.candidates)
+        for token in tokens:
+            wire = Wire(self.origin, token)
+            try:
+                return await self._follow(wire)
+            except Refused:
+                continue
+            except NoControl as error:
+                raise Fault(FaultType.CONFIG, str(error)) from None
+            finally:
+                self.wire = None
+                await wire.close()
+        await self._is_there()
+        raise Fault(FaultType.CONFIG, f"the fleet at {self.origin} wants a token: {self._tokens.advice()}")
+
+    async def _is_there(self) -> None:
+        """Raises what is wrong with the address, before anyone is told to look for a token."""
+        from .wire import NoControl, Refused, Wire
+
+        wire = Wire(self.origin, "none")
+        try:
+            await wire.get("/snapshot")
+        except Refused:
+            return
+        except NoControl as error:
+            raise Fault(FaultType.CONFIG, str(error)) from None
+        finally:
+            await wire.close()
+
+    async def _follow(self, wire: "Wire") -> str:
+        self._greet(await wire.get("/snapshot"))
+        self.wire = wire
+        async with wire.stream(self._last_id) as messages:
+            async for said in messages:
+                self._take(said)
+                if said.kind == "bye":
+                    return "the fleet was stopped"
+        return "the fleet closed the connection"
+
+    def _greet(self, document: Any) -> None:
+        """Learn who answers: the fleet as before, the same one started anew, or something else."""
+        boot = document.get("boot") if isinstance(document, dict) else None
+        if not isinstance(boot, str) or "snapshot" not in document:
+            raise Fault(FaultType.PROTOCOL, f"{self.origin} answered something that is no fleet")
+        there = document.get("now")
+        self._skew = skew_of(time(), float(there)) if isinstance(there, int | float) else 0.0
+        again, anew = bool(self._boot), bool(self._boot) and boot != self._boot
+        if anew:
+            self._last_id = ""
+            # How much happened before it ended is not known: panes look again at what they took for running.
+            self._known.heard([], lost=1)
+        self._boot = boot
+        self._known.can_control = document.get("access") == "full"
+        self._see(document["snapshot"])
+        if again:
+            self._known.tell("info", "connected again" + (": the fleet was started anew" if anew else ""))
+        else:
+            self._first_words()
+
+    def _first_words(self) -> None:
+        if not self._known.can_control:
+            self._known.tell("info", f"attached to {self.origin}, {READ_ONLY}")
+        if self.origin.startswith("http:") and not is_loopback(self.origin):
+            self._known.tell(
+                "warning",
+                "the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of the fleet",
+            )
+
+    def _take(self, said: "Said") -> None:
+        from pallas import codec
+
+        if said.kind == "snapshot":
+            self._see(said.document)
+        elif said.kind == "events" and isinstance(said.document, dict):
+            dropped, events = said.document.get("dropped"), said.document.get("events")
+            try:
+                found = [codec.decode_event(each) for each in events] if isinstance(events, list) else []
+            except codec.Undecodable as error:
+                raise _not_understood(error) from error
+            here = [shift_event(event, self._skew) for event in found if event is not None]
+            self._known.heard(here, dropped if isinstance(dropped, int) and dropped > 0 else 0)
+        if said.id:
+            self._last_id = said.id
+
+    def _see(self, document: Any) -> None:
+        snapshot = shift_snapshot(decoded(FleetSnapshot, document), self._skew)
+        self._known.seen(as_reached(snapshot, self.origin))
+
+
+def decoded(kind: Any, document: Any) -> Any:
+    """The value of ``kind`` that came as JSON. Raises Fault PROTOCOL."""
+    from pallas import codec
+
+    try:
+        return codec.decode(kind, document)
+    except codec.Undecodable as error:
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: Exception) -> Fault:
+    return Fault(
+        FaultType.PROTOCOL,
+        f"the fleet answered something that is not understood ({error}); is its Pallas of another version?",
+    )

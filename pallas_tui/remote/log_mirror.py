@@ -1,0 +1,177 @@
+"""The log of a fleet elsewhere as a file here, for the log viewer: its end first, then what was before."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pallas.model import Fault, FaultType
+
+if TYPE_CHECKING:
+    from .wire import Wire
+
+LIMIT: Final = 64 * 1024 * 1024
+"""Bytes that are kept here: half in the file, half in the one before it."""
+TAIL: Final = 512 * 1024
+"""Bytes that are fetched before anything else."""
+CHUNK: Final = 1024 * 1024
+POLL: Final = 0.5
+"""Seconds between two looks at a log that does not grow."""
+_PAUSE: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Older:
+    """A stretch of one file of the log that is still to be fetched, from its end backwards."""
+
+    part: str
+    end: int
+
+
+class LogMirror:
+    """Fills the file at ``path`` over whatever connection there is, until cancelled.
+
+    Rotation there is followed without a gap; a log that was truncated is read on from its beginning. What
+    stood before the tail comes in the background and is put in front at once. Beyond half of ``limit`` the
+    file becomes ``path.1`` and a new one is begun.
+    """
+
+    def __init__(self, path: Path, wire: "Callable[[], Wire | None]", *, limit: int = LIMIT) -> None:
+        self._path = path
+        self._wire = wire
+        self._half = limit // 2
+        self._at: tuple[str, int] | None = None
+        self._older: list[_Older] = []
+        self._fetched: list[bytes] = []
+        self._size = 0
+
+    async def run(self) -> None:
+        """Mirror until cancelled; without a connection wait for the next one."""
+        from .wire import Gone, NoControl, Refused
+
+        while True:
+            wire = self._wire()
+            try:
+                worked = wire is not None and await self._step(wire)
+            except Gone:  # rotated away while nobody looked: begin anew at the end
+                self._at, worked = None, False
+            except (Fault, Refused, NoControl):
+                await asyncio.sleep(_PAUSE)
+                continue
+            if not worked:
+                await asyncio.sleep(POLL)
+
+    async def _step(self, wire: "Wire") -> bool:
+        """Fetch something; whether there may be more at once."""
+        if self._at is None:
+            return await self._begin(wire)
+        if await self._forward(wire):
+            return True
+        return await self._backward(wire)
+
+    async def _begin(self, wire: "Wire") -> bool:
+        """Show the end of the log as it is now."""
+        parts = _parts(await wire.get("/log"))
+        if not parts:
+            return False
+        (newest, size), *before = parts
+        start = max(0, size - TAIL)
+        data, end, _ = await _read(wire, newest, start, TAIL)
+        cut = data.find(b"\n") + 1 if start else 0
+        await asyncio.to_thread(self._write, data[cut:])
+        self._at = (newest, end)
+        self._fetched = []
+        # In the order in which they are wanted: what stands nearest before the tail comes first.
+        self._older = [_Older(newest, start + cut), *(_Older(part, length) for part, length in before)]
+        self._older = [older for older in self._older if older.end > 0]
+        return True
+
+    async def _forward(self, wire: "Wire") -> bool:
+        """Take in what was written since."""
+        assert self._at is not None
+        part, offset = self._at
+        data, end, newer = await _read(wire, part, offset, CHUNK)
+        if end < offset:  # truncated there: it begins anew
+            self._at = (part, 0)
+            return True
+        if data:
+            await asyncio.to_thread(self._append, data)
+            self._at = (part, end)
+        elif newer:
+            self._at = (newer, 0)
+        return bool(data or newer)
+
+    async def _backward(self, wire: "Wire") -> bool:
+        """Fetch some of what stands before; when all that fits is here, put it in front."""
+        from .wire import Gone
+
+        if not self._older:
+            return False
+        older = self._older[0]
+        room = self._half - self._size - sum(map(len, self._fetched))
+        start = max(0, older.end - min(CHUNK, max(0, room)))
+        try:
+            data, end, _ = await _read(wire, older.part, start, older.end - start)
+        except Gone:
+            data, end = b"", start
+        if end == older.end and start < older.end:
+            self._fetched.append(data)
+            older.end = start
+            if start > 0:
+                return True
+            self._older.pop(0)
+        else:  # no room, or it is not what it was
+            self._older = []
+        if not self._older and self._fetched:
+            before, self._fetched = b"".join(reversed(self._fetched)), []
+            cut = before.find(b"\n") + 1 if start else 0
+            await asyncio.to_thread(self._put_in_front, before[cut:])
+        return bool(self._older)
+
+    # The file; these block as a disk does
+
+    def _write(self, data: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        self._size = len(data)
+
+    def _append(self, data: bytes) -> None:
+        if self._size + len(data) > self._half:
+            # The viewer follows such a change by itself; what was to come in front has no place any more.
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._older, self._fetched = [], []
+            self._write(data)
+            return
+        with self._path.open("ab") as file:
+            file.write(data)
+        self._size += len(data)
+
+    def _put_in_front(self, before: bytes) -> None:
+        # In place: for the viewer a file that is another one comes after this one, not before it.
+        self._write(before + self._path.read_bytes())
+
+
+def _parts(document: object) -> list[tuple[str, int]]:
+    files = document.get("files") if isinstance(document, dict) else None
+    if not isinstance(files, list):
+        raise Fault(FaultType.PROTOCOL, "the list of log files is not understood")
+    return [
+        (file["id"], file["size"])
+        for file in files[:100]
+        if isinstance(file, dict) and isinstance(file.get("id"), str) and isinstance(file.get("size"), int)
+    ]
+
+
+async def _read(wire: "Wire", part: str, offset: int, limit: int) -> tuple[bytes, int, str]:
+    """Bytes from ``offset`` on, where they end (below ``offset`` when the file is shorter), the next file."""
+    from urllib.parse import quote
+
+    data, headers = await wire.read(f"/log/{quote(part, safe='')}?offset={offset}&limit={limit}")
+    size = headers.get("pallas-log-size", "")
+    if not size.isdigit() or len(data) > limit:
+        raise Fault(FaultType.PROTOCOL, "the answer for a part of the log is not understood")
+    end = offset + len(data)
+    return data, int(size) if int(size) < offset else end, headers.get("pallas-log-newer", "")

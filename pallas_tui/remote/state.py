@@ -1,0 +1,57 @@
+"""What is known of a fleet elsewhere, and whether that is still true; safe from any thread."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from threading import Lock
+from time import time
+from typing import Literal
+
+from pallas.model import Event, EventBatch, FleetChanged, FleetSnapshot, FleetState, Notice
+from pallas.text import one_line
+
+from .ring import EventRing
+
+
+class Known:
+    """The last snapshot of the fleet, its events, and what became of the connection to it."""
+
+    def __init__(self, name: str) -> None:
+        self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
+        self._ring = EventRing()
+        self._lock = Lock()
+        self.can_control = False
+
+    def snapshot(self) -> FleetSnapshot:
+        """The fleet as it was last seen; ``stale`` says so when that is some time ago."""
+        return self._snapshot
+
+    def since(self, seq: int, limit: int) -> EventBatch:
+        """Events that came, and what is said about the connection."""
+        return self._ring.since(seq, limit)
+
+    def seen(self, snapshot: FleetSnapshot) -> None:
+        """The fleet is like this now."""
+        with self._lock:
+            self._snapshot = snapshot
+
+    def heard(self, events: Iterable[Event], lost: int = 0) -> None:
+        """This happened in the fleet; ``lost`` other events before it did not come."""
+        self._ring.add(events, lost)
+
+    def lost(self, reason: str) -> None:
+        """Nothing comes any more; told once for each loss."""
+        with self._lock:
+            told = bool(self._snapshot.stale)
+            self._snapshot = replace(self._snapshot, stale=one_line(reason, 200))
+        if not told:
+            self.tell("error", reason)
+
+    def failed(self, error: str) -> None:
+        """The fleet cannot be looked at, and trying again by itself would not help."""
+        with self._lock:
+            self._snapshot = replace(self._snapshot, state=FleetState.FAILED, error=error)
+        self.heard([FleetChanged(state=FleetState.FAILED, detail=one_line(error, 200))])
+
+    def tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        """Say something to whoever looks."""
+        self.heard([Notice(level=level, text=one_line(text, 300))])

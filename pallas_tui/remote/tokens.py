@@ -1,0 +1,74 @@
+"""Where the token for a fleet elsewhere comes from. It is never shown and never stored by the workbench."""
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pallas.model import Fault, FaultType
+from pallas.surfaces.control.token_file import NotPrivate, find
+from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE
+
+from .address import is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSource:
+    """The tokens that may open the fleet at ``origin``, best first; asked again at each new connection.
+
+    ``given`` is one from the command line; without it those of the environment, and on loopback the ones that
+    fleets of this user keep in files. A file's token is never sent to another machine.
+    """
+
+    origin: str
+    given: str = field(default="", repr=False)
+    folder: Path | None = None
+
+    def candidates(self) -> tuple[str, ...]:
+        """Tokens to try. Raises Fault CONFIG where a file is there that cannot be trusted."""
+        if self.given:
+            return (self.given,)
+        if not is_loopback(self.origin):
+            return ()
+        port = urlsplit(self.origin).port or 80
+        try:
+            kept = find(port, self.folder)
+        except NotPrivate as error:
+            raise Fault(FaultType.CONFIG, str(error)) from error
+        return tuple(each.token for each in kept if each.token)
+
+    def advice(self) -> str:
+        """What to do when there is no token, or none that is accepted."""
+        if self.given:
+            return "the token that was given is not one of this fleet: see what the fleet was started with"
+        give = f"put its token into {FULL_VARIABLE}, or {READ_VARIABLE} to look only"
+        if is_loopback(self.origin):
+            return (
+                "no token for it is kept for this user: start the workbench as the user who started the "
+                f"fleet, or {give}"
+            )
+        return f"it runs on another machine: {give}"
+
+
+def given_token(token: str = "", variable: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """The token that a person gave: itself, in the variable they name, or in one of ours; empty for none.
+
+    Raises Fault CONFIG for a variable that is named and empty.
+    """
+    if token.strip():
+        return token.strip()
+    if variable:
+        if found := environ.get(variable, "").strip():
+            return found
+        raise Fault(
+            FaultType.CONFIG,
+            f"--token-env {variable}: no such variable in the environment, or it is empty; export it first",
+        )
+    return environ.get(FULL_VARIABLE, "").strip() or environ.get(READ_VARIABLE, "").strip()
+
+
+def hide_tokens(variable: str = "", environ: MutableMapping[str, str] = os.environ) -> None:
+    """Take the tokens out of the environment: what is started from here has no use for them."""
+    for name in (FULL_VARIABLE, READ_VARIABLE, variable):
+        environ.pop(name, None)

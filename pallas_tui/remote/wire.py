@@ -1,0 +1,179 @@
+"""Requests to a control API: bounded in size and time, and every failure one Fault."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas import __version__, codec
+from pallas.model import Fault, FaultType
+from pallas.surfaces.control import BASE
+from pallas.text import one_line
+
+from .address import is_loopback
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_TIMEOUT: Final = 5.0
+SILENCE: Final = 30.0
+"""Seconds without a sign of life after which a stream is lost; the fleet gives one every 10."""
+MAX_ANSWER: Final = 32 * 1024 * 1024
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The fleet does not know this token (401)."""
+
+
+class NoControl(Exception):
+    """Something answers, and it is no control API; the message says what to do."""
+
+
+class Gone(Exception):
+    """What was asked for is not there any more (410)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message of the stream."""
+
+    kind: str
+    id: str
+    document: Any
+
+
+class Wire:
+    """Speaks to the control API at ``origin`` with one token. Belongs to one event loop.
+
+    Fault TRANSPORT: nothing answers, or no longer; TIMEOUT: it took too long. What the fleet itself refuses
+    comes as its own Fault.
+    """
+
+    def __init__(self, origin: str, token: str) -> None:
+        import httpx2
+
+        self._origin = origin
+        # A proxy of the environment is not meant for the fleets of this machine.
+        self._http = httpx2.AsyncClient(
+            base_url=origin + BASE,
+            headers={
+                "authorization": f"Bearer {token}",
+                "user-agent": f"pallas-workbench/{__version__}",
+                # A small answer must not unfold to a large one.
+                "accept-encoding": "identity",
+            },
+            timeout=httpx2.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
+            trust_env=not is_loopback(origin),
+            follow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str, *, timeout: float = SILENCE) -> Any:
+        """The JSON at ``path``, with all text in it made visible."""
+        body, _ = await self._ask("GET", path, timeout=timeout)
+        return _document(body)
+
+    async def post(self, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
+        """Ask for a change; the JSON that comes back."""
+        body, _ = await self._ask("POST", path, document, timeout=timeout)
+        return _document(body)
+
+    async def read(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+        """Bytes as they are, and the headers beside them."""
+        return await self._ask("GET", path, timeout=SILENCE)
+
+    @asynccontextmanager
+    async def stream(self, last_id: str) -> AsyncIterator[AsyncIterator[Said]]:
+        """What happens from after ``last_id`` on; the iterator ends, or raises, when the connection does."""
+        import httpx2
+
+        headers = {"accept": "text/event-stream"} | ({"last-event-id": last_id} if last_id else {})
+        try:
+            async with self._http.stream("GET", "/events", headers=headers) as answer:
+                if answer.status_code != 200:
+                    await self._refuse(answer)
+                yield _said(httpx2.EventSource(answer, MAX_MESSAGE))
+        except httpx2.HTTPError as error:
+            raise self._lost(error) from error
+
+    async def _ask(
+        self, method: str, path: str, document: Any = None, *, timeout: float
+    ) -> tuple[bytes, Mapping[str, str]]:
+        import httpx2
+
+        content = codec.dumps(document) if document is not None else None
+        headers = {"content-type": "application/json"} if content is not None else {}
+        limits = httpx2.Timeout(timeout, connect=CONNECT_TIMEOUT)
+        try:
+            async with self._http.stream(
+                method, path, content=content, headers=headers, timeout=limits
+            ) as answer:
+                if answer.status_code not in (200, 202):
+                    await self._refuse(answer)
+                return await _bounded(answer), answer.headers
+        except httpx2.HTTPError as error:
+            raise self._lost(error) from error
+
+    async def _refuse(self, answer: "httpx2.Response") -> None:
+        """Raise what an answer that is no success means."""
+        status = answer.status_code
+        body = await _bounded(answer)
+        if status == 401:
+            raise Refused
+        if status == 410:
+            raise Gone
+        try:
+            document = codec.loads(body)
+        except codec.Undecodable:
+            document = None
+        ours = isinstance(document, dict) and isinstance(document.get("data"), dict)
+        if status == 421:
+            raise NoControl(
+                f"the fleet at {self._origin} does not answer to that host name; use another name or address "
+                "of it, or add the name to allowed_hosts: in its agents.yaml"
+            )
+        if not ours:
+            raise NoControl(
+                f"there is no control API at {self._origin} (HTTP {status}): see that it is the registry's "
+                "port of a fleet; one that listens beyond loopback has a control API only when "
+                "PALLAS_CONTROL_TOKEN is set where it is started"
+            )
+        raise codec.fault_of(document, f"the fleet at {self._origin} answered HTTP {status}")
+
+    def _lost(self, error: Exception) -> Fault:
+        import httpx2
+
+        what = one_line(str(error), 120) or type(error).__name__
+        if isinstance(error, httpx2.TimeoutException):
+            return Fault(FaultType.TIMEOUT, f"{self._origin} did not answer in time")
+        return Fault(FaultType.TRANSPORT, f"nothing answers at {self._origin} ({what})")
+
+
+async def _said(source: "httpx2.EventSource") -> AsyncIterator[Said]:
+    async for message in source:
+        yield Said(message.event, message.id, _document(message.data))
+
+
+async def _bounded(answer: "httpx2.Response") -> bytes:
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_ANSWER:
+            raise Fault(
+                FaultType.PROTOCOL, f"the fleet's answer is larger than {MAX_ANSWER // 1024 // 1024} MiB"
+            )
+    return bytes(body)
+
+
+def _document(text: str | bytes) -> Any:
+    """JSON from another machine: what could drive a terminal is made visible here, once."""
+    try:
+        return codec.visible(codec.loads(text))
+    except codec.Undecodable as error:
+        raise Fault(
+            FaultType.PROTOCOL, f"the fleet answered something that is not understood: {error}"
+        ) from error

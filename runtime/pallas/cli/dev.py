@@ -1,0 +1,77 @@
+"""`pallas dev`: the workbench on a project, on a fleet elsewhere, or in a browser."""
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+WEB_HOST: Final = "127.0.0.1"
+WEB_PORT: Final = 8024
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for on the command line; None and empty for what was not."""
+
+    root: Path
+    serve: bool = False
+    attach: str | None = None
+    token: str = field(default="", repr=False)
+    token_variable: str = ""
+    web: bool = False
+    host: str | None = None
+    port: int | None = None
+
+
+def dev(wish: Wish) -> int:
+    """Do it; returns the exit status, 2 for options that do not go together."""
+    if problem := _problem(wish):
+        print(f"pallas dev: {problem}", file=sys.stderr)
+        return 2
+    if wish.serve:
+        from pallas.cli.serve import serve
+
+        return serve(wish.root, dev=True)
+    if wish.web:
+        return int(
+            _workbench("pallas_tui.web").main(
+                wish.root,
+                attach=wish.attach,
+                token=wish.token,
+                token_variable=wish.token_variable,
+                host=wish.host or WEB_HOST,
+                port=WEB_PORT if wish.port is None else wish.port,
+            )
+        )
+    if wish.attach is not None:
+        launch = _workbench("pallas_tui.launch")
+        return int(launch.attach(wish.attach, wish.token, wish.token_variable))
+    return int(_workbench("pallas_tui.launch").main(wish.root))
+
+
+def _problem(wish: Wish) -> str:
+    if wish.serve and (wish.attach is not None or wish.web):
+        return "--serve starts a fleet without a workbench; leave it out with --attach and --web"
+    if wish.attach is None and (wish.token or wish.token_variable):
+        return "--token and --token-env belong to --attach URL"
+    if wish.token and wish.token_variable:
+        return "give --token or --token-env, not both"
+    if not wish.web and (wish.host is not None or wish.port is not None):
+        return "--host and --port belong to --web; agents and registry have theirs in agents.yaml"
+    return ""
+
+
+class _NotInstalled(SystemExit):
+    """The workbench is another package; the process ends with status 2."""
+
+
+def _workbench(module: str) -> Any:
+    # By name, at run time: the runtime does not know the workbench.
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pallas_tui", "textual"):
+            raise
+        print("the workbench is not installed; install pallas-mcp, or use --serve", file=sys.stderr)
+        raise _NotInstalled(2) from None
