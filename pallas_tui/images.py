@@ -226,6 +226,11 @@ def complete_path(text: str, base: Path | None = None, limit: int = 2_000) -> st
     return f"{head}/{best}" if "/" in text else best
 
 
+def is_image_name(name: str) -> bool:
+    """Whether a file of that name claims to be an image."""
+    return Path(name).suffix.lower() in _SUFFIXES
+
+
 def size_text(size: int) -> str:
     """``size`` bytes for a person: ``84 KB``, ``2.9 MB``."""
     if size < 1_000:

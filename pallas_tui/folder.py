@@ -1,0 +1,79 @@
+"""What is in a folder, for somebody who looks for a picture."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pallas.text import one_line
+
+from .images import is_image_name
+
+LIMIT: Final = 5_000
+"""Entries of a folder that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An entry; ``shown`` is its name, sanitised. ``problem`` says why nothing can be done with it."""
+
+    path: Path
+    shown: str
+    is_folder: bool
+    size: int = 0
+    changed: float = 0.0
+    problem: str = ""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its name says so; its content decides later."""
+        return not self.is_folder and is_image_name(self.path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A folder with links resolved, its entries (folders first, by name), and what is to be said of it."""
+
+    folder: Path
+    items: tuple[Item, ...]
+    problem: str = ""
+
+
+def list_folder(folder: Path, *, hidden: bool = False, every: bool = False) -> Listing:
+    """The folders and images in ``folder``, with ``every`` all files. Blocks: call in a thread.
+
+    Never raises: what cannot be read is told in ``problem``. Links are resolved, so a circle of them never
+    makes the path longer.
+    """
+    folder = Path(os.path.realpath(folder))
+    items: list[Item] = []
+    try:
+        with os.scandir(folder) as entries:
+            looked = 0
+            for entry in entries:
+                looked += 1
+                if looked > LIMIT:
+                    break
+                if hidden or not entry.name.startswith("."):
+                    item = _item(entry)
+                    if every or item.is_folder or item.is_image:
+                        items.append(item)
+    except (OSError, ValueError) as error:
+        reason = one_line(getattr(error, "strerror", None) or str(error))
+        return Listing(folder, (), f"{one_line(str(folder), 120)} cannot be read: {reason}")
+    items.sort(key=lambda item: (not item.is_folder, item.path.name.lower(), item.path.name))
+    more = f"Only the first {LIMIT:,} entries of this folder are shown: give the path (ctrl+o)."
+    return Listing(folder, tuple(items), more if looked > LIMIT else "")
+
+
+def _item(entry: os.DirEntry[str]) -> Item:
+    path, shown = Path(entry.path), one_line(entry.name, 200) or "?"
+    try:
+        status = entry.stat()
+    except OSError as error:  # a link that leads nowhere or in a circle, or nothing we may look at
+        return Item(path, shown, False, problem=one_line(error.strerror or str(error), 60).lower())
+    if stat.S_ISDIR(status.st_mode):
+        return Item(path, shown, True, changed=status.st_mtime)
+    problem = "" if stat.S_ISREG(status.st_mode) else "not a plain file"
+    return Item(path, shown, False, status.st_size, status.st_mtime, problem)
