@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.binding import BindingType
 
-from . import agents, app, failure, feed, instances
+from . import agents, app, chat, failure, feed, instances
 from .action import Action, Scope
 
 __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
@@ -16,6 +16,7 @@ __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
 ACTIONS: Final[tuple[Action, ...]] = (
     *app.ACTIONS,
     *agents.ACTIONS,
+    *chat.ACTIONS,
     *feed.ACTIONS,
     *instances.ACTIONS,
     *failure.ACTIONS,

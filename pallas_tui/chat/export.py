@@ -36,9 +36,9 @@ class About:
     principal: str = ""
 
 
-def form_of(path: Path, default: Form = "md") -> Form:
+def form_of(path: Path) -> Form:
     """Which of the two a file is to hold, by its name."""
-    return "json" if path.suffix.lower() == ".json" else "md" if path.suffix else default
+    return "json" if path.suffix.lower() == ".json" else "md"
 
 
 def file_name(conversation: Conversation, at: float, form: Form) -> str:

@@ -190,6 +190,15 @@ class Conversation:
         """Whether there is a question that was answered, failed or was cancelled."""
         return self.run is None and any(entry.role == "user" for entry in self.entries)
 
+    def clear(self) -> bool:
+        """Begin anew under another handle; False while a run is in flight."""
+        if self.run is not None:
+            return False
+        self.handle = _handle()
+        self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
+        self.changed()
+        return True
+
     # What the agent's server knows
 
     def reseat(self) -> None:

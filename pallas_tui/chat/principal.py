@@ -39,6 +39,12 @@ class Principal:
         """The salted fingerprint, as the feed and the traces have it; empty for nobody."""
         return fingerprint(self.token) if self.token else ""
 
+    def lend(self) -> "Principal":
+        """The same for another conversation, which releases it on its own."""
+        if self.token:
+            redact(self.token)
+        return self
+
     def release(self) -> None:
         """The token is not used any more."""
         if self.token:

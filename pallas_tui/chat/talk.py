@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pallas.model import Fault, Image
+from pallas.model import Fault, Image, ToolDetail
 
 from ..client import OnProgress, Reply, Said
 from ..link import Bearer, Era, origin_of
@@ -131,6 +131,11 @@ class Talk:
             conversation.fail(run, fault, clock())
         else:
             conversation.answer(run, reply, clock(), self.price)
+
+    async def offered(self, url: str) -> tuple[ToolDetail, ...]:
+        """The tools of the endpoint at ``url`` itself. Raises Fault."""
+        tools = getattr(await self._connected(url), "tools", None)
+        return await tools() if tools is not None else ()
 
     async def hang_up(self) -> None:
         """End the connection; the next question makes another."""

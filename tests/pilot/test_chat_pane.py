@@ -108,7 +108,7 @@ async def test_the_front_agent_is_ready_to_be_written_to(chat: Chat) -> None:
 
 
 async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> None:
-    pane = ChatPane(connect=lambda url, handle: AgentClient(url, handle, era="legacy"))
+    pane = ChatPane(connect=lambda url, handle, **_: AgentClient(url, handle, era="legacy"))
     app = PaneApp(pane)
     async with app.run_test() as pilot:
         chat = Chat(app, pane, pilot, server)

@@ -39,11 +39,11 @@ The fix is described in [ticket 1182](https://example.invalid/1182).
 class Scripted:
     """Answers as the message says, in a time that never changes."""
 
-    def __init__(self, url: str, conversation: str) -> None:
+    def __init__(self, url: str, conversation: str, **how: Any) -> None:
         self.url = url
 
     async def send(
-        self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None
+        self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None, **more: Any
     ) -> Reply:
         tell = on_progress or (lambda _: None)
         if "hit" in text:

@@ -1,7 +1,7 @@
 """One message in the transcript."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rich.cells import cell_len
@@ -14,9 +14,12 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...chat.model import Entry
+from ...chat.pricing import money, tokens
+from ...chat.tree import Tree
 from ...text import UNICODE, Glyphs, Part, clock, count, duration
 from .markdown import PLAIN_ABOVE, SHOWN, WEIGHT, AnswerMarkdown, Splitter, is_light, shown, source_of, weight
 from .pictures import Thumbnails
+from .tooltree import ToolTree
 
 REST_LENGTH: Final = 2_000
 REST_WEIGHT: Final = 24
@@ -25,21 +28,25 @@ REST_WEIGHT: Final = 24
 class Heading(Widget):
     """When, who, and how it went, on one line."""
 
-    def __init__(self, left: str, right: str = "", style: str = "bold") -> None:
+    def __init__(self, left: str, right: tuple[str, ...] = (), style: str = "bold", dot: str = "·") -> None:
+        """Of ``right`` as many are shown as there is room for, the first ones first."""
         super().__init__(classes="chat-heading")
-        self._left, self._right, self._style = left, right, style
+        self._left, self._right, self._style, self._dot = left, right, style, dot
 
-    def show(self, left: str, right: str) -> None:
+    def show(self, left: str, right: tuple[str, ...]) -> None:
         """Draw these instead."""
         self._left, self._right = left, right
         self.refresh()
 
     def render(self) -> Content:
         time, _, who = self._left.partition("  ")
-        gap = self.size.width - cell_len(self._left) - cell_len(self._right)
         parts: list[Part] = [(f"{time}  ", "dim"), (who, self._style)]
-        if gap > 1:
-            parts += [(" " * gap, ""), (self._right, "dim")]
+        for many in range(len(self._right), 0, -1):
+            right = f" {self._dot} ".join(self._right[:many])
+            gap = self.size.width - cell_len(self._left) - cell_len(right)
+            if gap > 1:
+                parts += [(" " * gap, ""), (right, "dim")]
+                break
         return Content.assemble(*parts)
 
 
@@ -93,17 +100,30 @@ class MessageView(Vertical):
             super().__init__()
             self.view = view
 
-    def __init__(self, entry: Entry, who: str, *, live: bool = False, glyphs: Glyphs = UNICODE) -> None:
+    def __init__(
+        self,
+        entry: Entry,
+        who: str,
+        *,
+        live: bool = False,
+        glyphs: Glyphs = UNICODE,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``now`` gives the stopwatch of the conversation."""
         super().__init__(classes=f"chat-message -{entry.role}")
         self.entry = entry
+        self._now = now
         self.live = live
         self._who = who
         self._glyphs = glyphs
-        self._heading = Heading(*self._heading_parts())
+        self._heading = Heading(*self._heading_parts(), glyphs.dot)
         self._body: Widget = LiveText() if live else self._new_body()
+        self.calls = ToolTree(entry.tree, now, live=live, glyphs=glyphs) if entry.tree is not None else None
 
     def compose(self) -> ComposeResult:
         yield self._heading
+        if self.calls is not None:
+            yield self.calls
         yield self._body
         yield from self._pictures()
 
@@ -117,10 +137,11 @@ class MessageView(Vertical):
         if self.entry.attachments:
             yield Thumbnails(lambda: self.entry.attachments, self._glyphs)
 
-    def _heading_parts(self) -> tuple[str, str, str]:
+    def _heading_parts(self) -> tuple[str, tuple[str, ...], str]:
         entry = self.entry
-        style = {"user": "bold", "error": "bold $text-error"}.get(entry.role, "bold $text-primary")
-        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry, self._glyphs), style
+        styles = {"user": "bold", "error": "bold $text-error", "note": "dim"}
+        style = styles.get(entry.role, "bold $text-primary")
+        return f"{clock(entry.at)[:5]}  {self._who}", figures(entry), style
 
     def _new_body(self) -> Widget:
         entry = self.entry
@@ -129,6 +150,8 @@ class MessageView(Vertical):
         text = shown(entry.text) or ("" if entry.attachments else "(no text)")
         if entry.role == "error":
             text += "\n\nctrl+r sends it again" + (", which may help." if entry.retryable else ".")
+        if not entry.text and entry.tree is not None:
+            return Static("", classes="chat-plain -none")
         return Static(Content(text), classes="chat-plain")
 
     async def _colour(self) -> None:
@@ -140,11 +163,24 @@ class MessageView(Vertical):
         if isinstance(self._body, LiveText):
             await self._body.show(text)
 
+    async def follow(self, tree: Tree) -> None:
+        """Show what ``tree`` has now."""
+        if self.calls is None and tree:
+            self.calls = ToolTree(tree, self._now, live=True, glyphs=self._glyphs)
+            await self.mount(self.calls, after=self._heading)
+        elif self.calls is not None:
+            self.calls.tick()
+
     async def settle(self, entry: Entry) -> None:
         """The run is over: ``entry`` takes the place of what was streamed."""
         self.entry, self.live = entry, False
         left, right, _ = self._heading_parts()
         self._heading.show(left, right)
+        if self.calls is not None:
+            self.calls.settle()
+        elif entry.tree is not None:
+            self.calls = ToolTree(entry.tree, self._now, glyphs=self._glyphs)
+            await self.mount(self.calls, after=self._heading)
         old, self._body = self._body, self._new_body()
         with self.app.batch_update():
             await self.mount(self._body, *self._pictures(), before=old)
@@ -156,8 +192,8 @@ class MessageView(Vertical):
         self.post_message(self.Pointed(self))
 
 
-def figures(entry: Entry, glyphs: Glyphs = UNICODE) -> str:
-    """How an answer went: ``3.1 s · 4 steps · 2 tools``, or that it was cancelled."""
+def figures(entry: Entry) -> tuple[str, ...]:
+    """How an answer went: ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
     parts = []
     if entry.cut:
         parts.append(entry.cut)
@@ -169,4 +205,8 @@ def figures(entry: Entry, glyphs: Glyphs = UNICODE) -> str:
         parts.append(count(entry.steps, "step"))
     if entry.tools:
         parts.append(count(entry.tools, "tool call"))
-    return f" {glyphs.dot} ".join(parts)
+    if entry.cost is not None:
+        parts.append(money(entry.cost))
+    if entry.tokens_in is not None or entry.tokens_out is not None:
+        parts.append(f"{tokens(entry.tokens_in or 0)} in {tokens(entry.tokens_out or 0)} out")
+    return tuple(parts)

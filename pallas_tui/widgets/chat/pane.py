@@ -1,6 +1,7 @@
 """The chat pane: conversations with agents as tabs."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -8,65 +9,60 @@ from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.widgets import ContentSwitcher
+from textual.binding import BindingType
 
 from pallas.model import AgentSnapshot
 from pallas.text import one_line
 
+from ...actions import bindings
 from ...chat.history import PromptHistory
-from ...chat.model import last_answer
+from ...chat.model import Conversation
+from ...chat.pricing import price_of
+from ...chat.prompts import PromptBook
+from ...chat.runs import Runs
+from ...chat.talk import ERAS, Connect, Options
 from ...client import AgentClient
-from ...clipboard import copy
 from ...frame import Frame
 from ...state import Tone, can_answer, tone_of
+from ...targets import ConversationTarget, Entity, Target
 from ...text import UNICODE, Glyphs
-from ..pane import Pane
 from ..tones import shape
+from .beside import Beside
 from .chooser import AgentChooser, ChooserScreen
-from .markdown import AnswerMarkdown
+from .deck import Deck, SharedPrompt, window
+from .desk import Desk, setting
 from .tabs import Tab, TabStrip
-from .view import Connect, ConversationView, Desk
+from .view import ConversationView
 
-MAX_TABS: Final = 20
+MAX_TABS: Final = 100
+"""Conversations that may be open: each keeps its messages, and one that was seen keeps their widgets."""
 
 
-class ChatPane(Pane):
+class ChatPane(Beside):
     """Talk to agents over MCP, as any other client would."""
 
     TITLE = "Chat"
     HELP = """\
 Write to an agent and watch it answer. **Enter** sends, **alt+enter** (or ctrl+j) breaks the line; up and
-down at the edges of the text go through what you sent before.
+down at the edges of the text go through what you sent before. A line that begins with **/** is a command
+(`/help` lists them, **tab** completes); `//` sends a slash.
 
 The line above the prompt says what the agent does now. **ctrl+k** cancels, **escape** twice does too;
-what was received so far stays.
+what was received so far stays. The calls of an answer stand above it: **t** goes there, **left** and
+**right** fold, **y** copies what a call gave back, **i** tells all of it.
 
 **ctrl+o** attaches an image by its path; dropping or pasting the path of an image file does the same.
 Backspace in an empty prompt takes the last one away.
 
 **ctrl+t** opens another conversation. Each tab is one of its own: the agent remembers what was said in
 it, and nothing of the others. Agents of attached instances stand there too, with `@` and where they run.
+**alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
-it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r** sends again what failed.
+it (without one: the last answer), **e** changes a message and sends it anew, **a** branches off another
+conversation, **f** shows the run in the feed, **enter** goes back to the prompt. **ctrl+r** asks again.
 """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "ctrl+k", "cancel", "cancel", priority=True, id="chat.cancel", tooltip="Cancel the run in flight"
-        ),
-        Binding("ctrl+t", "choose", "new", id="chat.new", tooltip="Another conversation, with any agent"),
-        Binding("ctrl+o", "attach", "image", id="chat.attach", tooltip="Attach an image by its path"),
-        Binding(
-            "y", "copy", "copy", id="chat.copy", tooltip="Copy the message pointed at, or the last answer"
-        ),
-        Binding("ctrl+r,r", "retry", "again", id="chat.retry", tooltip="Send again what failed"),
-        Binding("enter,i", "write", "Write", show=False, id="chat.write", tooltip="Go to the prompt"),
-        Binding("escape", "back", "Back", show=False, id="chat.back", tooltip="Leave the prompt"),
-        Binding("ctrl+pagedown,right_square_bracket", "tab(1)", "Next", show=False, id="chat.next"),
-        Binding("ctrl+pageup,left_square_bracket", "tab(-1)", "Previous", show=False, id="chat.previous"),
-        Binding("alt+w", "close_tab", "Close", show=False, id="chat.close", tooltip="Close the conversation"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
 
     def __init__(
         self,
@@ -76,14 +72,22 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         connect: Connect = AgentClient,
         base: Path | None = None,
         stopwatch: Callable[[], float] = monotonic,
+        prompts: PromptBook | None = None,
     ) -> None:
-        """``connect`` makes the client of a conversation; ``base`` is where relative image paths begin.
+        """``connect`` makes the client of a conversation; ``base`` is where relative paths begin.
 
-        Without ``glyphs`` those of the application are taken.
+        Without ``glyphs`` those of the application are taken. ``prompts`` are those that were kept.
         """
         super().__init__(id=id)
         self._desk = Desk(
-            connect, PromptHistory(), glyphs or UNICODE, base or Path.cwd(), lambda: self._now, stopwatch
+            connect,
+            PromptHistory(),
+            glyphs or UNICODE,
+            base or Path.cwd(),
+            lambda: self._now,
+            stopwatch,
+            prompts or PromptBook(),
+            lambda model: price_of(model, setting(self.app, "prices", None)),
         )
         self._own_glyphs = glyphs is None
         self._now = 0.0
@@ -91,6 +95,8 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._views: list[ConversationView] = []
         self._current: ConversationView | None = None
+        self._beside: list[ConversationView] = []
+        self._runs = Runs()
         self._opened = 0
 
     def compose(self) -> ComposeResult:
@@ -99,9 +105,11 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         hint = "enter begins a conversation with one that is ready"
         self._strip = TabStrip(self._glyphs)
         self._start = AgentChooser(self._glyphs, hint, id="chat-start")
-        self._switcher = ContentSwitcher(self._start, initial="chat-start")
+        self._deck = Deck(self._start)
+        self._shared = SharedPrompt(self._desk.history, self._send_to_all, self._complete)
         yield self._strip
-        yield self._switcher
+        yield self._deck
+        yield self._shared
 
     @property
     def _glyphs(self) -> Glyphs:
@@ -112,23 +120,40 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     def absorb(self, frame: Frame) -> None:
         self._now, self._own = frame.now, frame.snapshot.agents
         self._agents = (*self._own, *frame.attached)
+        self._runs.absorb(frame.events)
         if self.is_showing:
             self._paint()
 
     def show_pane(self) -> None:
         super().show_pane()
-        self._activate()
+        self._arrange()
         self._paint()
 
     def hide_pane(self) -> None:
         super().hide_pane()
-        self._activate()
+        self._arrange()
 
     def focus_pane(self) -> None:
-        if self._current is not None:
-            self._current.focus_prompt()
-        else:
+        if self._current is None:
             self._start.focus_filter()
+        elif self._together:
+            self.screen.set_focus(self._shared)
+        else:
+            self._current.focus_prompt()
+
+    def entities(self) -> Iterable[Entity]:
+        for view in reversed(self._views):
+            asked = next((e.text for e in view.conversation.entries if e.role == "user"), "nothing said yet")
+            title = f"Conversation: {self._tab(view).name}"
+            yield Entity(title, one_line(asked, 80), ConversationTarget(str(view.id)))
+
+    def reveal(self, target: Target) -> bool:
+        view = next((v for v in self._views if target == ConversationTarget(str(v.id))), None)
+        if view is not None:
+            self._switch(view, wanted=True)
+        return view is not None
+
+    # Conversations
 
     def open_agent(self, name: str) -> None:
         """Go to the conversation with that agent, the newest if there are several, or begin one."""
@@ -138,32 +163,54 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
                 return
         self.new_conversation(name, wanted=True)
 
-    def new_conversation(self, name: str, *, wanted: bool = False) -> None:
-        """Begin another conversation and go there; ``wanted`` when a person asked, who writes next."""
+    def new_conversation(
+        self,
+        name: str,
+        *,
+        wanted: bool = False,
+        conversation: Conversation | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """Begin another conversation and go there; ``wanted`` when a person asked, who writes next.
+
+        ``conversation`` is one that has a transcript already.
+        """
+        if (view := self._make(name, conversation, options)) is not None:
+            self.run_worker(self._mount([view], wanted), group="open", description=f"open a chat with {name}")
+
+    def _make(
+        self, name: str, conversation: Conversation | None = None, options: Options | None = None
+    ) -> ConversationView | None:
         if len(self._views) >= MAX_TABS:
             self.app.notify(
                 f"{MAX_TABS} conversations are open; close one first (alt+w).",
                 severity="warning",
                 markup=False,
             )
-            return
+            return None
         self._opened += 1
-        view = ConversationView(name, self._desk)
+        if options is None:
+            options = Options(era=ERAS.get(str(setting(self.app, "era", "auto")), "auto"))
+        view = ConversationView(name, self._desk, conversation=conversation, options=options)
         view.id = f"conversation-{self._opened}"
-        self._views.append(view)
-        self.run_worker(self._mount(view, wanted), group="open", description=f"open a chat with {name}")
+        at = self._views.index(self._current) + 1 if conversation and self._current in self._views else None
+        self._views.insert(len(self._views) if at is None else at, view)
+        return view
 
-    async def _mount(self, view: ConversationView, wanted: bool) -> None:
-        await self._switcher.add_content(view)
-        if self.app.is_running and view.is_attached:
-            self._switch(view, wanted=wanted)
+    async def _mount(self, views: list[ConversationView], wanted: bool) -> None:
+        for view in views:
+            view.display = False
+        await self._deck.mount(*views)
+        if self.app.is_running and views[0].is_attached:
+            self._switch(views[0], wanted=wanted)
 
     # The screen
 
     def _paint(self) -> None:
+        by_name = {agent.name: agent for agent in self._agents}
         for view in self._views:
             if view.is_mounted:
-                view.see(self._agent_of(view))
+                view.see(by_name.get(view.conversation.agent), self._agents)
         if not self._views:
             self._start.show(self._agents)
             if not self._opened and not self._start.touched and (front := front_agent(self._own)):
@@ -173,17 +220,30 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         self._show_tabs()
 
     def _show_tabs(self) -> None:
-        tabs = tuple(self._tab(view) for view in self._views)
+        counted = Counter(view.conversation.agent for view in self._views)
+        tabs = tuple(self._tab(view, counted) for view in self._views)
         active = self._views.index(self._current) if self._current in self._views else 0
         self._strip.show(tabs, active)
-        agent = self._agent_of(self._current) if self._current is not None else None
-        self.caption = one_line(agent.model, 60) if agent is not None else ""
+        self.caption = self._caption()
 
-    def _tab(self, view: ConversationView) -> Tab:
+    def _caption(self) -> str:
+        """As whom, in which era, with which model."""
+        view = self._current
+        if view is None:
+            return ""
+        talk, dot = view.talk, self._glyphs.dot
+        who = f"as {talk.options.principal.label}" if talk.options.principal.token else ""
+        era = " ".join(filter(None, (talk.era, talk.protocol)))
+        return one_line(f" {dot} ".join(filter(None, (who, era, view.model))), 90)
+
+    def _tab(self, view: ConversationView, counted: Counter[str] | None = None) -> Tab:
         conversation = view.conversation
-        same = [each for each in self._views if each.conversation.agent == conversation.agent]
-        name = conversation.agent if len(same) == 1 else f"{conversation.agent} {same.index(view) + 1}"
-        agent = self._agent_of(view)
+        counted = counted or Counter(each.conversation.agent for each in self._views)
+        name = conversation.name or conversation.agent
+        if not conversation.name and counted[conversation.agent] > 1:
+            same = [each for each in self._views if each.conversation.agent == conversation.agent]
+            name = f"{name} {same.index(view) + 1}"
+        agent = next((agent for agent in self._agents if agent.name == conversation.agent), None)
         mark = (
             self._glyphs.ellipsis
             if conversation.run
@@ -193,24 +253,34 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         )
         return Tab(shape(tone_of(agent) if agent else Tone.STOPPED, self._glyphs), name, mark)
 
-    def _agent_of(self, view: ConversationView) -> AgentSnapshot | None:
-        return next((agent for agent in self._agents if agent.name == view.conversation.agent), None)
-
     def _switch(self, view: ConversationView, *, wanted: bool = False) -> None:
         if view not in self._views:
             return
         inside = wanted or self.has_focus_within or self.app.focused is None
         self._current = view
-        self._switcher.current = view.id
-        self._activate()
+        self._arrange()
         if self.is_showing:
             self._paint()
             if inside:
-                view.focus_prompt()
+                self.focus_pane()
 
-    def _activate(self) -> None:
+    def _arrange(self) -> None:
+        """Show the conversation in front, or those that stand side by side with it."""
+        if not self.is_mounted or not hasattr(self, "_deck"):
+            return
+        members = [view for view in self._beside if view in self._views]
+        current = self._current
+        together = current in members and len(members) > 1
+        shown = [current] if current is not None else []
+        if together and current is not None:
+            shown = [v for v in members if v in window(members, current, self._deck.columns)]
+        for view in members:
+            view.set_column(together)
+            view.beside = " ".join(each.conversation.agent for each in members)
+        self._deck.show(shown or [self._start])
+        self._shared.address([view.conversation.agent for view in members] if together else ())
         for view in self._views:
-            view.set_active(self.is_showing and view is self._current)
+            view.set_active(self.is_showing and view in shown)
 
     @on(ConversationView.Changed)
     def _on_changed(self, event: ConversationView.Changed) -> None:
@@ -221,14 +291,15 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
     @on(ConversationView.Finished)
     def _on_finished(self, event: ConversationView.Finished) -> None:
         event.stop()
-        if self.is_showing and event.view is self._current:
-            event.view.conversation.unread = 0
-        elif event.view in self._views:
-            conversation = event.view.conversation
-            if conversation.entries[-1].role == "error":
-                self.app.notify(f"{conversation.agent} could not answer.", severity="error", markup=False)
+        view = event.view
+        if self.is_showing and view.display and (view is self._current or self._together):
+            view.conversation.unread = 0
+        elif view in self._views and view.conversation.entries:
+            agent = view.conversation.agent
+            if view.conversation.entries[-1].role == "error":
+                self.app.notify(f"{agent} could not answer.", severity="error", markup=False)
             else:
-                self.app.notify(f"{conversation.agent} has answered.", markup=False)
+                self.app.notify(f"{agent} has answered.", markup=False)
 
     @on(TabStrip.Chosen)
     def _on_tab(self, event: TabStrip.Chosen) -> None:
@@ -245,88 +316,17 @@ it (without one: the last answer), **enter** goes back to the prompt. **ctrl+r**
         event.stop()
         self.new_conversation(event.name)
 
-    @on(AnswerMarkdown.LinkTaken)
-    async def _on_link(self, event: AnswerMarkdown.LinkTaken) -> None:
-        # Never opened from here: an agent's text decides where a link leads, a person whether to go.
-        event.stop()
-        said = await copy(self.app, event.href)
-        self.app.notify(f"{said} It is a link: {event.href}", markup=False)
-
-    # Keys
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """ctrl+k is the text area's own key while nothing runs; copying and the like need a conversation."""
-        view = self._current
-        if action == "cancel":
-            return view is not None and view.conversation.run is not None
-        if action == "retry":
-            return view is not None and view.conversation.can_retry
-        if action in ("attach", "back", "write", "copy", "tab", "close_tab"):
-            return view is not None
-        return True
-
-    def action_choose(self) -> None:
-        """Choose an agent for another conversation."""
-
-        def chosen(name: str | None) -> None:
-            if name is not None:
-                self.new_conversation(name, wanted=True)
-
-        self.app.push_screen(ChooserScreen(self._agents, self._glyphs), chosen)
-
-    def action_cancel(self) -> None:
-        """Cancel the run in flight."""
-        if self._current is not None:
-            self._current.cancel()
-
-    def action_attach(self) -> None:
-        """Attach an image by its path."""
-        if self._current is not None:
-            self._current.attach()
-
-    def action_back(self) -> None:
-        """One step back: ask to cancel a run, point at no message, leave the prompt."""
-        if self._current is None or self._current.ask_to_cancel():
-            return
-        transcript = self._current.transcript
-        if not transcript.unselect():
-            transcript.focus()
-
-    def action_write(self) -> None:
-        """Go to the prompt."""
-        if self._current is not None:
-            self._current.focus_prompt()
-
-    async def action_copy(self) -> None:
-        """Copy the message that is pointed at, else the last answer."""
-        if self._current is None:
-            return
-        pointed = self._current.transcript.selected
-        entry = pointed.entry if pointed is not None else last_answer(self._current.conversation.entries)
-        self.app.notify(await copy(self.app, entry.text if entry else ""), markup=False)
-
-    def action_retry(self) -> None:
-        """Send the last question again after it failed or was cancelled."""
-        if self._current is not None:
-            self._current.retry()
-
-    def action_tab(self, by: int) -> None:
-        """Go to the next or previous conversation."""
-        if self._current in self._views:
-            self._switch(self._views[(self._views.index(self._current) + by) % len(self._views)])
-
-    async def action_close_tab(self) -> None:
-        """Close the conversation; a run in it is cancelled."""
-        view = self._current
-        if view is None or view not in self._views:
-            return
+    async def _close(self, view: ConversationView) -> None:
         index = self._views.index(view)
         self._views.remove(view)
+        self._beside = [each for each in self._beside if each is not view]
+        if len(self._beside) < 2:
+            self.end_beside()
         self._current = self._views[min(index, len(self._views) - 1)] if self._views else None
         if self._current is not None:
             self._switch(self._current)
         else:
-            self._switcher.current = "chat-start"
+            self._arrange()
             self._paint()
             self.focus_pane()
         await view.remove()

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -12,7 +13,10 @@ from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
 from ...chat.history import PromptHistory, Walk
-from ...images import complete_path, pasted_images
+from ...images import complete_path, names_images, pasted_images
+
+_LOOK: Final = 2.0
+"""Seconds that looking for pasted paths may take; then they are text."""
 
 
 class Prompt(TextArea):
@@ -21,6 +25,14 @@ class Prompt(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send", show=False, id="chat.send"),
         Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False, id="chat.new_line"),
+        Binding(
+            "ctrl+v,alt+v",
+            "paste_clipboard",
+            "Paste",
+            show=False,
+            id="chat.paste",
+            tooltip="Attach the image on the clipboard, or put its text in",
+        ),
     ]
 
     class ImagesPasted(Message):
@@ -30,16 +42,32 @@ class Prompt(TextArea):
             super().__init__()
             self.paths = paths
 
+    class PasteAsked(Message):
+        """What is on the clipboard should come into ``prompt``, or beside it."""
+
+        def __init__(self, prompt: "Prompt") -> None:
+            super().__init__()
+            self.prompt = prompt
+
     class TakeBack(Message):
         """Backspace with nothing to delete: the last attachment goes."""
 
-    def __init__(self, history: PromptHistory, send: Callable[[str], bool]) -> None:
-        """``send`` takes the text, at once, or returns False: then it stays here."""
+    def __init__(
+        self,
+        history: PromptHistory,
+        send: Callable[[str], bool],
+        complete: Callable[[str], str | None] = lambda line: None,
+    ) -> None:
+        """``send`` takes the text, at once, or returns False: then it stays here.
+
+        ``complete`` gives a command as far as it can only go on, None for what is no command.
+        """
         super().__init__(
             classes="chat-prompt", compact=True, highlight_cursor_line=False, tab_behavior="focus"
         )
         self._history = history
         self._send = send
+        self._complete = complete
         self._walk: Walk | None = None
 
     def action_submit(self) -> None:
@@ -49,6 +77,11 @@ class Prompt(TextArea):
             self._history.add(text)
             self._walk = None
             self.load_text("")
+
+    def action_paste_clipboard(self) -> None:
+        """The image or the text on the clipboard."""
+        if not self.read_only:
+            self.post_message(self.PasteAsked(self))
 
     def action_new_line(self) -> None:
         """Break the line instead of sending."""
@@ -92,6 +125,12 @@ class Prompt(TextArea):
         # were taken in, or after those behind it. The text area, whose turn is next, would break the line.
         if event.key != "enter" and event.is_printable:
             return
+        if event.key == "tab" and (longer := self._complete(self.text)) is not None:
+            event.stop()
+            event.prevent_default()
+            if longer != self.text:
+                self._recall(longer)
+            return
         bound = self.screen.active_bindings.get(event.key)
         if bound is not None and bound.node is self and bound.binding.action in ("submit", "new_line"):
             event.stop()
@@ -99,10 +138,15 @@ class Prompt(TextArea):
             await self.run_action(bound.binding.action)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        if not self.read_only and (paths := pasted_images(event.text)):
-            event.stop()
-            event.prevent_default()  # else the text area, whose turn is next, would insert the path
-            self.post_message(self.ImagesPasted(paths))
+        if self.read_only or not names_images(event.text.strip()):
+            return
+        # Whether they are files is asked of disks that may be slow; keys typed behind wait for this.
+        with suppress(TimeoutError):
+            paths = await asyncio.wait_for(asyncio.to_thread(pasted_images, event.text), _LOOK)
+            if paths:
+                event.stop()
+                event.prevent_default()  # else the text area, whose turn is next, would insert the path
+                self.post_message(self.ImagesPasted(paths))
 
 
 class _PathSuggester(Suggester):

@@ -84,18 +84,38 @@ class Transcript(VerticalScroll, can_focus=True):
             if (view := self._views[entry.key]).live:
                 await view.settle(entry)
                 self._below += not following
-        if run is not None and run.text:
+        if run is not None and (run.text or run.tree):
             if run.key not in self._views:
                 await self._add([Entry("assistant", "", run.at, key=run.key)], live=True)
+            await self._views[run.key].follow(run.tree)
             await self._views[run.key].stream(run.text)
+
+    def open_calls(self) -> bool:
+        """Unfold the calls of the message pointed at, else of the newest that has some, and go there."""
+        views = [self.selected] if self.selected else list(reversed(self.children))
+        for view in views:
+            if isinstance(view, MessageView) and view.calls is not None:
+                view.calls.open_up()
+                return True
+        return False
+
+    def tick(self) -> None:
+        """Time goes on for the calls of a run in flight."""
+        run = self._conversation.run
+        if run is not None and (view := self._views.get(run.key)) is not None and view.calls is not None:
+            view.calls.tick()
+
+    def _who(self, entry: Entry) -> str:
+        return {"user": "you", "note": "pallas"}.get(entry.role, self._conversation.agent)
 
     async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
         views = [
             MessageView(
                 entry,
-                "you" if entry.role == "user" else self._conversation.agent,
+                self._who(entry),
                 live=live,
                 glyphs=self._glyphs,
+                now=self._conversation.now,
             )
             for entry in entries
         ]

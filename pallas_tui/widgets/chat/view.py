@@ -1,78 +1,41 @@
 """One conversation on the screen: its transcript, its status line, its prompt."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.message import Message
-from textual.widget import MountError
-from textual.widgets import Static
+from textual.widgets import TextArea
 from textual.worker import Worker
 
-from pallas.model import AgentSnapshot, Fault, Image
+from pallas.commands import Outcome, Typed, read
+from pallas.model import AgentSnapshot
 
-from ...chat.history import PromptHistory
-from ...chat.model import Conversation, Run
+from ...chat.model import Conversation, Run, last_question
 from ...chat.standing import Standing, standing, why_no_images
-from ...client import OnProgress, Reply
+from ...chat.talk import Options, Talk
 from ...instances.snapshots import is_attached_name
 from ...state import Tone
-from ...text import Glyphs
-from ..tones import shape
+from .banner import Banner, ColumnTitle
+from .desk import Desk
+from .editing import Editing
+from .host import MAX_NAME, ViewHost
+from .painter import Painter
 from .prompt import Prompt
 from .runline import RunLine
+from .slash import Slash
 from .transcript import Transcript
 from .tray import Tray
 
-PAINT_EVERY: Final = 0.1
-"""Seconds between two paintings at least, however fast the text comes."""
 SURE_WITHIN: Final = 3.0
 
 
-class Client(Protocol):
-    """What a conversation is held with."""
-
-    url: str
-
-    async def send(
-        self, text: str, images: Sequence[Image] = (), on_progress: OnProgress | None = None
-    ) -> Reply:
-        """Ask and wait; raises Fault."""
-        ...
-
-    async def close(self) -> None:
-        """End the connection."""
-        ...
-
-
-Connect = Callable[[str, str], Client]
-"""Makes the client for a URL and a conversation handle; connects nothing yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What all conversations of a pane share.
-
-    ``clock`` gives the workbench's time in Unix seconds, as fine as its frames; ``stopwatch`` seconds.
-    """
-
-    connect: Connect
-    history: PromptHistory
-    glyphs: Glyphs
-    base: Path
-    clock: Callable[[], float]
-    stopwatch: Callable[[], float]
-
-
 class ConversationView(Vertical):
-    """A conversation with one agent. The model is the truth; ``_paint`` makes the screen follow it."""
+    """A conversation with one agent. The model is the truth; ``_paint`` makes the screen follow it.
+
+    As a ``column`` it stands beside others: the prompt they share takes the place of its own.
+    """
 
     class Changed(Message):
         """Something happened that the tabs show too."""
@@ -84,25 +47,50 @@ class ConversationView(Vertical):
             super().__init__()
             self.view = view
 
-    def __init__(self, agent: str, desk: Desk) -> None:
+    class Beside(Message):
+        """These agents are to be asked side by side; none: not any more."""
+
+        def __init__(self, view: "ConversationView", agents: tuple[str, ...]) -> None:
+            super().__init__()
+            self.view, self.agents = view, agents
+
+    def __init__(
+        self,
+        agent: str,
+        desk: Desk,
+        *,
+        conversation: Conversation | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """``conversation`` is one that was begun elsewhere."""
         super().__init__(classes="chat-conversation")
-        self.conversation = Conversation(agent, self.touch, desk.stopwatch)
+        self.conversation = conversation or Conversation(agent, stopwatch=desk.stopwatch)
+        self.conversation.changed = self.touch
+        self.talk = Talk(self.conversation, desk.connect, desk.clock, options or Options())
+        self.host = ViewHost(self)
+        self.slash = Slash(self.host, desk.history, self._tell_outcome)
         self.standing = Standing(Tone.STARTING, False, "Waiting for the fleet.")
-        self._desk = desk
+        self.beside = ""
+        self.desk = desk
         self._agent: AgentSnapshot | None = None
-        self._client: Client | None = None
-        self._talk: Worker[None] | None = None
-        self._dirty = asyncio.Event()
+        self.known: tuple[AgentSnapshot, ...] = ()
+        self._worker: Worker[None] | None = None
+        self._painter = Painter(self._paint, self._is_seen)
         self._active = False
+        self._column = False
         self._sure = False
+        self._hint = ""
         self._give_back_focus = False
-        self._banner = Static(markup=False, classes="chat-banner")
+        self._who = ColumnTitle()
+        self._banner = Banner()
         self.transcript = Transcript(self.conversation, desk.glyphs)
         self._status = RunLine(desk.glyphs)
         self.tray = Tray(desk.glyphs, desk.base)
-        self._prompt = Prompt(desk.history, self._submit)
+        self._prompt = Prompt(desk.history, self._submit, self.slash.complete)
+        self._editing = Editing(self._prompt, self.tray)
 
     def compose(self) -> ComposeResult:
+        yield self._who
         yield self._banner
         yield self.transcript
         yield self._status
@@ -112,35 +100,53 @@ class ConversationView(Vertical):
     def on_mount(self) -> None:
         """Begin to paint."""
         self._stand()
-        self.run_worker(self._paint_loop(), group="paint", description=f"paint {self.conversation.agent}")
+        self.touch()
+        self.run_worker(self._painter.run(), group="paint", description=f"paint {self.conversation.agent}")
 
     async def on_unmount(self) -> None:
         """A closed tab ends its connection; Textual has cancelled its workers."""
-        if self._client is not None:
-            await self._client.close()
+        await self.talk.close()
+
+    # What others ask
+
+    @property
+    def url(self) -> str:
+        """Where the agent answers now, empty when it is not there."""
+        return self._agent.url if self._agent is not None else ""
+
+    @property
+    def model(self) -> str:
+        """The agent's model, empty when it is not known."""
+        return self._agent.model if self._agent is not None else ""
+
+    @property
+    def draft(self) -> str:
+        """What is written and not sent."""
+        return self._prompt.text
 
     # What the pane tells
 
-    def see(self, agent: AgentSnapshot | None) -> None:
-        """The agent as the newest frame has it; None when the fleet does not have it."""
-        changed = agent != self._agent
+    def see(self, agent: AgentSnapshot | None, known: tuple[AgentSnapshot, ...] = ()) -> None:
+        """The agent as the newest frame has it, None when the fleet does not have it; and all there are."""
+        self.known = known
+        changed = agent is not self._agent and agent != self._agent
         if changed and agent is None and is_attached_name(self.conversation.agent):
             self._let_go()
         self._agent = agent
         if changed or self.standing.tone is Tone.STARTING:
+            self.talk.price = self.desk.price(self.model)
             new = standing(self.conversation.agent, agent)
             if new != self.standing or changed:
                 self.standing = new
                 self._stand()
-        if self.conversation.run is not None:
+        if self.conversation.run is not None and self._active:
+            self.transcript.tick()
             self._tell()
 
     def _let_go(self) -> None:
         """The instance was detached: nothing of it stays connected."""
         self.cancel()
-        client, self._client = self._client, None
-        if client is not None:
-            self.run_worker(client.close(), group="close", description="let go of a detached agent")
+        self.run_worker(self.talk.hang_up(), group="close", description="let go of a detached agent")
 
     def set_active(self, active: bool) -> None:
         """Whether a person can see this conversation now."""
@@ -149,9 +155,14 @@ class ConversationView(Vertical):
             self.conversation.unread = 0
             self.touch()
 
+    def set_column(self, column: bool) -> None:
+        """Whether it stands beside others, which share a prompt."""
+        self._column = column
+        self.set_class(column, "-column")
+
     def touch(self) -> None:
         """The model changed."""
-        self._dirty.set()
+        self._painter.touch()
         self.post_message(self.Changed())
 
     def focus_prompt(self) -> None:
@@ -161,44 +172,95 @@ class ConversationView(Vertical):
         the conversation that was open before.
         """
         self._give_back_focus = self._prompt.disabled
-        self.screen.set_focus(self.transcript if self._prompt.disabled else self._prompt)
+        usable = not self._prompt.disabled and not self._column
+        self.screen.set_focus(self._prompt if usable else self.transcript)
+
+    def rename(self, name: str) -> None:
+        """Call the conversation so; an empty name is the agent's again."""
+        self.conversation.name = " ".join(name.split())[:MAX_NAME]
+        self.touch()
+
+    def write(self, text: str) -> None:
+        """Put ``text`` where one writes, behind what stands there."""
+        self._prompt.insert(text)
+        self.focus_prompt()
 
     # Talking
 
     def _submit(self, text: str) -> bool:
-        """The person sends ``text``; False when that cannot be, which is said."""
+        """The person sends ``text``; False when it stays where it is."""
         if not text.strip() and not self.tray.attachments:
             return False
-        if problem := self._why_not_now():
+        typed = read(text)
+        if typed.command:
+            self.run_command(typed, self._prompt)
+            return False
+        if problem := self.why_not_now(with_images=bool(self.tray.attachments)):
             self.app.notify(problem, severity="warning", markup=False)
             return False
-        self.transcript.anchor()
-        self._begin(self.conversation.begin(text, self.tray.empty(), self._desk.clock()))
+        if (changed := self._editing.take()) is not None:
+            self.conversation.rewind(changed)
+        self.send(typed.rest)
         return True
 
-    def _why_not_now(self) -> str:
+    def send(self, text: str) -> None:
+        """Ask the agent, which must be able to answer now, with what is attached."""
+        self.transcript.anchor()
+        self._begin(self.conversation.begin(text, self.tray.empty(), self.desk.clock()))
+
+    def why_not_now(self, *, with_images: bool = False) -> str:
+        """Why nothing can be sent now, empty when it can."""
         name = self.conversation.agent
         if self.conversation.run is not None:
             return f"{name} is still answering; ctrl+k cancels that."
         if not self.standing.may_write:
             return self.standing.text
-        return why_no_images(name, self._agent) if self.tray.attachments else ""
+        return why_no_images(name, self._agent) if with_images else ""
+
+    def ask_beside(self, agents: tuple[str, ...]) -> None:
+        """Ask these agents side by side, or with none of them not any more."""
+        self.post_message(self.Beside(self, agents))
+
+    def _refuses(self, possible: bool, otherwise: str) -> bool:
+        """Say why something cannot be done now, if it cannot."""
+        problem = otherwise if not possible else self.why_not_now()
+        if problem:
+            self.app.notify(problem, severity="warning", markup=False)
+        return bool(problem)
 
     def retry(self) -> None:
-        """Send the last question again after it failed or was cancelled."""
-        if not self.conversation.can_retry:
-            self.app.notify("There is nothing to send again.", markup=False)
-        elif problem := self._why_not_now():
-            self.app.notify(problem, severity="warning", markup=False)
-        elif (run := self.conversation.retry(self._desk.clock())) is not None:
+        """Send the last question again."""
+        if self._refuses(
+            self.conversation.can_retry or self.conversation.run is not None, "Nothing was asked."
+        ):
+            return
+        if (run := self.conversation.retry(self.desk.clock())) is not None:
+            self.transcript.anchor()
             self._begin(run)
+
+    def edit(self) -> None:
+        """Take the question pointed at, else the last one, into the prompt; sending it drops the rest."""
+        pointed = self.transcript.selected
+        entry = pointed.entry if pointed is not None else last_question(self.conversation.entries)
+        if self._refuses(entry is not None and entry.role == "user", "Point at a message of yours (j, k)."):
+            return
+        assert entry is not None
+        self._editing.begin(entry)
+        self.focus_prompt()
+        self._tell()
+
+    def stop_editing(self) -> bool:
+        """Leave the message as it is; False when none is being changed."""
+        left = self._editing.leave()
+        self._tell()
+        return left
 
     def cancel(self) -> bool:
         """Cancel the run in flight; False when there is none."""
-        if self.conversation.run is None or self._talk is None:
+        if self.conversation.run is None or self._worker is None:
             return False
         self._sure = False
-        self._talk.cancel()
+        self._worker.cancel()
         return True
 
     def ask_to_cancel(self) -> bool:
@@ -218,38 +280,40 @@ class ConversationView(Vertical):
 
     def _begin(self, run: Run) -> None:
         self._sure = False
-        self._talk = self.run_worker(
+        self._worker = self.run_worker(
             self._converse(run), group="talk", description=f"ask {self.conversation.agent}"
         )
 
     async def _converse(self, run: Run) -> None:
-        conversation, clock = self.conversation, self._desk.clock
-        question = run.question
         try:
-            reply = await (await self._connected()).send(
-                question.text,
-                [one.image for one in question.attachments],
-                lambda message: conversation.hear(run, message),
-            )
-        except asyncio.CancelledError:
-            conversation.cancel(run, clock())
-            raise
-        except Fault as fault:
-            conversation.fail(run, fault, clock())
-        else:
-            conversation.answer(run, reply, clock())
+            await self.talk.converse(run, self.url)
         finally:
             self._sure = False
             self.post_message(self.Finished(self))
 
-    async def _connected(self) -> Client:
-        url = self._agent.url if self._agent is not None else ""
-        if self._client is not None and self._client.url != url:
-            await self._client.close()
-            self._client = None
-        if self._client is None:
-            self._client = self._desk.connect(url, self.conversation.handle)
-        return self._client
+    # Commands
+
+    def run_command(self, typed: Typed, prompt: Prompt | None = None) -> None:
+        """Do what was typed into ``prompt``, or what a key stands for."""
+        self.run_worker(self.slash.run(typed, prompt), group="command", description="a slash command")
+
+    def _tell_outcome(self, outcome: Outcome) -> None:
+        if outcome.text and outcome.ok:
+            self.transcript.anchor()
+            self.conversation.note(outcome.text, self.desk.clock())
+        elif outcome.text:
+            self.app.notify(outcome.text, severity="warning", markup=False, timeout=8)
+
+    @on(TextArea.Changed)
+    def _on_written(self, event: TextArea.Changed) -> None:
+        event.stop()
+        self.show_hint(self._prompt.text)
+
+    def show_hint(self, line: str) -> None:
+        """How a command in ``line`` may go on."""
+        if (hint := self.slash.hint(line)) != self._hint:
+            self._hint = hint
+            self._tell()
 
     # Images
 
@@ -276,19 +340,12 @@ class ConversationView(Vertical):
 
     # Painting
 
-    async def _paint_loop(self) -> None:
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            started = perf_counter()
-            if self._active and self.app.is_running and self.is_attached:
-                try:
-                    await self.transcript.paint()
-                except MountError:  # the screen goes away in the middle of it
-                    return
-                self._tell()
-            # What takes long is done less often: the keys get most of the time.
-            await asyncio.sleep(max(PAINT_EVERY, 4 * (perf_counter() - started)))
+    async def _paint(self) -> None:
+        await self.transcript.paint()
+        self._tell()
+
+    def _is_seen(self) -> bool:
+        return self._active and self.app.is_running and self.is_attached
 
     @on(Transcript.Moved)
     def _on_moved(self, event: Transcript.Moved) -> None:
@@ -298,11 +355,10 @@ class ConversationView(Vertical):
     def _tell(self) -> None:
         """The status line: what the run does now (PI-25), or nothing."""
         run, elapsed = self.conversation.run, None
-        text = ""
+        text = self._editing.hint(self.desk.glyphs.dot)
         if run is not None:
             text, elapsed = run.status, self.conversation.elapsed(run)
-            if self._sure:
-                text = "press escape again to cancel"
+        text = "press escape again to cancel" if self._sure and run is not None else self._hint or text
         below = self.transcript.below
         self._status.show(running=run is not None, text=text, elapsed=elapsed, below=below)
 
@@ -310,16 +366,14 @@ class ConversationView(Vertical):
         """Show how the agent stands: the banner, and whether one can write (PI-17)."""
         if not self.is_mounted:
             return
-        name, agent, dot = self.conversation.agent, self._agent, self._desk.glyphs.dot
-        banner = self._banner
-        banner.update(Content.assemble(shape(self.standing.tone, self._desk.glyphs), " ", self.standing.text))
-        banner.display = bool(self.standing.text)
-        banner.set_classes(f"chat-banner -{self.standing.tone.value}")
+        name, agent, dot = self.conversation.agent, self._agent, self.desk.glyphs.dot
+        self._banner.show(self.standing, self.desk.glyphs)
+        self._who.show(name, self.standing, self.desk.glyphs)
         about = agent.description or agent.title if agent is not None else ""
         self.transcript.welcome(f"A new conversation with {name}.\n\n{about}".rstrip())
         prompt = self._prompt
         prompt.placeholder = (
-            f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} ctrl+o image"
+            f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} / commands"
             if self.standing.may_write
             else "You cannot write now"
         )
@@ -336,5 +390,5 @@ class ConversationView(Vertical):
         prompt.disabled = not may_write
         if may_write and self._give_back_focus:
             self._give_back_focus = False
-            if transcript.has_focus:
+            if transcript.has_focus and not self._column:
                 prompt.focus()

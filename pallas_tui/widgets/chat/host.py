@@ -1,0 +1,247 @@
+"""What slash commands do to a conversation on the screen."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.commands import Parameter
+from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
+from pallas.text import one_line
+
+from ...chat import principal as principals
+from ...chat.export import About, Form, exported, file_name, form_of, write_new
+from ...chat.pricing import money, tokens
+from ...chat.principal import NOBODY, Principal
+from ...chat.talk import ERAS
+from ...images import user_path
+from ...instances.snapshots import is_attached_name
+from ...link import is_plain, origin_of
+from .dialogs import ConfirmScreen, LineScreen
+
+if TYPE_CHECKING:
+    from .view import ConversationView
+
+MAX_NAME: Final = 40
+_DESCRIBE_TIMEOUT: Final = 30.0
+_SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+class ViewHost:
+    """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the person, and wait."""
+
+    def __init__(self, view: "ConversationView") -> None:
+        self._view = view
+
+    def parameters(self) -> Sequence[Parameter]:
+        """Everything but model parameters, which an agent's server does not take."""
+        view, options = self._view, self._view.talk.options
+        agents = tuple(agent.name for agent in view.known)
+        return (
+            Parameter("name", view.conversation.name or view.conversation.agent, "What the tab is called."),
+            Parameter(
+                "era",
+                _with(view.talk.era, view.talk.protocol),
+                "Protocol: auto (newest first), modern (2026 only), handshake (before 2026).",
+                tuple(ERAS),
+            ),
+            Parameter(
+                "stream", "on" if options.stream else "off", "Text while it is written.", ("on", "off")
+            ),
+            Parameter(
+                "bearer",
+                options.principal.label,
+                "As whom you ask: none, $NAME (a variable of the environment), or ask (typed, masked).",
+                ("none", "ask", *principals.names_of()),
+            ),
+            Parameter(
+                "side", view.beside or "off", "Agents that are asked side by side, or off.", ("off", *agents)
+            ),
+        )
+
+    async def set(self, name: str, value: str) -> str:
+        """Set one of them."""
+        view = self._view
+        match name:
+            case "name":
+                view.rename(value)
+                return f"This conversation is called {view.conversation.name or view.conversation.agent} now."
+            case "era":
+                if value.lower() not in ERAS:
+                    raise _wrong(f"There is no era {one_line(value, 40)}; there are {', '.join(ERAS)}.")
+                view.talk.choose_era(ERAS[value.lower()])
+                view.touch()
+                return f"From the next message on: {value.lower()}. The conversation goes on."
+            case "stream":
+                if value.lower() not in _SWITCH:
+                    raise _wrong("stream is on or off.")
+                view.talk.choose_stream(_SWITCH[value.lower()])
+                return f"Text while it is written is {'on' if view.talk.options.stream else 'off'}."
+            case "bearer":
+                return await self._bearer(value)
+            case _:
+                names = () if value.lower() == "off" else tuple(value.replace(",", " ").split())
+                view.ask_beside(names)
+                return ""
+
+    async def _bearer(self, value: str) -> str:
+        if value.lower() in ("none", "off", "nobody"):
+            return await self.ask_as(NOBODY)
+        if value.lower() == "ask":
+            token = await self._view.app.push_screen_wait(
+                LineScreen(
+                    "Bearer for this conversation",
+                    "Nothing typed is shown, and it is kept in memory only. Enter takes it, escape leaves.",
+                    secret=True,
+                    check=_token_problem,
+                )
+            )
+            return await self.ask_as(principals.typed(token)) if token else "Nothing was changed."
+        if not value.startswith("$"):
+            raise _wrong(
+                "A token is never typed here, where it can be seen. /set bearer ask takes it in a masked "
+                "line, /set bearer $NAME from a variable of the environment."
+            )
+        return await self.ask_as(principals.from_environment(value))
+
+    async def choose_principal(self) -> str:
+        """Ask for a variable's name, for nobody, or on to the masked line."""
+        value = await self._view.app.push_screen_wait(
+            LineScreen(
+                "Ask as",
+                "$NAME of a variable in the environment, none, or ask to type a token in. Escape leaves.",
+                words=("none", "ask", *principals.names_of()),
+                check=lambda text: "" if text.strip() else "Write $NAME, none or ask.",
+            )
+        )
+        return await self._bearer(value.strip()) if value else ""
+
+    async def ask_as(self, principal: Principal) -> str:
+        """Ask as ``principal`` from now on, once the person said yes where the way there is not encrypted."""
+        view = self._view
+        if view.conversation.run is not None:
+            principal.release()
+            raise _wrong("An answer is under way; wait for it, or cancel it with ctrl+k.")
+        url = view.url
+        plain = bool(principal.token) and is_plain(url)
+        if plain and not await self._may_go_in_clear(url):
+            principal.release()
+            return "Nothing was changed."
+        began = not view.conversation.untouched
+        view.talk.choose_principal(principal, url if plain else "")
+        view.touch()
+        anew = " What was said is told to the agent with it: for another caller the conversation begins anew."
+        return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
+
+    async def _may_go_in_clear(self, url: str) -> bool:
+        scheme, host, port = origin_of(url)
+        question = (
+            f"{scheme}://{one_line(host, 80)}:{port} is another machine, and the way there is not encrypted: "
+            "everyone on it can read the token. Send it all the same?"
+        )
+        screen: ConfirmScreen = ConfirmScreen("Unencrypted", question)
+        return await self._view.app.push_screen_wait(screen) is True
+
+    async def describe(self) -> AgentDetail:
+        """From the fleet; of an agent elsewhere what its endpoint offers."""
+        view = self._view
+        name = view.conversation.agent
+        fleet = getattr(view.app, "fleet", None)
+        if fleet is not None and not is_attached_name(name):
+            async with asyncio.timeout(_DESCRIBE_TIMEOUT):
+                detail: AgentDetail = await fleet.describe(name)
+                return detail
+        offered = await view.talk.offered(view.url)
+        return AgentDetail(
+            name,
+            servers=(
+                ServerDetail("", offered, problem="" if offered else "its endpoint does not tell its tools"),
+            ),
+        )
+
+    async def clear(self) -> str:
+        """Begin anew in the same tab."""
+        if not self._view.conversation.clear():
+            raise _wrong("An answer is under way; wait for it, or cancel it with ctrl+k.")
+        return ""
+
+    async def export(self, form: str, path: str) -> str:
+        """Write the transcript; asks for the file when none is named."""
+        view = self._view
+        if view.conversation.untouched:
+            raise _wrong("Nothing was said yet.")
+        if not path:
+            suggested = file_name(view.conversation, view.desk.clock(), "json" if form == "json" else "md")
+            answer = await view.app.push_screen_wait(
+                LineScreen(
+                    "Write the transcript to",
+                    f"in {view.desk.base}; *.json for JSON, else Markdown. Escape leaves.",
+                    suggested,
+                )
+            )
+            if not (answer or "").strip():
+                return "Nothing was written."
+            path = str(answer).strip()
+        target = user_path(path, view.desk.base)
+        kind: Form = "json" if form == "json" else "md" if form == "md" else form_of(target)
+        if not target.suffix:
+            target = target.with_name(f"{target.name}.{kind}")
+        text = exported(view.conversation, self._about(), kind)
+        await asyncio.to_thread(write_new, target, text)
+        return f"Written to {one_line(str(target), 300)} ({'JSON' if kind == 'json' else 'Markdown'})."
+
+    def _about(self) -> About:
+        view = self._view
+        return About(
+            agent=view.conversation.agent,
+            url=view.url,
+            model=view.model,
+            era=view.talk.era,
+            protocol=view.talk.protocol,
+            principal=view.talk.options.principal.fingerprint,
+        )
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """The handle, who and how, and the sums."""
+        view, conversation = self._view, self._view.conversation
+        answers = [entry for entry in conversation.transcript if entry.role == "assistant"]
+        spent = [entry.cost for entry in answers if entry.cost is not None]
+        took, gave = (sum(number or 0 for number in numbers) for numbers in _tokens_of(answers))
+        last = answers[-1] if answers else None
+        return (
+            ("conversation", conversation.handle),
+            ("agent", conversation.agent),
+            ("endpoint", view.url),
+            ("model", view.model),
+            ("protocol", _with(view.talk.era, view.talk.protocol)),
+            ("asked as", view.talk.options.principal.label),
+            ("messages", str(sum(entry.role != "note" for entry in conversation.transcript))),
+            ("tokens", f"{tokens(took)} in, {tokens(gave)} out" if took or gave else ""),
+            ("cost", money(sum(spent)) if spent else ""),
+            ("time", f"{sum(entry.seconds or 0.0 for entry in answers):.1f} s" if answers else ""),
+            ("last run", (last.run_id or "") if last is not None else ""),
+            ("trace", (last.trace_id or "") if last is not None else ""),
+        )
+
+    async def quit(self) -> None:
+        """Leave the workbench, by the same way as its key."""
+        await self._view.app.run_action("quit")
+
+
+def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | None]]:
+    return [entry.tokens_in for entry in answers], [entry.tokens_out for entry in answers]
+
+
+def _with(era: str, protocol: str) -> str:
+    return f"{era} ({protocol})" if protocol else era
+
+
+def _token_problem(text: str) -> str:
+    try:
+        principals.typed(text).release()
+    except Fault as fault:
+        return fault.message
+    return ""
+
+
+def _wrong(problem: str) -> Fault:
+    return Fault(FaultType.CONFIG, problem)
