@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.binding import BindingType
 
-from . import agents, app, chat, failure, feed, instances
+from . import agents, app, chat, chat_parts, failure, feed, instances
 from .action import Action, Scope
 
 __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
@@ -17,6 +17,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *app.ACTIONS,
     *agents.ACTIONS,
     *chat.ACTIONS,
+    *chat_parts.ACTIONS,
     *feed.ACTIONS,
     *instances.ACTIONS,
     *failure.ACTIONS,

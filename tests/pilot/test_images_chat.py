@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,15 +12,19 @@ from support.fake_fleet import agent
 from support.pane_app import PaneApp
 from support.pictures import hostile, picture
 from support.waiting import until
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import Image
+from pallas.model import Fault, FaultType, Image
 from pallas_tui.client import OnProgress, Reply
 from pallas_tui.images import Attachment, image_of, received
+from pallas_tui.screens.files import FilesScreen
 from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat import prompt as prompt_module
 from pallas_tui.widgets.chat.pictures import ROWS, Thumbnail
+from pallas_tui.widgets.chat.tray import Chip
 from pallas_tui.widgets.chat.view import ConversationView
 
 PNG = picture(size=(640, 480))
@@ -206,3 +211,155 @@ async def test_a_picture_is_decoded_off_the_loop(chat: Chat, monkeypatch: pytest
     await chat.ask("paint")
     await chat.drawn(1)
     assert threads == [True]
+
+
+# What is sent
+
+
+def xclip(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, body: str) -> None:
+    """A clipboard of X that has one kind of thing, which ``body`` prints."""
+    program = folder / "bin" / "xclip"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/bash\nif [ "${{@: -1}}" = TARGETS ]; then echo {kind}; else {body}; fi\n')
+    program.chmod(0o755)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize("key", ["ctrl+v", "alt+v"])
+async def test_a_key_attaches_the_picture_on_the_clipboard(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    (tmp_path / "clip").write_bytes(PNG)
+    xclip(tmp_path, monkeypatch, "image/png", f'cat "{tmp_path}/clip"')
+    await chat.pilot.press(key)
+    await chat.until(lambda: "pasted image 1 2 KB ×" in chat.app.screen_text())
+    await chat.ask("what is this?")
+    assert [base64.b64decode(one.data) for one in Painter.got] == [PNG]
+
+
+async def test_the_same_key_puts_text_in_or_says_what_is_missing(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xclip(tmp_path, monkeypatch, "UTF8_STRING", r"printf 'one\ntwo'")
+    await chat.pilot.press("ctrl+v")
+    await chat.until(lambda: chat.view._prompt.text == "one\ntwo")
+    monkeypatch.setenv("PATH", "")
+    await chat.pilot.press("ctrl+v")
+    await chat.until(lambda: "install xclip" in _notices(chat))
+    assert chat.view._prompt.text == "one\ntwo"
+
+
+async def test_a_picture_too_big_or_none_at_all_on_the_clipboard_is_refused_in_words(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xclip(tmp_path, monkeypatch, "image/png", "head -c 4000000 /dev/zero")
+    await chat.pilot.press("ctrl+v")
+    await chat.until(lambda: "pasted image 1 has 4.0 MB; at most 3.0 MB can be sent" in _notices(chat))
+    xclip(tmp_path, monkeypatch, "image/png", "echo text")
+    await chat.pilot.press("ctrl+v")
+    await chat.until(lambda: "pasted image 1 is not a PNG" in _notices(chat))
+    assert chat.view.tray.attachments == ()
+
+
+async def test_images_chosen_among_the_files_are_attached(chat: Chat, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(PNG)
+    await chat.pilot.press("alt+o")
+    await chat.until(lambda: "b.png" in chat.app.screen_text())
+    await chat.pilot.press("space", "space", "enter")
+    await chat.until(lambda: [one.name for one in chat.view.tray.attachments] == ["a.png", "b.png"])
+    await chat.until(lambda: chat.view._prompt.has_focus)
+
+
+async def test_a_tall_terminal_shows_what_is_attached_and_a_small_one_names_it(
+    chat: Chat, tmp_path: Path
+) -> None:
+    (tmp_path / "a.png").write_bytes(PNG)
+    await chat.view.tray.take(tmp_path / "a.png")
+    chip = await chat.until(lambda: chat.view.query_one(Chip))
+    await chat.until(lambda: chip._strips and "▀" in chat.app.screen_text())
+    assert chip.size.height == 4
+    chip.focus()
+    await chat.pilot.press("enter")
+    await chat.until(lambda: isinstance(chat.app.screen, PictureScreen))
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chip.has_focus)
+    await chat.pilot.press("x")
+    await chat.until(lambda: not chat.view.tray.attachments)
+    await chat.pilot.resize_terminal(60, 20)
+    await chat.view.tray.take(tmp_path / "a.png")
+    chip = await chat.until(lambda: chat.view.query_one(Chip))
+    await chat.until(lambda: chip.size.height == 1 and "a.png 2 KB ×" in chat.app.screen_text())
+
+
+async def test_a_dropped_file_is_looked_for_off_the_loop_and_gives_up(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = Event()
+    monkeypatch.setattr(prompt_module, "_LOOK", 0.1)
+    monkeypatch.setattr(prompt_module, "pasted_images", lambda text: stuck.wait(30))
+    try:
+        chat.app.post_message(Paste("/mnt/dead/a.png"))
+        await chat.until(lambda: chat.view._prompt.text == "/mnt/dead/a.png")
+    finally:
+        stuck.set()
+
+
+# Parts of a message
+
+
+async def test_a_key_copies_one_block_of_code_after_the_other(chat: Chat) -> None:
+    Painter.text = "Run:\n\n```sh\nls -l\n```\n\nor\n\n```python\nprint(1)\nprint(2)\n```\n"
+    await chat.ask("how?")
+    await chat.pilot.press("escape", "c")
+    await chat.until(lambda: chat.app.clipboard == "ls -l")
+    await chat.until(lambda: "Block 1 of 2 sh" in _notices(chat))
+    await chat.pilot.press("c")
+    await chat.until(lambda: chat.app.clipboard == "print(1)\nprint(2)")
+    await chat.pilot.press("c")
+    await chat.until(lambda: chat.app.clipboard == "ls -l")
+    await chat.pilot.press("k", "k", "c")
+    await chat.until(lambda: "no block of code" in _notices(chat))
+
+
+async def test_v_shows_the_newest_pictures_in_full(chat: Chat) -> None:
+    await chat.ask("nothing yet")
+    await chat.pilot.press("escape", "v")
+    await chat.until(lambda: "There is no picture" in _notices(chat))
+    Painter.answer = pictures(PNG)
+    chat.view.focus_prompt()
+    await chat.ask("paint")
+    await chat.drawn(1)
+    await chat.pilot.press("escape", "v")
+    await chat.until(lambda: isinstance(chat.app.screen, PictureScreen))
+
+
+async def test_the_editor_of_ones_own_writes_the_prompt(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pallas_tui.widgets.chat import parts
+
+    monkeypatch.setattr(parts, "edit", lambda app, text: f"{text}, and more")
+    chat.view._prompt.insert("a thought")
+    await chat.pilot.press("ctrl+g")
+    await chat.until(lambda: chat.view._prompt.text == "a thought, and more")
+    assert chat.view._prompt.has_focus
+
+    def failing(app: Any, text: str) -> str:
+        raise Fault(FaultType.CONFIG, "EDITOR names nothing")
+
+    monkeypatch.setattr(parts, "edit", failing)
+    await chat.pilot.press("alt+g")
+    await chat.until(lambda: "EDITOR names nothing" in _notices(chat))
+    assert chat.view._prompt.text == "a thought, and more"
+
+
+async def test_every_one_of_these_keys_can_be_changed(chat: Chat) -> None:
+    chat.app.set_keymap({"chat.pick": "f12", "chat.copy_code": "f11", "chat.pictures": "f10"})
+    await chat.pilot.press("f12")
+    await chat.until(lambda: isinstance(chat.app.screen, FilesScreen))
+    await chat.pilot.press("escape")
+    await chat.pilot.press("escape", "f11")
+    await chat.until(lambda: "no block of code" in _notices(chat))
+    await chat.pilot.press("f10")
+    await chat.until(lambda: "There is no picture" in _notices(chat))

@@ -13,12 +13,12 @@ from ...chat.talk import ERAS, Options
 from ...clipboard import copy
 from ...targets import Reveal, RunTarget
 from ..list_pane import Story
-from ..pane import Pane
 from .chooser import ChooserScreen
 from .desk import Desk
 from .dialogs import ConfirmScreen, LineScreen, PromptsScreen, SideScreen
 from .lookup import result, told
 from .markdown import AnswerMarkdown
+from .parts import PartsPane
 from .tooltree import ToolTree
 from .view import ConversationView
 
@@ -26,7 +26,7 @@ _WITH_VIEW = frozenset({"attach", "back", "write", "tab", "close_tab", "principa
 _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
 
-class ChatActions(Pane):
+class ChatActions(PartsPane):
     """The actions; what they work on is the subclass's."""
 
     _desk: Desk

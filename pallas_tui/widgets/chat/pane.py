@@ -51,16 +51,19 @@ The line above the prompt says what the agent does now. **ctrl+k** cancels, **es
 what was received so far stays. The calls of an answer stand above it: **t** goes there, **left** and
 **right** fold, **y** copies what a call gave back, **i** tells all of it.
 
-**ctrl+o** attaches an image by its path; dropping or pasting the path of an image file does the same.
-Backspace in an empty prompt takes the last one away.
+**ctrl+o** attaches an image by its path, **alt+o** chooses it among the files, **ctrl+v** (or alt+v) takes
+it from the clipboard; dropping or pasting the path of an image file does the same. Backspace in an empty
+prompt takes the last one away. **v** shows the pictures of a message in full. **ctrl+g** opens your own
+editor on what you write.
 
 **ctrl+t** opens another conversation. Each tab is one of its own: the agent remembers what was said in
 it, and nothing of the others. Agents of attached instances stand there too, with `@` and where they run.
 **alt+s** asks several agents side by side; **alt+p** chooses whose bearer a conversation sends.
 
 **Escape** in the prompt goes to the transcript. There, **j** and **k** point at a message, **y** copies
-it (without one: the last answer), **e** changes a message and sends it anew, **a** branches off another
-conversation, **f** shows the run in the feed, **enter** goes back to the prompt. **ctrl+r** asks again.
+it (without one: the last answer), **c** a block of code in it, **e** changes a message and sends it anew,
+**a** branches off another conversation, **f** shows the run in the feed, **enter** goes back to the prompt.
+**ctrl+r** asks again.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("chat")
 
