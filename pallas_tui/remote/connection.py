@@ -50,7 +50,7 @@ class Connection:
                 self._known.failed(f"{self.origin}: {problem}" if self.origin not in problem else problem)
                 return
             if self._boot:
-                self._known.lost(f"connection lost, trying again: {problem}")
+                self._known.lost(f"connection lost, trying again: {problem}", news=hopeless)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, BACKOFF[1])
 

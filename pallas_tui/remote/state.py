@@ -38,13 +38,14 @@ class Known:
         """This happened in the fleet; ``lost`` other events before it did not come."""
         self._ring.add(events, lost)
 
-    def lost(self, reason: str) -> None:
-        """Nothing comes any more; told once for each loss."""
+    def lost(self, reason: str, *, news: bool = False) -> None:
+        """Nothing comes any more; told once for each loss, and again when a try brings ``news``."""
         with self._lock:
-            told = bool(self._snapshot.stale)
-            self._snapshot = replace(self._snapshot, stale=one_line(reason, 200))
-        if not told:
-            self.tell("error", reason)
+            before, stale = self._snapshot.stale, one_line(reason, 200)
+            if before and (before == stale or not news):  # that nothing answers says less than why it ended
+                return
+            self._snapshot = replace(self._snapshot, stale=stale)
+        self.tell("error", reason)
 
     def failed(self, error: str) -> None:
         """The fleet cannot be looked at, and trying again by itself would not help."""

@@ -26,6 +26,7 @@ from pallas.model import (
     TextDelta,
     ToolOutcome,
 )
+from pallas.surfaces.control import BASE
 from pallas.surfaces.control import api as control_api
 from pallas.surfaces.control.stream import MAX_DELTA, coalesced
 
@@ -160,9 +161,7 @@ async def test_a_stream_says_that_it_lives(tmp_path: Path) -> None:
 
 async def test_a_reader_who_takes_nothing_holds_nobody_up(served: Served) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
-    head = (
-        f"GET {control_api.BASE}/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {FULL}\r\n\r\n"
-    )
+    head = f"GET {BASE}/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {FULL}\r\n\r\n"
     writer.write(head.encode())
     await writer.drain()
     await until(lambda: served.api._streams == 1)
@@ -200,6 +199,10 @@ async def test_a_closed_fleet_says_its_last_events_and_goodbye(served: Served) -
         await until(lambda: reader.over)
         assert reader.texts() == ["the end"]
         assert reader.kinds()[-1] == "bye"
+    async with served.client() as http:
+        for path in ("/snapshot", "/events"):
+            answer = await http.get(path)
+            assert (answer.status_code, answer.json()["error"]) == (503, "the fleet is stopping")
 
 
 def test_streamed_text_is_put_together_and_nothing_changes_places() -> None:

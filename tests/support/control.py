@@ -9,7 +9,8 @@ import httpx2
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from pallas.surfaces.control.api import BASE, ControlApi
+from pallas.surfaces.control import BASE
+from pallas.surfaces.control.api import ControlApi
 from pallas.surfaces.control.tokens import Tokens
 from pallas.surfaces.guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind

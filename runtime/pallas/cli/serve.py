@@ -15,6 +15,7 @@ from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.events import Hub
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
+from pallas.fleet.port import offer_control
 from pallas.log import close_logging, redact_project, setup_logging
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
 
@@ -103,9 +104,12 @@ class _Serving:
         except (Fault, ConfigError) as error:
             print(error, file=sys.stderr)
             return 2
+        offer_control(fleet, self._log_file)
         _say(project.name, f"log {self._log_file}")
         if fleet.registry_url:
             _say(project.name, f"registry {fleet.registry_url}")
+        if fleet.control_api is not None:
+            _say(project.name, f"attach with: pallas dev --attach http://127.0.0.1:{project.registry_port}")
         starting = asyncio.create_task(fleet.start())
         stopped = asyncio.create_task(self._stop.wait())
         try:

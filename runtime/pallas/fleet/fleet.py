@@ -7,8 +7,9 @@ import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 
@@ -16,6 +17,7 @@ from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.model import (
+    AgentDetail,
     AgentState,
     Event,
     Exchange,
@@ -26,6 +28,7 @@ from pallas.model import (
     FleetState,
     Notice,
     RunEvent,
+    ToolOutcome,
     Verb,
 )
 from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
@@ -38,13 +41,17 @@ from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
 from .control import Control
+from .inspect import Inspector
 from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
 from .programs import Program, children_use_our_python
 from .succession import MakeExecutor
+from pallas.toolbox.seen import SeenTools
+
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
     from pallas.scripted.rules import Script
+    from pallas.surfaces.control.opening import OpenControl
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +78,7 @@ class Fleet:
         only: str | None = None,
         pace: Pace = PACE,
         record: bool | None = None,
+        seen: Path | None = None,
         make_executor: MakeExecutor = fastagent_executor,
     ) -> None:
         self.project = project
@@ -89,6 +97,14 @@ class Fleet:
         self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
         self._agents: dict[str, FleetAgent] = {}
         self._control = Control(lambda: self.agents, self.hub, refusal=self._refusal, adopted=self._adopted)
+        self._inspector = Inspector(
+            lambda: self.agents,
+            project=lambda: self.project,
+            published=lambda: None if self._only else self.snapshot(),
+            seen=SeenTools(seen),
+        )
+        # Whoever wants the fleet to be controlled over HTTP sets this before the start.
+        self.control_api: OpenControl | None = None
         self._registry: Listener | None = None
         self._scripted: Listener | None = None
         self._script = _script_of(project)
@@ -103,6 +119,11 @@ class Fleet:
         if self._only:
             return ""
         return f"http://127.0.0.1:{self.project.registry_port}/.well-known/mcp/server.json"
+
+    @property
+    def bind(self) -> str:
+        """The address that every port is bound to."""
+        return self._bind
 
     @property
     def agents(self) -> tuple[FleetAgent, ...]:
@@ -135,6 +156,16 @@ class Fleet:
     def control(self, agent: str, verb: Verb) -> None:
         """Do something with one agent; returns at once, events tell the outcome. In the fleet's loop."""
         self._control.ask(agent, verb)
+
+    async def describe(self, agent: str) -> AgentDetail:
+        """Everything about an agent, its tools and its downstreams', within 30 s. Raises Fault."""
+        return await self._inspector.describe(agent)
+
+    async def call_tool(
+        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+    ) -> ToolOutcome:
+        """Call a tool of the agent (``server`` is empty) or of a downstream, within 300 s. Raises Fault."""
+        return await self._inspector.call_tool(agent, server, tool, arguments, bearer)
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
@@ -195,6 +226,8 @@ class Fleet:
         except TimeoutError:
             log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
             await self._quietly(program.stop() for program in self._programs.values())
+        if self.control_api is not None:
+            self.control_api.close()
         for unlisten in self._unlisten:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
@@ -206,13 +239,15 @@ class Fleet:
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await self._control.close()
+        await asyncio.gather(self._control.close(), self._inspector.close())
         await self.kernel.close(timeout=0.5)
         # Callers before those they call: leaving a connection whose other end is gone takes seconds.
         for layer in reversed(self.project.start_layers()):
             agents = [self._agents[name] for name in layer if name in self._agents]
             await self._quietly(agent.close_port() for agent in agents)
             await self._quietly(agent.close() for agent in agents)
+        if self.control_api is not None:  # who follows the fleet hears of all this, and holds up nothing
+            self.control_api.close()
         listeners = [listener for listener in (self._scripted, self._registry) if listener is not None]
         await self._quietly(
             [
@@ -287,6 +322,7 @@ class Fleet:
             self.snapshot,
             metrics=self.metrics,
             providers=lambda: self._providers.reports,
+            control=self.control_api.app if self.control_api is not None else None,
         )
         self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
         await self._registry.start()

@@ -139,9 +139,10 @@ class FleetThread:
             self._fail(str(error))
             return
         self._name = project.name
-        setup_logging(project.log_level)
+        log_file = setup_logging(project.log_level)
         redact_project(project)
         from .fleet import Fleet
+        from .port import offer_control
 
         try:
             fleet = Fleet(project, hub=self._hub, dev=True)
@@ -149,6 +150,7 @@ class FleetThread:
         except (Fault, ConfigError) as error:
             self._fail(str(error))
             return
+        offer_control(fleet, log_file)
         self._fleet = fleet
         starting = asyncio.create_task(fleet.start(), name="fleet start")
         stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")

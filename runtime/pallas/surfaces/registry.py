@@ -7,13 +7,15 @@ from typing import Any, Final
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 
 from pallas.config.models import AgentConfig, Capabilities, Project
 from pallas.model import AgentSnapshot, FleetSnapshot
 from pallas.preflight import ProviderReport
 
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
+from .control import BASE
 from .health import timestamp
 from .metrics import Metrics
 from .published import identity, published_name, shown_agents
@@ -32,14 +34,15 @@ def registry_app(
     *,
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
+    control: ASGIApp | None = None,
 ) -> Starlette:
     """The application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard`` before it.
 
     ``GET`` of the well-known path and of ``/v0.1/servers`` gives the catalogue, made anew from the project
     and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
     lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
-    Prometheus. With ``server_cards`` the AI Catalog stands beside them. Nothing of a request is repeated in
-    an answer.
+    Prometheus. With ``server_cards`` the AI Catalog stands beside them. ``control`` is the control API, below
+    ``/api/v1/fleet``. Nothing of a request is repeated in an answer.
     """
 
     def current() -> Project:
@@ -72,6 +75,7 @@ def registry_app(
                 Route(path, status)
                 for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
             ),
+            *([Mount(BASE, control)] if control is not None else []),
         ],
         exception_handlers={404: lambda _, __: _not_found("Not found")},
     )

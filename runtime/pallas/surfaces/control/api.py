@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import time
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
@@ -28,7 +29,6 @@ from .tokens import Access, Attempts, Caller, Tokens
 
 log = logging.getLogger(__name__)
 
-BASE: Final = "/api/v1/fleet"
 VERSION: Final = 1
 HEARTBEAT: Final = 10.0
 """Seconds between two signs of life on a stream on which nothing happens."""
@@ -117,6 +117,7 @@ class ControlApi:
 
     async def _snapshot(self, request: Request) -> Response:
         """The fleet as it is now, which life of it that is, and what the token allows."""
+        self._still_here()
         may = self._fleet.can_control and _caller(request).access is Access.FULL
         snapshot = codec.loads(codec.encode(self._fleet.snapshot()))
         return _json(
@@ -124,6 +125,7 @@ class ControlApi:
                 "api": VERSION,
                 "pallas": __version__,
                 "boot": self.boot,
+                "now": time(),
                 "access": Access.FULL.value if may else Access.READ.value,
                 "snapshot": snapshot,
             }
@@ -132,6 +134,7 @@ class ControlApi:
     async def _events(self, request: Request) -> Response:
         if request.method == "HEAD":
             return Response(headers=_HEADERS, media_type="text/event-stream")
+        self._still_here()
         last = request.headers.get("last-event-id", "")
         since: int | None
         if last:
@@ -217,6 +220,11 @@ class ControlApi:
             return _value(await _within(CALL_TIMEOUT, request, work))
 
     # Help
+
+    def _still_here(self) -> None:
+        # Whoever was told goodbye comes back at once, and would find a fleet that is about to go.
+        if self._closed:
+            raise _Status(503, "the fleet is stopping", FaultType.TRANSPORT)
 
     def _known(self, request: Request) -> str:
         name = str(request.path_params["agent"])

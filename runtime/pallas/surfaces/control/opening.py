@@ -18,7 +18,7 @@ from .tokens import FULL_VARIABLE, make_token, take_tokens
 log = logging.getLogger(__name__)
 
 
-class Control:
+class OpenControl:
     """The control API of a fleet, and the file with its token where there is one. ``close`` ends both."""
 
     def __init__(self, api: ControlApi, token_file: Path | None, token: str) -> None:
@@ -47,7 +47,7 @@ def open_control(
     port: int,
     log_file: Path,
     environ: MutableMapping[str, str] = os.environ,
-) -> Control | None:
+) -> OpenControl | None:
     """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
 
     The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet on loopback makes one and keeps
@@ -75,7 +75,7 @@ def open_control(
             FULL_VARIABLE,
         )
         return None
-    return Control(ControlApi(fleet, tokens, log_file), path, tokens.full)
+    return OpenControl(ControlApi(fleet, tokens, log_file), path, tokens.full)
 
 
 def is_loopback(host: str) -> bool:
