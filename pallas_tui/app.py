@@ -3,54 +3,62 @@
 import asyncio
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, ClassVar, Final, TextIO
 
 from textual import on
-from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.signal import Signal
 
 from .actions import ACTIONS, bindings
-from .fleets import BrokenFleet, NoFleet, RunningFleet
+from .app_look import Look
+from .app_notices import Notices
+from .app_signals import SIGNALS, Leaving
+from .boundary import Bounded
+from .fleets import BrokenFleet, NoFleet, RunningFleet, outlives
 from .instances import Instances
-from .palette import commands, own_bindings
-from .pump import PERIOD, Pump
+from .json_file import JsonFile
+from .layout import Layouts
+from .palette import Everything, own_bindings
+from .pump import PERIOD, Counts, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
 from .text import ASCII, UNICODE, count
+from .vim import vim_bindings
 from .widgets.failure import Failure
 from .widgets.list_pane import Story
 
-DARK: Final = "textual-dark"
-LIGHT: Final = "textual-light"
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends the workbench in good order."""
+__all__ = ["SIGNALS", "Workbench"]
+
 _TWICE: Final = 2.0
 _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
 
 
-class Workbench(App[int]):
+class Workbench(Bounded, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
     ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
-    try after a start that failed. ``late`` are the panes made after the first paint. ``clock`` gives Unix
+    try after a start that failed. ``root`` is the folder of its project, if that is here.
+    ``late`` are the panes made after the first paint. ``clock`` gives Unix
     seconds. ``stray`` are the streams that anything printed in this process should go to. ``instances`` are
-    the fleets elsewhere; without them what is registered is kept for this start only.
+    the fleets elsewhere; without them what is registered is kept for this start only. ``home`` is the user's
+    settings file, beside which the layout is kept; ``paths`` are told in a report, ``reports`` is the folder
+    for those. ``strict`` lets any error end the workbench, as tests want.
     The fleet is the caller's to stop: ``fleet`` is the one that runs, None when none was started.
     """
 
     TITLE = "Pallas"
     CSS_PATH = sorted(_STYLES.glob("*.tcss"))
-    BINDINGS: ClassVar[list[BindingType]] = bindings("app")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), *vim_bindings()]
+    COMMANDS: ClassVar[set[Any]] = {Everything}
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(
@@ -58,82 +66,90 @@ class Workbench(App[int]):
         make_fleet: Callable[[], RunningFleet],
         *,
         name: str = "",
+        root: Path | None = None,
         late: Sequence[LatePane] = (),
         settings: Settings | None = None,
         instances: Instances | None = None,
         clock: Callable[[], float] = time,
         stray: tuple[TextIO, TextIO] | None = None,
         driver_class: type[Driver] | None = None,
+        home: Path | None = None,
+        paths: Mapping[str, Path | None] | None = None,
+        reports: Path | None = None,
+        strict: bool = False,
     ) -> None:
-        super().__init__(driver_class=driver_class)
-        self.settings = settings or Settings()
+        super().__init__(
+            driver_class=driver_class,
+            settings=settings or Settings(),
+            home=home,
+            clock=clock,
+            project=name,
+            strict=strict,
+            reports=reports,
+        )
         self.glyphs = ASCII if _wants_ascii(self.settings) else UNICODE
         self.fleet: RunningFleet | None = None
+        self.root = root
+        self.settings_changed: Signal[Settings] = Signal(self, "settings-changed")
+        """Published when a setting was changed while the workbench runs."""
+        self.paths = {"project": root, **(paths or {}), "settings": home, "reports": reports}
         self._make_fleet = make_fleet
         self._late = late
         self._stray = stray
-        self._project = name
         self.instances = instances or Instances()
         self._pump = Pump(NoFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
+        self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
         self._pressed_at = float("-inf")
-        self._failure: BaseException | None = None
-        self._told_to_leave = False
+        self._born = clock()
+        self._leaving = Leaving()
+
+    @property
+    def counts(self) -> Counts:
+        """What was read of the fleet so far."""
+        return self._pump.counts
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the workbench was made."""
+        return self._clock() - self._born
 
     # Beginning and end
 
     def heed_signals(self) -> None:
-        """From now on a signal ends the workbench in good order, also while it is still setting up.
-
-        Textual changes the terminal before ``on_mount``: a signal in between must not end the process.
-        """
-
-        def leave(number: int, frame: object) -> None:
-            self._told_to_leave = True
-
-        for number in SIGNALS:
-            signal.signal(number, leave)
+        """From now on a signal ends the workbench in good order, also while it is still setting up."""
+        self._leaving.heed()
 
     def get_default_screen(self) -> Screen[Any]:
         """The main screen."""
-        return MainScreen(self._late, self.glyphs)
-
-    @property
-    def main(self) -> MainScreen:
-        """The main screen, which is always at the bottom of the stack."""
-        screen = self.screen_stack[0]
-        assert isinstance(screen, MainScreen)
-        return screen
+        mistake = self._layouts.load()
+        if mistake:
+            self.call_later(self.tell_mistake, mistake)
+        return MainScreen(self._late, self.glyphs, self._layouts)
 
     def on_mount(self) -> None:
         """Paint first; the fleet starts after that."""
         if self._stray is not None:
             # Textual's own capture would swallow prints; it puts back what was there before at its end.
             sys.stdout, sys.stderr = self._stray
-        self._choose_theme()
+        self.read_themes()
+        self.take_theme()
         if self.settings.keys:
             self.set_keymap(dict(self.settings.keys))
         if not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in SIGNALS:
-                loop.add_signal_handler(number, partial(self.exit, 0))
-        if self._told_to_leave:
-            self.exit(0)
+            self._leaving.call(partial(self.exit, 0))
         for mistake in self.settings.mistakes:
-            self._tell_mistake(mistake)
-
-    def _tell_mistake(self, mistake: str) -> None:
-        _logger.warning(mistake)
-        self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
+            self.tell_mistake(mistake)
+        self.show_title(None)
 
     @on(MainScreen.Complete)
     def _check_keys(self) -> None:
         """Only now every action is known that a key of the user's may be for."""
         known = {action.id for action in ACTIONS}
-        for widget in self.main.query("*"):
+        for widget in (self, *self.main.query("*")):
             known |= {binding.id for binding in own_bindings(widget) if binding.id}
         for mistake in unknown_actions(self.settings.keys, known):
-            self._tell_mistake(mistake)
+            self.tell_mistake(mistake)
 
     @on(MainScreen.Painted)
     async def _begin(self) -> None:
@@ -142,21 +158,14 @@ class Workbench(App[int]):
         self.set_interval(PERIOD, self._beat)
         await self._start_fleet()
         for mistake in self.instances.restore():
-            self._tell_mistake(mistake)
+            self.tell_mistake(mistake)
 
     async def on_unmount(self) -> None:
-        """Let go of the fleets elsewhere."""
+        """Let go of the fleets elsewhere, and of the title; keep the arrangement."""
+        self.restore_title()
+        if self.screen_stack and isinstance(self.screen_stack[0], MainScreen):
+            self.main.save_layout()
         await self.instances.close()
-
-    def _choose_theme(self) -> None:
-        wanted = self.settings.theme
-        if wanted and wanted not in self.available_themes:
-            self._tell_mistake(f"theme: no such theme: {wanted}; Theme in the palette lists them")
-            wanted = ""
-        if not wanted:
-            # On 16 colours the terminal's own are the readable ones.
-            wanted = "ansi-dark" if self.console.color_system == "standard" else DARK
-        self.theme = wanted
 
     async def _start_fleet(self) -> None:
         try:
@@ -188,18 +197,37 @@ class Workbench(App[int]):
         frame = self._pump.read() if self.is_running else None
         if frame is not None:
             self.main.absorb(frame)
+            self.attend(frame)
 
-    def _handle_exception(self, error: Exception) -> None:
-        # Textual would print a traceback with local variables, which may hold what nobody should see.
-        _logger.error("the workbench stopped", exc_info=error)
-        self._failure = self._failure or error
-        super()._handle_exception(error)
-        self._exit_renderables.clear()
+    def panes_in_view(self) -> set[str]:
+        """The panes that can be seen now; none below another screen."""
+        return self.main.visible_panes() if self.screen is self.main else set()
 
-    @property
-    def failure(self) -> BaseException | None:
-        """What ended the workbench, None when it was its user."""
-        return self._failure
+    def facts(self) -> str:
+        """Versions, terminal, paths, limits and counts, as text without secrets."""
+        from .diagnostics import as_text
+        from .screens.about import sections_of
+
+        return as_text(sections_of(self))
+
+    # Settings
+
+    def keep_setting(self, key: str, value: Any) -> None:
+        """Use another value for a setting, None for the default, and write it to the user's file."""
+        from .settings_file import CannotSave, save_setting
+        from .settings_schema import BY_KEY
+
+        setting = BY_KEY[key]
+        self.settings = self.settings.having(key, setting.default if value is None else value)
+        self.set_keymap(dict(self.settings.keys))
+        self.settings_changed.publish(self.settings)
+        self.refresh_bindings()
+        if self.home is None:
+            return
+        try:
+            save_setting(self.home, key, value)
+        except CannotSave as error:
+            self.tell_mistake(f"{key} holds for now only: {error}")
 
     # Actions
 
@@ -223,11 +251,6 @@ class Workbench(App[int]):
         """Hide or show the agents pane."""
         self.main.toggle_rail()
 
-    def action_toggle_theme(self) -> None:
-        """From dark to light and back, within the family of the current theme."""
-        dark, light = ("ansi-dark", "ansi-light") if self.theme.startswith("ansi-") else (DARK, LIGHT)
-        self.theme = light if self.current_theme.dark else dark
-
     async def action_back(self) -> None:
         """One step back; never quits."""
         self.main.back()
@@ -248,6 +271,37 @@ class Workbench(App[int]):
 
         self.push_screen(HelpScreen(self.main.focus_target(), self.screen.active_bindings.values()))
 
+    def action_reset_layout(self) -> None:
+        """Panes as they were at first."""
+        self.main.reset_layout()
+
+    def action_jump(self) -> None:
+        """Letters on everything one can go to."""
+        from .jump import JumpScreen, labels
+
+        self.push_screen(JumpScreen(labels(self.screen)))
+
+    def action_vim(self, key: str) -> None:
+        """Press the key that one of vi's stands for."""
+        self.simulate_key(key)
+
+    def action_settings(self) -> None:
+        """Every setting, to look at and to change."""
+        from .screens.settings import SettingsScreen
+
+        self.push_screen(SettingsScreen())
+
+    def action_about(self) -> None:
+        """Versions, paths and limits, for a report."""
+        from .screens.about import AboutScreen
+
+        self.push_screen(AboutScreen())
+
+    def action_redraw(self) -> None:
+        """Paint everything anew, after something else wrote to the terminal."""
+        self.refresh(layout=True)
+        self.screen.refresh(layout=True)
+
     async def action_quit(self) -> None:
         """Leave; with runs in flight ask once."""
         runs = sum(agent.runs_active for agent in self.fleet.snapshot().agents) if self.fleet else 0
@@ -256,7 +310,9 @@ class Workbench(App[int]):
             return
         while self.screen is not self.main:
             await self.pop_screen()
-        question = f"{count(runs, 'run is', 'runs are')} in flight and will be cancelled. Quit?"
+        # A fleet elsewhere goes on; only what was asked from here ends with its connection.
+        which = "; those of this chat" if outlives(self.fleet) else " and"
+        question = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
         self.main.ask(question, partial(self.exit, 0))
 
     async def action_quit_twice(self) -> None:
@@ -278,15 +334,13 @@ class Workbench(App[int]):
         """Above the main screen only those actions work that do not reach below it."""
         if not self.screen_stack:
             return True
+        if action == "vim":
+            return self.settings.vim
+        if action == "suspend_process":
+            return self._driver is not None and self._driver.can_suspend
         if not isinstance(self.screen, MainScreen):
             return action not in _BELOW
         return self.screen.can_go_back if action == "back" else True
-
-    # The palette
-
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Every action there is."""
-        return commands(self, screen)
 
     # What the panes ask for
 
@@ -300,10 +354,10 @@ class Workbench(App[int]):
             self.fleet.cancel(event.run_id)
 
 
+_ABOVE: Final = ("quit", "quit.twice", "theme", "suspend", "redraw")
+"""What works above the main screen too."""
 _BELOW: Final = frozenset(
-    action.run.partition("(")[0]
-    for action in ACTIONS
-    if action.scope == "app" and action.id not in ("quit", "quit.twice", "theme")
+    action.run.partition("(")[0] for action in ACTIONS if action.scope == "app" and action.id not in _ABOVE
 )
 
 

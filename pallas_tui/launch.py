@@ -41,7 +41,7 @@ def main(root: Path) -> int:
 
             return FleetThread(root)
 
-        return Shown(root.absolute().name, make_fleet, log)
+        return Shown(root.absolute().name, make_fleet, log, root.absolute())
 
     return _main(own)
 
@@ -80,11 +80,15 @@ def attach(url: str, token: str = "", token_variable: str = "") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the workbench is opened on: a name, the fleet, and the log that the viewer shows."""
+    """What the workbench is opened on: a name, the fleet, and the log that the viewer shows.
+
+    ``root`` is the folder of the project, None when that is elsewhere.
+    """
 
     name: str
     make_fleet: "Callable[[], RunningFleet]"
     log: Path
+    root: Path | None = None
 
 
 def _main(show: Callable[[Path], Shown]) -> int:
@@ -107,7 +111,7 @@ def _main(show: Callable[[Path], Shown]) -> int:
         log = setup_logging(stderr=False)
         if in_browser:
             end_with_parent()
-        failure = _work(show(log), guard)
+        failure, report = _work(show(log), log, guard)
         guard.restore()
         close_logging()
     finally:
@@ -115,23 +119,29 @@ def _main(show: Callable[[Path], Shown]) -> int:
     if failure is None:
         return 0
     name = type(failure).__name__
-    sys.stderr.write(f"the workbench stopped on an error ({name}); the whole story is in {log}\n")
+    story = f"a report to pass on, without secrets, is {report}; the log" if report else "the whole story"
+    sys.stderr.write(f"the workbench stopped on an error ({name}); {story} is in {log}\n")
     return 1
 
 
-def _work(shown: Shown, guard: "Guard") -> BaseException | None:
-    """Paint, serve, stop; returns what the workbench broke on."""
+def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
+    """Paint, serve, stop; returns what the workbench broke on, and the report of that."""
     from .app import SIGNALS, Workbench
     from .fleets import outlives
+    from .settings import settings_path
 
     settings, instances = wishes()
     app = Workbench(
         shown.make_fleet,
         name=shown.name,
+        root=shown.root,
         late=late_panes(shown.log),
         settings=settings,
         instances=instances,
         stray=(guard.stdout, guard.stderr),
+        home=settings_path(),
+        paths={"log": shown.log},
+        reports=log.parent / "crashes",
     )
     app.heed_signals()
     try:
@@ -148,7 +158,7 @@ def _work(shown: Shown, guard: "Guard") -> BaseException | None:
         elif app.fleet is not None:
             with _told(guard.terminal, "Stopping the fleet…\n"):
                 app.fleet.stop(STOP_TIMEOUT)
-    return app.failure
+    return app.failure, app.report
 
 
 def wishes() -> "tuple[Settings, Instances]":
@@ -171,9 +181,12 @@ def late_panes(log: Path) -> "tuple[LatePane, ...]":
     from .widgets.pane import Pane
 
     def make_chat() -> Pane:
+        from .chat.prompts import PromptBook
+        from .json_file import JsonFile
+        from .settings import state_path
         from .widgets.chat import ChatPane
 
-        return ChatPane(id="chat")
+        return ChatPane(id="chat", prompts=PromptBook(JsonFile(state_path("prompts"))))
 
     def make_logs() -> Pane:
         from .widgets.logs import LogsPane

@@ -1,35 +1,148 @@
-"""The palette: every action that there is, found by its name."""
+"""The palette: every action there is, then every agent, conversation, run and tool, found by their names."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from heapq import nlargest
+from time import perf_counter
+from typing import Any, Final
 
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import Binding
+from textual.command import DiscoveryHit, Hit, Provider
+from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
 from .actions import ACTIONS
+from .fuzzy import Query
 from .screens.main import MainScreen
+from .targets import AgentTarget, ConversationTarget, Entity, RunTarget
 from .widgets.filter import FilterLine
 from .widgets.pane import Pane
 
+MOST: Final = 60
+"""Entities that one search lists."""
+MAX_ENTITIES: Final = 20_000
+_SLICE: Final = 0.004
+"""Seconds of work between two looks at the keyboard."""
+_KIND_WIDTH: Final = 14
+_KINDS: Final = {AgentTarget: "agent", RunTarget: "run", ConversationTarget: "conversation"}
+_logger = logging.getLogger("pallas_tui")
 
-def commands(app: App[Any], screen: Screen[Any]) -> Iterable[SystemCommand]:
-    """The actions of the registry, and those that any other widget of the panes declares."""
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something the palette offers: ``kind`` is empty for an action, else what is found."""
+
+    title: str
+    help: str
+    run: Callable[[], Any]
+    kind: str = ""
+
+
+def commands(app: App[Any], screen: Screen[Any]) -> Iterable[Command]:
+    """The actions of the registry, and those that any other widget of the panes declares; each once."""
     for action in ACTIONS:
         if action.scope == "app":
-            yield SystemCommand(action.title, action.help, partial(app.run_action, action.run))
-    yield SystemCommand("Theme", "Choose one of all themes", app.action_change_theme)
+            yield Command(action.title, action.help, partial(app.run_action, action.run))
     # A moment later, when the palette is gone from the picture.
     save = partial(app.set_timer, 0.1, app.deliver_screenshot)
-    yield SystemCommand("Screenshot", "Save the screen as an SVG file", save)
+    yield Command("Screenshot", "Save the screen as an SVG file", save)
     for pane in screen.query(Pane):
         yield from _commands_of(pane, screen)
-    if isinstance(screen, MainScreen):
-        for pane in screen.query(Pane):
+
+
+def entities(screen: Screen[Any]) -> Iterable[Command]:
+    """What the panes know by name, as they list it; a pane that fails at that is passed over."""
+    if not isinstance(screen, MainScreen):
+        return
+    left = MAX_ENTITIES
+    for pane in screen.query(Pane):
+        try:
             for entity in pane.entities():
-                yield SystemCommand(entity.title, entity.help, partial(screen.reveal, entity.target))
+                if (left := left - 1) < 0:
+                    return
+                yield Command(
+                    entity.title, entity.help, partial(screen.reveal, entity.target), kind_of(entity)
+                )
+        except Exception:  # the palette must open even then
+            _logger.exception("the %s pane could not say what it has", pane.id)
+
+
+def kind_of(entity: Entity) -> str:
+    """One word for what an entity is."""
+    own: str = getattr(entity, "kind", "")
+    return own or _KINDS.get(type(entity.target), "")
+
+
+class Everything(Provider):
+    """Actions first, then entities, the best matches of each first.
+
+    Entities are collected when the first letter is typed, and looked through in slices, so that no
+    keystroke waits for them however many there are.
+    """
+
+    async def startup(self) -> None:
+        """Actions are few and stay the same while the palette is open."""
+        self._actions = list(commands(self.app, self.screen))
+        self._entities: list[Command] | None = None
+
+    async def discover(self) -> AsyncIterator[DiscoveryHit]:
+        """Before anything is typed: the actions."""
+        for command in self._actions:
+            yield DiscoveryHit(Content(command.title), command.run, command.title, _help(command))
+
+    async def search(self, query: str) -> AsyncIterator[Hit]:
+        """What matches ``query``."""
+        wanted = Query(query)
+        for command, score in await _best(self._actions, wanted):
+            yield self._hit(command, 1 + score, wanted)
+        if self._entities is None:
+            self._entities = await _collect(entities(self.screen))
+        for command, score in await _best(self._entities, wanted):
+            yield self._hit(command, score, wanted)
+
+    def _hit(self, command: Command, score: float, wanted: Query) -> Hit:
+        title = Content(command.title)
+        style = self.match_style or "bold underline"
+        for start, end in wanted.spans(command.title):
+            title = title.stylize(style, start, end)
+        if command.kind:
+            title = Content.assemble((f"{command.kind:<{_KIND_WIDTH}}", "dim"), title)
+        return Hit(score, title, command.run, command.title, _help(command))
+
+
+def _help(command: Command) -> Any:
+    """As Content: a help may hold what others wrote, which must not be markup."""
+    indent = " " * _KIND_WIDTH if command.kind else ""
+    return Content(indent + command.help) if command.help else None
+
+
+async def _collect(source: Iterable[Command]) -> list[Command]:
+    found: list[Command] = []
+    since = perf_counter()
+    for command in source:
+        found.append(command)
+        if perf_counter() - since > _SLICE:
+            await asyncio.sleep(0)
+            since = perf_counter()
+    return found
+
+
+async def _best(among: Sequence[Command], wanted: Query) -> list[tuple[Command, float]]:
+    """The best matches, best first; equal ones in the order they were given in."""
+    scored: list[tuple[float, int]] = []
+    since = perf_counter()
+    for index, command in enumerate(among):
+        if (score := wanted.score(command.title, command.kind)) > 0:
+            scored.append((score, -index))
+        if not index % 64 and perf_counter() - since > _SLICE:
+            await asyncio.sleep(0)
+            since = perf_counter()
+    return [(among[-index], score) for score, index in nlargest(MOST, scored)]
 
 
 def own_bindings(widget: DOMNode) -> Iterable[Binding]:
@@ -39,7 +152,7 @@ def own_bindings(widget: DOMNode) -> Iterable[Binding]:
             yield from Binding.make_bindings(base.__dict__.get("BINDINGS", ()))
 
 
-def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[SystemCommand]:
+def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
     registered = {action.id: action for action in ACTIONS}
     seen: set[str] = set()
 
@@ -58,4 +171,5 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[SystemCommand]:
             action = registered.get(binding.id or "")
             title = action.title if action else f"{pane.TITLE}: {binding.description}"
             words = binding.tooltip or f"{binding.description}, in {pane.TITLE.lower()}"
-            yield SystemCommand(title, words, partial(run, widget, binding.action))
+            work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
+            yield Command(title, words, work)

@@ -1,6 +1,7 @@
 """The one clock of the workbench: what the fleet said and how it is, ten times a second."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, FleetPort, FleetSnapshot, FleetState
@@ -13,6 +14,15 @@ IDLE: Final = 1.0
 """Seconds after which a frame is made although nothing happened."""
 
 _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentState.STOPPING})
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the pump has read since it began."""
+
+    frames: int = 0
+    events: int = 0
+    dropped: int = 0
 
 
 class Pump:
@@ -31,6 +41,7 @@ class Pump:
         self._clock = clock
         self._attached = attached
         self._last_attached: tuple[AgentSnapshot, ...] = ()
+        self.counts = Counts()
         self._seq = 0
         self._last: FleetSnapshot | None = None
         self._sent = float("-inf")
@@ -46,12 +57,15 @@ class Pump:
         snapshot = self._fleet.snapshot()
         now = self._clock()
         self._seq = batch.next
+        self.counts.events += len(batch.events)
+        self.counts.dropped += batch.dropped
         attached = self._attached()
         news = bool(batch.events) or bool(batch.dropped) or snapshot != self._last
         news = news or attached is not self._last_attached
         if not news and not _moving(snapshot) and 0 <= now - self._sent < IDLE:
             return None
         self._last, self._last_attached, self._sent = snapshot, attached, now
+        self.counts.frames += 1
         return Frame(snapshot, batch.events, now, batch.dropped, attached)
 
 

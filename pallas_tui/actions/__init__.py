@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.binding import BindingType
 
-from . import agents, app, chat, chat_parts, failure, feed, instances
+from . import agents, app, broken, chat, chat_parts, failure, feed, instances, run
 from .action import Action, Scope
 
 __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
@@ -19,8 +19,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *chat.ACTIONS,
     *chat_parts.ACTIONS,
     *feed.ACTIONS,
+    *run.ACTIONS,
     *instances.ACTIONS,
     *failure.ACTIONS,
+    *broken.ACTIONS,
 )
 
 DEFAULT_KEYS: Final[Mapping[str, str]] = {action.id: action.keys for action in ACTIONS}

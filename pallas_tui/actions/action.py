@@ -5,7 +5,9 @@ from typing import Literal
 
 from textual.binding import Binding
 
-Scope = Literal["app", "agents", "chat", "feed", "logs", "traces", "instances", "failure"]
+Scope = Literal[
+    "app", "agents", "chat", "feed", "logs", "traces", "instances", "failure", "broken", "run", "exchange"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,34 @@ ACTIONS = (
     Action(
         "show.instances", "app", "Instances", "Fleets elsewhere: register, attach, talk", "instances", "n,f10"
     ),
+    Action("jump", "app", "Jump", "Letters on every place, tab and title; one goes there", "jump", "J,f12"),
+    Action(
+        "layout.reset",
+        "app",
+        "Reset layout",
+        "Every pane as large and where it was at first",
+        "reset_layout",
+        "",
+    ),
+    Action("settings", "app", "Settings", "Look at every setting and change it", "settings", "comma,f7"),
+    Action("theme.choose", "app", "Theme", "See every theme, choose one for good", "change_theme", ""),
+    Action(
+        "about",
+        "app",
+        "About and diagnostics",
+        "Versions, terminal, paths, limits, counts; for reports",
+        "about",
+        "",
+    ),
+    Action("redraw", "app", "Redraw", "Paint the screen anew", "redraw", "ctrl+l"),
+    Action(
+        "suspend",
+        "app",
+        "Suspend",
+        "Back to the shell until fg; the fleet stands still too",
+        "suspend_process",
+        "ctrl+z",
+    ),
     Action(
         "theme", "app", "Dark or light", "Switch between the dark and the light theme", "toggle_theme", "f9"
     ),

@@ -1,49 +1,46 @@
 """What the focused pane is for, and every key that works in it now."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
 from ..widgets.pane import Pane
-from ..widgets.status import StatusLine
 from ..widgets.tones import DIM, KEY, STRONG
+from .sheet import Sheet
 
-_KEYS_WIDTH = 18
+_KEYS_WIDTH: Final = 18
+_NARROW: Final = 70
+_MOUSE: Final = (
+    ("click", "Goes to a pane, selects a line, presses a key of the bottom line"),
+    ("double click", "Opens the line"),
+    ("wheel", "Scrolls what is below the pointer"),
+    ("drag an edge", "Resizes: the right edge of the agents, the title of the dock"),
+    ("drag over text", "Selects it, where text can be selected; shift leaves that to the terminal"),
+)
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Sheet):
     """Help for the pane that had the focus."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1,question_mark", "dismiss", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,question_mark", "dismiss", "back", show=False)]
 
     def __init__(self, focused: DOMNode | None, active: Iterable[ActiveBinding]) -> None:
-        super().__init__()
         self._node = next(
             (node for node in (focused.ancestors_with_self if focused else ()) if node.HELP), None
         )
+        super().__init__(self._node.TITLE if isinstance(self._node, Pane) else "Help")
         self._active = tuple(active)
         self._main = focused.screen if focused is not None else None
 
-    def compose(self) -> ComposeResult:
-        title = self._node.TITLE if isinstance(self._node, Pane) else "Help"
-        with Vertical(classes="sheet"):
-            yield Static(f" {title}", classes="title -focused", markup=False)
-            with VerticalScroll():
-                if self._node is not None and self._node.HELP:
-                    yield Markdown(self._node.HELP)
-                yield Static(self._keys())
-            yield StatusLine()
-
-    def on_mount(self) -> None:
-        """Arrow keys scroll."""
-        self.query_one(VerticalScroll).focus()
+    def body(self) -> Iterable[Widget]:
+        if self._node is not None and self._node.HELP:
+            yield Markdown(self._node.HELP)
+        yield Static(self._keys())
 
     def _keys(self) -> Content:
         """The keys: what the pane does, what works everywhere, and last how one moves and edits."""
@@ -54,7 +51,8 @@ class HelpScreen(ModalScreen[None]):
             if not binding.description or not active.enabled or (binding.system and not binding.id):
                 continue
             if active.node in (self.app, self._main):
-                title = "Everywhere" if binding.id else "Moving and editing"
+                moves = not binding.id or binding.id.startswith("vim.")
+                title = "Moving and editing" if moves else "Everywhere"
             else:
                 title = "Here" if binding.id or binding.show else "Moving and editing"
             words = binding.tooltip or binding.description
@@ -62,9 +60,17 @@ class HelpScreen(ModalScreen[None]):
         parts: list[tuple[str, str]] = []
         for title, keys_of in groups.items():
             if keys_of:
-                parts.append((f"{title}\n", STRONG))
-                for words, keys in keys_of.items():
-                    parts += [(f"  {'  '.join(keys):<{_KEYS_WIDTH}}", KEY), (f" {words}\n", "")]
-                parts.append(("\n", ""))
-        parts.append(("Every action is also in the palette: ^p", DIM))
+                rows = [("  ".join(keys), words) for words, keys in keys_of.items()]
+                parts += self._section(title, rows)
+        parts += self._section("With the mouse", _MOUSE)
+        parts.append(("Every action is also in the palette: ", DIM))
+        parts += [("^p", KEY), (" finds actions, agents, conversations and runs by a few letters.", DIM)]
         return Content.assemble(*parts)
+
+    def _section(self, title: str, rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        parts = [(f"{title}\n", STRONG)]
+        for keys, words in rows:
+            # In a narrow terminal the words stand below their keys, where they have room.
+            gap = "\n    " if self.app.size.width < _NARROW else " "
+            parts += [(f"  {keys:<{_KEYS_WIDTH if gap == ' ' else 0}}", KEY), (f"{gap}{words}\n", "")]
+        return [*parts, ("\n", "")]

@@ -1,62 +1,49 @@
 """The one screen: agents on the left, chat on the right, feed, logs and traces in a dock below it."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.dom import DOMNode
 from textual.message import Message
-from textual.screen import Screen
-from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import Static
 
 from pallas.model import FleetState
 
-from ..actions import DEFAULT_KEYS
 from ..frame import Frame
+from ..layout import TINY, Layouts
 from ..state import Headline, summarise
 from ..targets import Reveal, Target, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
+from ..widgets.broken import BrokenPane
+from ..widgets.edges import Rail
 from ..widgets.failure import Failure
 from ..widgets.feed import FeedPane
 from ..widgets.pane import Pane
 from ..widgets.status import Ask, StatusLine
-from ..widgets.titlebar import TitleBar
 from ..widgets.topline import TopLine
+from .places import LatePane, Places
 
-WIDE: Final = 100
-TALL: Final = 30
-_RAIL: Final = (24, 60)
-_DOCK_LEAST: Final = 5
-_CHAT_LEAST: Final = 8
-_BESIDE_DOCK: Final = ("agents", "chat")
+__all__ = ["LatePane", "MainScreen"]
 
-
-@dataclass(frozen=True, slots=True)
-class LatePane:
-    """A pane that is made after the first paint: ``make`` may import what takes its time."""
-
-    id: str
-    title: str
-    make: Callable[[], Pane]
+_REMOVAL: Final = 2.0
+_BATCH: Final = 1_000
+_logger = logging.getLogger("pallas_tui")
 
 
-class MainScreen(Screen[None]):
-    """Arranges the panes, and knows which of them can be seen.
+class MainScreen(Places):
+    """The panes and what they ask of one another. A pane that breaks is replaced by words about it."""
 
-    From 100 columns and 30 rows on all places are on screen; below that, and while zoomed, one pane is.
-    """
-
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL, "-tall")]  # noqa: RUF012
     AUTO_FOCUS = ""
     HELP = """\
 Agents on the left, the chat beside them, feed, logs and traces below. In a small terminal one of them is
-shown at a time. The digits go from one to the other, **tab** goes round.
+shown at a time. The digits go from one to the other, **tab** goes round, **J** jumps to any of them by a
+letter. The edges between them can be dragged with the mouse.
 """
 
     class Painted(Message):
@@ -72,18 +59,16 @@ shown at a time. The digits go from one to the other, **tab** goes round.
             super().__init__()
             self.run_id = run_id
 
-    def __init__(self, late: Sequence[LatePane], glyphs: Glyphs) -> None:
-        super().__init__(id="main")
+    def __init__(self, late: Sequence[LatePane], glyphs: Glyphs, layouts: Layouts | None = None) -> None:
+        super().__init__(late, glyphs, layouts or Layouts(), "main")
         self._late = late
-        self._glyphs = glyphs
-        self._dock = ("feed", *(pane.id for pane in late if pane.id not in _BESIDE_DOCK))
-        self._panes: dict[str, Pane] = {}
-        self._current = "chat"
-        self._dock_tab = "feed"
-        self._zoomed = False
-        self._rail_hidden = False
-        self._split = True
+        self._makers: dict[str, Callable[[], Pane]] = {
+            "agents": lambda: AgentsPane(glyphs),
+            "feed": lambda: FeedPane(glyphs),
+            **{pane.id: pane.make for pane in late},
+        }
         self._frame: Frame | None = None
+        self._seen = 0
         self._headline: Headline | None = None
         self._wants: list[Callable[[], None]] = []
 
@@ -91,9 +76,9 @@ shown at a time. The digits go from one to the other, **tab** goes round.
         titles = {late.id: late.title for late in self._late}
         yield TopLine(self._glyphs)
         with Horizontal(id="body"):
-            with Vertical(id="rail"):
+            with Rail(id="rail"):
                 yield self._title("rail-title", ("agents", AgentsPane.TITLE))
-                yield AgentsPane(self._glyphs)
+                yield self._makers["agents"]()
             with Vertical(id="main-column"):
                 with Vertical(id="talk"):
                     yield self._title("talk-title", ("chat", titles.get("chat", "")))
@@ -101,13 +86,10 @@ shown at a time. The digits go from one to the other, **tab** goes round.
                 with Vertical(id="dock"):
                     late = ((pane, titles[pane]) for pane in self._dock if pane in titles)
                     yield self._title("dock-title", ("feed", FeedPane.TITLE), *late)
-                    yield FeedPane(self._glyphs)
+                    yield self._makers["feed"]()
+        yield Static(f"Too small: make it {TINY[0]}x{TINY[1]} at least", id="too-small", markup=False)
         yield Ask()
         yield StatusLine()
-
-    def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
-        titles = [(pane, DEFAULT_KEYS[f"show.{pane}"].split(",")[0], title) for pane, title in panes]
-        return TitleBar(titles, self._glyphs, id=id)
 
     def on_mount(self) -> None:
         """Take up the panes that are there; the late ones come after the first paint."""
@@ -118,12 +100,19 @@ shown at a time. The digits go from one to the other, **tab** goes round.
 
     async def _mount_late(self) -> None:
         self.post_message(self.Painted())
+        zoomed = self._layouts.of(self._size_class).zoomed if self._size_class else ""
         for late in self._late:
-            pane = late.make()
-            await self.query_one("#talk" if late.id == "chat" else "#dock").mount(pane)
+            try:
+                pane = late.make()
+                await self._home_of(late.id).mount(pane)
+            except Exception as error:
+                pane = self._stand_in(late.id, late.title, error)
+                await self._home_of(late.id).mount(pane)
             self._take_up(pane)
-            if self._frame is not None:
-                pane.absorb(self._frame)
+            self._feed_one(pane)
+        if self._split and zoomed in self._panes and not self._layout.zoomed:
+            self._layout = self._layouts.of(self._size_class or "wide")
+            self._current = zoomed
         self._arrange()
         self._focus_current()
         wants, self._wants = self._wants, []
@@ -131,15 +120,16 @@ shown at a time. The digits go from one to the other, **tab** goes round.
             want()
         self.post_message(self.Complete())
 
-    def _take_up(self, pane: Pane) -> None:
-        self._panes[str(pane.id)] = pane
-        self.watch(pane, "caption", lambda: self._tell_titles(), init=False)
+    def _home_of(self, pane: str) -> Vertical:
+        return self.query_one({"chat": "#talk", "agents": "#rail"}.get(pane, "#dock"), Vertical)
 
     # Frames
 
     def absorb(self, frame: Frame) -> None:
         """Hand a frame to everything on the screen."""
         self._frame = frame
+        if frame.events:
+            self._seen = frame.events[-1].seq
         summary = summarise(frame, self._headline)
         self._headline = summary.headline
         self.query_one(TopLine).tell(summary)
@@ -150,13 +140,105 @@ shown at a time. The digits go from one to the other, **tab** goes round.
             self._arrange()
             if failed or self._current == "chat":
                 self._focus_current()
-        for pane in self._panes.values():
-            pane.absorb(frame)
+        for pane in tuple(self._panes.values()):
+            self._feed_one(pane)
+
+    def _feed_one(self, pane: Pane) -> None:
+        if self._frame is None:
+            return
+        try:
+            pane.absorb(self._frame)
+        except Exception as error:
+            self._broke(pane, error)
+
+    def _show_or_hide(self, pane: Pane, seen: bool) -> None:
+        try:
+            super()._show_or_hide(pane, seen)
+        except Exception as error:
+            self._broke(pane, error)
+
+    # A pane that breaks
+
+    def _broke(self, pane: Pane, error: Exception) -> None:
+        contain = getattr(self.app, "contain", None)
+        if contain is None or not contain(pane, error):
+            raise error
+
+    def pane_of(self, widget: object) -> Pane | None:
+        """The pane of this screen that a widget is in."""
+        for node in getattr(widget, "ancestors_with_self", ()):
+            if isinstance(node, Pane) and self._panes.get(str(node.id)) is node:
+                return node
+        return None
+
+    async def replace_broken(self, pane: Pane, reason: str, story: str) -> None:
+        """Take a broken pane away and say in its place why; what it held is lost."""
+        name = str(pane.id)
+        await self._exchange(pane, BrokenPane(pane.TITLE, reason, story, self._glyphs, id=name))
+
+    def _stand_in(self, name: str, title: str, error: Exception) -> Pane:
+        explain = getattr(self.app, "explain", None)
+        if explain is None or getattr(self.app, "strict", False):
+            raise error
+        reason, story = explain(error, f"making the {name} pane")
+        return BrokenPane(title, reason, story, self._glyphs, id=name)
+
+    @on(BrokenPane.Rebuild)
+    async def _on_rebuild(self, event: BrokenPane.Rebuild) -> None:
+        event.stop()
+        old = self._panes.get(event.pane)
+        if not isinstance(old, BrokenPane):
+            return
+        try:
+            new = self._makers[event.pane]()
+        except Exception as error:
+            new = self._stand_in(event.pane, old.TITLE or event.pane, error)
+        await self._exchange(old, new)
+
+    async def _exchange(self, old: Pane, new: Pane) -> None:
+        name = str(old.id)
+        focused = self._current == name
+        home = self._home_of(name)
+        try:
+            async with asyncio.timeout(_REMOVAL):
+                await old.remove()
+        except Exception:  # what broke it may have stopped its message loop as well
+            _logger.exception("the %s pane could not be taken away", name)
+        if old.is_attached:
+            self._panes.pop(name, None)
+            old.display = False
+            self.notify(f"The {name} pane could not be made anew; leave and start again.", severity="error")
+            return
+        await home.mount(new)
+        await self._replay(new)
+        self._take_up(new)
+        self._feed_one(new)
+        self._arrange()
+        if focused:
+            self._focus_current()
+
+    async def _replay(self, pane: Pane) -> None:
+        """Give a new pane what the fleet still remembers, up to what the others have seen."""
+        fleet, frame, seq = getattr(self.app, "fleet", None), self._frame, 0
+        while fleet is not None and frame is not None:
+            batch = fleet.since(seq, _BATCH)
+            events = tuple(event for event in batch.events if event.seq <= self._seen)
+            if not events:
+                break
+            seq = events[-1].seq
+            try:
+                pane.absorb(replace(frame, events=events, dropped=0))
+            except Exception as error:
+                self._broke(pane, error)
+                break
+            await asyncio.sleep(0)
+
+    # What the panes ask for
 
     def open_agent(self, name: str) -> None:
         """Start or select a conversation with an agent, as soon as there is a chat."""
         self.show("chat")
-        self._when_there("chat", lambda pane: pane.open_agent(name))  # type: ignore[attr-defined]
+        self._when_there("chat", lambda pane: getattr(pane, "open_agent", lambda name: None)(name))
 
     def reveal(self, target: Target) -> None:
         """Go to the pane that shows ``target``, and say so where it is gone."""
@@ -178,133 +260,6 @@ shown at a time. The digits go from one to the other, **tab** goes round.
             do(pane)
         else:
             self._wants.append(lambda: self._when_there(pane_id, do))
-
-    # Places
-
-    @property
-    def current(self) -> str:
-        """The pane that was gone to last."""
-        return self._current
-
-    def show(self, pane: str) -> None:
-        """Go to a pane: bring it into view and put the focus in it."""
-        self._go(pane)
-        self._focus_current()
-
-    def _go(self, pane: str) -> None:
-        self._current = pane
-        if pane in self._dock:
-            self._dock_tab = pane
-        if pane == "agents":
-            self._rail_hidden = False
-        self._arrange()
-
-    def _visible(self) -> set[str]:
-        if not self._split or self._zoomed:
-            return {self._current}
-        return {"chat", self._dock_tab} | (set() if self._rail_hidden else {"agents"})
-
-    def _arrange(self) -> None:
-        visible = self._visible()
-        self.query_one("#rail").display = "agents" in visible
-        self.query_one("#main-column").display = visible != {"agents"}
-        self.query_one("#talk").display = "chat" in visible
-        dock = self.query_one("#dock")
-        dock.display = not visible.isdisjoint(self._dock)
-        dock.set_class("chat" not in visible, "-alone")
-        failed = self.query_one(Failure).display
-        for name, pane in self._panes.items():
-            seen = name in visible and not (name == "chat" and failed)
-            pane.display = seen
-            if seen != pane.is_showing:
-                pane.show_pane() if seen else pane.hide_pane()
-        self._tell_titles()
-
-    def _focus_current(self) -> None:
-        if self._current == "chat" and self.query_one(Failure).display:
-            self.query_one(Failure).focus()
-        elif (pane := self._panes.get(self._current)) is not None:
-            pane.focus_pane()
-
-    def _tell_titles(self) -> None:
-        place = self._place_of(self.focused)
-        for title, panes in (("rail", ("agents",)), ("talk", ("chat",)), ("dock", self._dock)):
-            shown = self._dock_tab if panes is self._dock else panes[0]
-            pane = self._panes.get(shown)
-            self.query_one(f"#{title}-title", TitleBar).tell(
-                shown=shown, focused=place in panes, caption=pane.caption if pane is not None else ""
-            )
-
-    def _place_of(self, widget: DOMNode | None) -> str | None:
-        for node in widget.ancestors_with_self if widget is not None else ():
-            if isinstance(node, Pane):
-                return node.id
-            if isinstance(node, Failure):
-                return "chat"
-        return None
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Large enough for all places, or one at a time."""
-        split = event.size.width >= WIDE and event.size.height >= TALL
-        if split != self._split:
-            self._split = split
-            self._arrange()
-
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Whoever clicks or tabs into a pane has gone to it."""
-        if (place := self._place_of(event.widget)) is not None and place != self._current:
-            self._go(place)
-        self._tell_titles()
-
-    def on_descendant_blur(self) -> None:
-        """The mark leaves with the focus."""
-        self._tell_titles()
-
-    def zoom(self) -> None:
-        """The current pane takes the whole screen, or steps back."""
-        self._zoomed = self._split and not self._zoomed
-        self._arrange()
-        self._focus_current()
-        self.refresh_bindings()
-
-    def resize_dock(self, lines: int) -> None:
-        """Give the dock that many more lines, within what leaves the chat usable."""
-        dock = self.query_one("#dock")
-        most = self.query_one("#main-column").size.height - _CHAT_LEAST
-        dock.styles.height = max(_DOCK_LEAST, min(dock.size.height + lines, most))
-
-    def resize_rail(self, columns: int) -> None:
-        """Give the agents that many more columns, between 24 and 60."""
-        rail = self.query_one("#rail")
-        rail.styles.width = max(_RAIL[0], min(rail.outer_size.width + columns, _RAIL[1]))
-
-    def toggle_rail(self) -> None:
-        """Hide the agents, or show them."""
-        self._rail_hidden = not self._rail_hidden
-        if self._rail_hidden and self._current == "agents":
-            self._go("chat")
-            self._focus_current()
-        self._arrange()
-
-    @property
-    def can_go_back(self) -> bool:
-        """Whether ``back`` would do anything."""
-        return self._zoomed or isinstance(self.focused, Input | TextArea)
-
-    def back(self) -> None:
-        """One step back: out of a line of text, or out of the zoom. Never further."""
-        if isinstance(self.focused, Input | TextArea):
-            self._leave_text()
-        elif self._zoomed:
-            self.zoom()
-
-    def _leave_text(self) -> None:
-        if "agents" in self._visible():
-            self.show("agents")
-        else:
-            self.set_focus(None)
-
-    # What the panes ask for
 
     def ask(self, question: str, yes: Callable[[], None]) -> None:
         """Ask on the bottom line and call ``yes`` on yes."""
@@ -328,7 +283,3 @@ shown at a time. The digits go from one to the other, **tab** goes round.
             self.post_message(self.CancelRun(run.id))
 
         self.ask(f"Cancel the run of {run.agent}: {run.preview or run.id}?", cancel)
-
-    def focus_target(self) -> Widget | None:
-        """The widget whose help and keys are meant now."""
-        return self.focused or self._panes.get(self._current)

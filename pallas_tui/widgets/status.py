@@ -1,7 +1,7 @@
 """The bottom line: the keys that work now, and questions in place of them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -12,6 +12,8 @@ from ..state import Tone
 from ..text import Line, fit, width_of
 from .bar import Bar, Button
 from .tones import DIM, KEY, STYLES
+
+_LEAST: Final = 3
 
 
 class StatusLine(Bar):
@@ -31,8 +33,14 @@ class StatusLine(Bar):
     def _follow(self, screen: Screen[object]) -> None:
         if screen is not self.app.screen or not self.is_mounted:
             return
-        bindings = [active.binding for active in screen.active_bindings.values() if active.enabled]
-        self.put(tuple(_buttons(bindings, self.app.get_key_display)))
+        active = [one for one in screen.active_bindings.values() if one.enabled]
+        everywhere = [one.binding for one in active if one.node in (self.app, screen)]
+        here = [one.binding for one in active if one.node not in (self.app, screen)]
+        taken = {binding.action for binding in here if binding.show}
+        last = [binding for binding in everywhere if binding.action not in taken]
+        display = self.app.get_key_display
+        offers = (*_offers(here, display), *(rest := tuple(_offers(last, display))))
+        self.put(tuple(_that_fit(offers, len(rest), self.size.width)))
 
 
 class Ask(Widget, can_focus=True):
@@ -93,8 +101,8 @@ class Ask(Widget, can_focus=True):
             line.display = not asking
 
 
-def _buttons(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> Iterator[Button]:
-    """A button a binding, each action once; the keys of a group stand together before one word."""
+def _offers(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> Iterator[tuple[Button, ...]]:
+    """What is offered, each action once: its buttons. The keys of a group stand together before one word."""
     words: dict[str, str] = {}
     keys: dict[str, list[Binding]] = {}
     actions: set[str] = set()
@@ -113,7 +121,21 @@ def _buttons(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> 
         else:
             # Digits may stand side by side, names of keys may not.
             between = " " if long else ""
+        buttons = []
         for index, binding in enumerate(group):
             lead = between if index else " "
             word = f" {words[name]} " if index == len(group) - 1 else ""
-            yield Button(((f"{lead}{display(binding)}", KEY), (word, DIM)), binding.key)
+            buttons.append(Button(((f"{lead}{display(binding)}", KEY), (word, DIM)), binding.key))
+        yield tuple(buttons)
+
+
+def _that_fit(offers: Sequence[tuple[Button, ...]], keep: int, width: int) -> Iterator[Button]:
+    """The buttons that fit. What the pane does goes first when there is no room, from its end; the last
+    ``keep`` offers, which work everywhere, stay. At least three of the pane's are tried before.
+    """
+    sizes = [sum(width_of(button.parts) for button in offer) for offer in offers]
+    own = len(offers) - keep
+    while own > _LEAST and sum(sizes[:own]) + sum(sizes[len(offers) - keep :]) > width:
+        own -= 1
+    for offer in (*offers[:own], *offers[len(offers) - keep :]):
+        yield from offer

@@ -1,22 +1,39 @@
 """The title above a pane, or above several that share a place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from ..text import Glyphs, Line
+from textual import events
+
+from ..jump import Spot
+from ..text import Glyphs, Line, width_of
 from .bar import Bar, Button
+from .edges import Edge
 from .tones import DIM, KEY, STRONG
 
 
 class TitleBar(Bar):
-    """Number and name of each pane; the one in view stands out, and a mark says where the keys go."""
+    """Number and name of each pane; the one in view stands out, and a mark says where the keys go.
 
-    def __init__(self, titles: Sequence[tuple[str, str, str]], glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+    With ``drags`` it is an edge too, that can be dragged up and down.
+    """
+
+    def __init__(
+        self,
+        titles: Sequence[tuple[str, str, str]],
+        glyphs: Glyphs,
+        *,
+        id: str,  # noqa: A002 - Textual's word
+        drags: bool = False,
+    ) -> None:
         super().__init__(id=id, classes="title")
         self._titles = titles
         self._glyphs = glyphs
         self._shown = titles[0][0]
         self._focused = False
         self._caption = ""
+        self._drags = drags
+        self._held = Edge(self)
 
     def on_mount(self) -> None:
         """Draw it once."""
@@ -41,3 +58,34 @@ class TitleBar(Bar):
             buttons.append(Button(((mark, KEY), (f"{key} ", DIM), (f"{title}  ", style)), key))
         right: Line = ((f"{self._caption} ", DIM),) if self._caption else ()
         self.put(tuple(buttons), right)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the edge."""
+        if self._drags:
+            self._held.take(event.screen_y)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Move the edge along."""
+        self._held.move(event.screen_y)
+
+    def on_mouse_up(self) -> None:
+        """Let it go."""
+        self._held.drop()
+
+    def on_click(self, event: events.Click) -> None:
+        """What was dragged was not clicked."""
+        if self._held.moved:
+            self._held.moved = False
+            event.stop()
+            event.prevent_default()
+
+    def jump_spots(self) -> Iterator[Spot]:
+        """Each title, for the jump mode."""
+        x = 0
+        for pane, key, title in self._titles:
+            yield Spot(x, partial(self._show, pane))
+            x += 1 + width_of(((f"{key} ", ""), (f"{title}  ", "")))
+
+    def _show(self, pane: str) -> None:
+        if (show := getattr(self.screen, "show", None)) is not None:
+            show(pane)

@@ -14,6 +14,7 @@ from pallas_tui.instances import Instances
 from pallas_tui.instances.store import Store
 from pallas_tui.instances.watch import Pace
 from pallas_tui.launch import late_panes
+from pallas_tui.palette import commands
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.instances import InstancesScreen
 from pallas_tui.screens.story import StoryScreen
@@ -326,11 +327,11 @@ async def test_nothing_of_another_fleet_can_drive_the_screen(tmp_path: Path) -> 
 
 async def test_every_key_is_in_the_help_and_the_palette_and_escape_goes_back(tmp_path: Path) -> None:
     async with desk(tmp_path, SMALL) as here:
-        titles = {command.title for command in here.app.get_system_commands(here.app.screen)}
+        titles = {command.title for command in commands(here.app, here.app.screen)}
         assert "Instances" in titles
         await here.press("f10")
         await until(lambda: isinstance(here.app.screen, InstancesScreen), here.pilot)
-        titles = {command.title for command in here.app.get_system_commands(here.app.screen)}
+        titles = {command.title for command in commands(here.app, here.app.screen)}
         assert {"Register instance", "Attach instance", "Detach instance", "Remove instance"} <= titles
         await here.press("f1")
         await until(lambda: isinstance(here.app.screen, HelpScreen), here.pilot)

@@ -8,6 +8,7 @@ import pytest
 
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
+from pallas_tui.palette import commands
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
@@ -33,7 +34,9 @@ def whole(tmp_path: Path, fleet: FakeFleet | None = None) -> Workbench:
     )
     fleet = fleet or FakeFleet()
     settings = Settings("textual-dark", False)
-    return Workbench(lambda: fleet, name="desk", late=late_panes(log), settings=settings, clock=lambda: NOON)
+    return Workbench(
+        lambda: fleet, name="desk", late=late_panes(log), settings=settings, clock=lambda: NOON, strict=True
+    )
 
 
 def panes(app: Workbench) -> set[str]:
@@ -66,7 +69,7 @@ async def test_the_palette_names_each_action_once(tmp_path: Path) -> None:
     app = whole(tmp_path)
     async with app.run_test(size=SIZES[0]) as pilot:
         await until(lambda: panes(app) == set(PANES.values()), pilot)
-        titles = Counter(command.title for command in app.get_system_commands(app.screen))
+        titles = Counter(command.title for command in commands(app, app.screen))
         assert not [title for title, number in titles.items() if number > 1]
         for start in ("Chat: ", "Logs: "):
             assert any(title.startswith(start) for title in titles)

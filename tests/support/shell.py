@@ -95,8 +95,13 @@ def workbench(
     settings: Settings | None = None,
     instances: Instances | None = None,
     clock: Callable[[], float] = lambda: NOON,
+    strict: bool = True,
+    **more: Any,
 ) -> Workbench:
-    """A workbench over a fleet, or over what ``fleet`` makes at each start; dark unless told otherwise."""
+    """A workbench over a fleet, or over what ``fleet`` makes at each start; dark unless told otherwise.
+
+    Any error inside it fails the test, unless ``strict`` is false.
+    """
     fleet = fleet if fleet is not None else FakeFleet()
     return Workbench(
         (lambda: fleet) if isinstance(fleet, FakeFleet) else fleet,
@@ -109,6 +114,8 @@ def workbench(
         settings=settings or Settings(theme="textual-dark", ascii=False),
         instances=instances,
         clock=clock,
+        strict=strict,
+        **more,
     )
 
 

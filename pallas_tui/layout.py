@@ -1,0 +1,101 @@
+"""How the panes are arranged, for each size of terminal, kept between two starts."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from .json_file import JsonFile
+
+SizeClass = Literal["small", "wide", "large"]
+
+WIDE: Final = 100
+TALL: Final = 30
+"""From this size on every place is on the screen."""
+TINY: Final = (40, 10)
+"""Below this nothing can be shown in a way that helps."""
+_LARGE: Final = (160, 50)
+_SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large")
+_MOST: Final = 1_000
+
+
+def size_class(width: int, height: int) -> SizeClass:
+    """The class of a terminal of that many columns and rows; each has an arrangement of its own."""
+    if width < WIDE or height < TALL:
+        return "small"
+    return "large" if width >= _LARGE[0] and height >= _LARGE[1] else "wide"
+
+
+def is_tiny(width: int, height: int) -> bool:
+    """Whether a terminal is too small for anything."""
+    return width < TINY[0] or height < TINY[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One arrangement. ``rail`` is columns, ``dock`` rows; 0 leaves them as the workbench wants them.
+
+    ``tab`` is the pane of the dock in view; ``zoomed`` the pane that has the whole screen, empty for none.
+    """
+
+    rail: int = 0
+    dock: int = 0
+    rail_hidden: bool = False
+    tab: str = ""
+    zoomed: str = ""
+
+
+class Layouts:
+    """The arrangements of all size classes. Without a file they last for this start only."""
+
+    def __init__(self, file: JsonFile | None = None) -> None:
+        self._file = file
+        self._kept: dict[SizeClass, Layout] = {}
+        self._saved: dict[SizeClass, Layout] = {}
+
+    def load(self) -> str:
+        """Read the file; returns what is wrong with it in one line. What it does not say is as at first."""
+        document, mistake = self._file.load() if self._file is not None else (None, "")
+        if isinstance(document, dict):
+            for size in _SIZES:
+                if (layout := _layout(document.get(size))) is not None:
+                    self._kept[size] = layout
+        elif document is not None:
+            mistake = f"{self._file.path.name}: is no arrangement of panes; delete it" if self._file else ""
+        self._saved = dict(self._kept)
+        return mistake
+
+    def of(self, size: SizeClass) -> Layout:
+        """The arrangement for a size."""
+        return self._kept.get(size, Layout())
+
+    def keep(self, size: SizeClass, layout: Layout) -> None:
+        """Remember an arrangement; ``save`` writes it."""
+        self._kept[size] = layout
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something that ``save`` has not written."""
+        return self._kept != self._saved
+
+    def save(self) -> None:
+        """Write the file if something changed; raises OSError."""
+        if self._file is not None and self.changed:
+            self._file.save({size: asdict(layout) for size, layout in self._kept.items()})
+        self._saved = dict(self._kept)
+
+
+def _layout(document: Any) -> Layout | None:
+    """What a file says, as far as it makes sense."""
+    if not isinstance(document, dict):
+        return None
+
+    def cells(name: str) -> int:
+        value = document.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
+
+    def pane(name: str) -> str:
+        value = document.get(name)
+        return value if isinstance(value, str) and value.isidentifier() and len(value) <= 40 else ""
+
+    return Layout(
+        cells("rail"), cells("dock"), document.get("rail_hidden") is True, pane("tab"), pane("zoomed")
+    )

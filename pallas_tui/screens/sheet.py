@@ -1,0 +1,56 @@
+"""The base of the screens that open above the main one and are read: a title, a text that scrolls, keys."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..clipboard import copy
+from ..vim import vim_bindings
+from ..widgets.status import StatusLine
+
+
+class Sheet(ModalScreen[None]):
+    """Something to read. Arrow keys, page keys and vi's scroll; escape closes; ``y`` copies ``plain``."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", "back"),
+        Binding("y", "copy", "copy"),
+        *vim_bindings(),
+    ]
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(f" {self._title}", classes="title -focused", markup=False)
+            with VerticalScroll():
+                yield from self.body()
+            yield StatusLine()
+
+    def body(self) -> Iterable[Widget]:
+        """What is read."""
+        return ()
+
+    def plain(self) -> str:
+        """What is copied; empty when nothing is to be."""
+        return ""
+
+    def on_mount(self) -> None:
+        """The keys go to the text."""
+        self.query_one(VerticalScroll).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what there is can be copied."""
+        return bool(self.plain()) if action == "copy" else True
+
+    async def action_copy(self) -> None:
+        """Copy all of it."""
+        self.notify(await copy(self.app, self.plain()))

@@ -1,0 +1,64 @@
+"""What stands in place of a pane that broke."""
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+from textual.message import Message
+
+from ..actions import bindings
+from ..clipboard import copy
+from ..state import Tone
+from ..text import Glyphs
+from .pane import Pane
+from .tones import DIM, KEY, STYLES
+
+
+class BrokenPane(Pane, can_focus=True):
+    """Says what happened; everything else on the screen works on."""
+
+    HELP = """\
+This pane ran into an error of its own. The fleet and all other panes go on; **r** makes the pane anew, with
+what the fleet still remembers. The log has the whole story, without what was in the pane.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("broken")
+
+    class Rebuild(Message):
+        """Somebody wants the pane made anew."""
+
+        def __init__(self, pane: str) -> None:
+            super().__init__()
+            self.pane = pane
+
+    def __init__(self, title: str, reason: str, story: str, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
+        """``reason`` is one clean line without secrets, ``story`` what is copied for a report."""
+        super().__init__(id=id, classes="broken")
+        self._title = title
+        self._reason = reason
+        self._story = story
+        self._glyphs = glyphs
+
+    def render(self) -> Content:
+        """The reason, and the keys."""
+        return Content.assemble(
+            (f"{self._glyphs.error} This pane broke: ", STYLES[Tone.ERROR]),
+            self._reason,
+            ("\n\n", ""),
+            ("r", KEY),
+            (" makes it anew, ", DIM),
+            ("y", KEY),
+            (" copies a report, ", DIM),
+            ("4", KEY),
+            (" shows the log. The rest of the workbench goes on.", DIM),
+        )
+
+    def focus_pane(self) -> None:
+        self.focus()
+
+    def action_rebuild(self) -> None:
+        """Make the pane anew."""
+        self.post_message(self.Rebuild(str(self.id)))
+
+    async def action_copy(self) -> None:
+        """Copy what helps to mend it."""
+        self.notify(await copy(self.app, self._story))
