@@ -22,15 +22,36 @@ class RunTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolTarget:
+    """A tool: one of the agent's own where ``server`` is empty, else of that downstream."""
+
+    agent: str
+    server: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationTarget:
     """An open conversation of the chat, by the id of its tab."""
 
     tab: str
 
 
-Target = AgentTarget | RunTarget | ConversationTarget
+@dataclass(frozen=True, slots=True)
+class FilterTarget:
+    """A saved filter of the log, by its name."""
 
-_PANES: Final = {AgentTarget: "agents", ConversationTarget: "chat"}
+    name: str
+
+
+Target = AgentTarget | ToolTarget | RunTarget | ConversationTarget | FilterTarget
+
+_PANES: Final = {
+    AgentTarget: "agents",
+    ToolTarget: "agents",
+    ConversationTarget: "chat",
+    FilterTarget: "logs",
+}
 
 
 def pane_of(target: Target) -> str:

@@ -83,6 +83,24 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         """What stands there when there are no lines."""
         return []
 
+    # Where things are; a subclass whose items take several lines says otherwise
+
+    def extent(self) -> int:
+        """How far one can scroll, the height of the view included."""
+        return self.line_count()
+
+    def last_top(self) -> int:
+        """What stands at the top when the end is in view."""
+        return max(0, self.line_count() - self._height)
+
+    def top_showing(self, index: int) -> int:
+        """What has to stand at the top to bring line ``index`` into view, with the least movement."""
+        return max(min(self.scroll_offset.y, index), index - self._height + 1)
+
+    def index_at(self, y: int) -> int:
+        """Which line stands that far below the top of the view."""
+        return y + self.scroll_offset.y
+
     # Painting
 
     @property
@@ -94,12 +112,12 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         """Lines came, went or changed: keep cursor and view on what they were on, and paint."""
         count = self.line_count()
         self._settling = True
-        if self.virtual_size.height != count:
-            self.virtual_size = Size(0, count)
+        if self.virtual_size.height != (extent := self.extent()):
+            self.virtual_size = Size(0, extent)
             self.refresh()
         if self.follow:
             self.cursor = max(0, count - 1)
-            self.scroll_to(y=max(0, count - self._height), animate=False, force=True)
+            self.scroll_to(y=self.last_top(), animate=False, force=True)
         else:
             found = self.find(self._cursor_key)
             self.cursor = min(self.cursor if found is None else found, max(0, count - 1))
@@ -175,12 +193,9 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     def action_move_to(self, index: int) -> None:
         """Move the cursor to a line and bring that into view."""
         before, self.cursor = self.cursor, max(0, min(index, self.line_count() - 1))
-        top = self.scroll_offset.y
         self._settling = True
-        if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False, force=True)
-        elif self.cursor >= top + self._height:
-            self.scroll_to(y=self.cursor - self._height + 1, animate=False, force=True)
+        if (top := self.top_showing(max(0, self.cursor))) != self.scroll_offset.y:
+            self.scroll_to(y=top, animate=False, force=True)
         self._settling = False
         self.refresh_line(before)
         self.refresh_line(self.cursor)
@@ -188,7 +203,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def at_end(self) -> bool:
         """Whether the last line is in view."""
-        return self.scroll_offset.y + self._height >= self.line_count()
+        return self.scroll_offset.y >= self.last_top()
 
     def moved(self, scrolled: bool) -> None:
         """The cursor was moved, or the view was ``scrolled`` without it. Overriding ones call this last."""
@@ -214,7 +229,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         """Select the line; a double click opens it."""
-        index = event.y + self.scroll_offset.y
+        index = self.index_at(event.y)
         if index < self.line_count():
             self.action_move_to(index)
             if event.chain == 2:

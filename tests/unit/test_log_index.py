@@ -7,7 +7,7 @@ import pytest
 from support.waiting import until
 
 from pallas_tui.widgets.logs.index import LEVELS, Index, LogFile, lines_before, scan
-from pallas_tui.widgets.logs.record import full, parse, title_of
+from pallas_tui.widgets.logs.record import as_json, as_text, parse, title_of
 from pallas_tui.widgets.logs.source import LogSource
 
 
@@ -151,13 +151,82 @@ async def test_a_rotated_log_goes_on_and_what_was_read_stays(followed: Followed)
     write(path, (record(number) for number in range(20)))
     await followed.until_it_has(expected(range(20)))
     write(path, [record(20)])
-    path.replace(path.with_suffix(".1"))
+    path.replace(path.with_name(f"{path.name}.1"))
     write(path, [record(21)])
     await followed.until_it_has(expected(range(22)))
-    path.with_suffix(".1").replace(path.with_suffix(".2"))
-    path.replace(path.with_suffix(".1"))
+    path.with_name(f"{path.name}.1").replace(path.with_name(f"{path.name}.2"))
+    path.replace(path.with_name(f"{path.name}.1"))
     write(path, [record(22)])
-    await followed.until_it_has(expected([21, 22]))  # one older file is kept
+    await followed.until_it_has(expected(range(23)))
+
+
+async def test_rotated_files_are_the_history_of_a_log(followed: Followed) -> None:
+    followed.task.cancel()
+    path = followed.source.path
+    for number in (3, 2, 1):
+        write(
+            path.with_name(f"{path.name}.{number}"),
+            (record(n) for n in range(30 - 10 * number, 40 - 10 * number)),
+        )
+    write(path, [record(30)])
+    followed.task = asyncio.create_task(followed.source.follow())
+    await followed.until_it_has(expected(range(31)))
+
+
+async def test_a_log_that_was_rotated_many_times_unseen_has_all_its_lines(followed: Followed) -> None:
+    path = followed.source.path
+    write(path, (record(n) for n in range(10)))
+    await followed.until_it_has(expected(range(10)))
+    followed.task.cancel()
+    await asyncio.wait({followed.task})
+    write(path, [record(10)])
+    for number in range(11, 16):  # more of them than the viewer was ever told of
+        for older in range(8, 0, -1):
+            if (before := path.with_name(f"{path.name}.{older}")).exists():
+                before.replace(path.with_name(f"{path.name}.{older + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
+        write(path, [record(number)])
+    followed.task = asyncio.create_task(followed.source.follow())
+    await followed.until_it_has(expected(range(16)))
+
+
+async def test_a_log_whose_files_went_away_unseen_goes_on_with_what_is_there(
+    followed: Followed,
+) -> None:
+    path = followed.source.path
+    write(path, [record(1)])
+    await followed.until_it_has(expected([1]))
+    followed.task.cancel()
+    await asyncio.wait({followed.task})
+    path.unlink()
+    write(path.with_name(f"{path.name}.1"), [record(7)])
+    write(path, [record(8)])
+    followed.task = asyncio.create_task(followed.source.follow())
+    await followed.until_it_has(expected([1, 7, 8]))
+
+
+async def test_a_record_that_another_process_puts_into_the_rotated_file_is_shown(followed: Followed) -> None:
+    path = followed.source.path
+    write(path, [record(1)])
+    await followed.until_it_has(expected([1]))
+    path.replace(path.with_name(f"{path.name}.1"))
+    write(path, [record(2)])
+    await followed.until_it_has(expected([1, 2]))
+    write(path.with_name(f"{path.name}.1"), [record(3)])
+    await followed.until_it_has(expected([1, 2, 3]))
+    write(path, [record(4)])
+    await followed.until_it_has(expected([1, 2, 3, 4]))
+
+
+async def test_a_log_that_is_copied_and_truncated_keeps_its_history(followed: Followed) -> None:
+    path = followed.source.path
+    write(path, (record(n) for n in range(20)))
+    await followed.until_it_has(expected(range(20)))
+    path.with_name(f"{path.name}.1").write_bytes(path.read_bytes())
+    write(path, [record(20)], "wb")
+    await followed.until_it_has(expected(range(21)))
+    epoch = followed.source.index.epoch
+    assert epoch > 0  # numbers are given again: who keeps what a line said must notice
 
 
 async def test_a_truncated_log_begins_anew(followed: Followed) -> None:
@@ -252,7 +321,7 @@ def test_hostile_records_cannot_drive_the_terminal() -> None:
         {"level": "INFO", "message": "\x1b[2J", "k\x1b": "\u202e", "exc": "a\n\x1b]0;x\x07"}
     ).encode()
     row = parse(line, len(line))
-    data, text = full(line, len(line))
+    data, text = as_json(line, len(line)), as_text(line, len(line))
     for shown in (row.message, row.extra, data, text, title_of(line)):
         assert not any(character in shown for character in "\x1b\u202e\x07")
 
@@ -262,14 +331,16 @@ def test_a_row_is_bounded_and_a_record_in_full_says_what_was_cut() -> None:
     assert len(parse(long, len(long)).message) == 4_096
     huge = json.dumps({"message": "x" * 200_000}).encode()
     assert len(parse(huge, len(huge)).message) == 4_096
-    assert "(the first 1,000 of 200,015 bytes)" in full(huge[:1_000], len(huge))[1]
+    for text in (as_text(huge[:1_000], len(huge)), as_json(huge[:1_000], len(huge))):
+        assert text.endswith("(the first 1,000 of 200,015 bytes)")
 
 
 def test_a_record_in_full_has_its_traceback_on_lines_of_its_own() -> None:
     line = record(
         1, "ERROR", exc="Traceback (most recent call last):\n  File x\nValueError: no\n", run_id="7"
     )
-    data, text = full(line, len(line))
-    assert json.loads(data)["run_id"] == "7"
-    assert text == "exc:\nTraceback (most recent call last):\n  File x\nValueError: no"
+    assert json.loads(as_json(line, len(line)))["run_id"] == "7"
+    head, exc = as_text(line, len(line)).split("\n", 1)
+    assert head.endswith("ERROR  x  line 1  run_id=7")
+    assert exc == "exc:\nTraceback (most recent call last):\n  File x\nValueError: no"
     assert title_of(line).endswith("ERROR  x")

@@ -17,6 +17,10 @@ def line(number: int, level: str, message: str) -> bytes:
     return json.dumps({"n": number, "level": level, "message": message}).encode() + b"\n"
 
 
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def numbers(source: LogSource) -> list[int]:
     rows = source.rows
     return [json.loads(source.read(rows.number(row), 10_000)[0])["n"] for row in range(len(rows))]
@@ -43,7 +47,7 @@ async def source(tmp_path: Path) -> AsyncIterator[LogSource]:
         (Query(ERROR, "refused"), lambda n: n % 4 == 3 and n // 4 % 4 == 0),
         (Query(text="größe"), lambda n: n // 4 % 4 == 2),
         (Query(text='with "quotes"'), lambda n: n // 4 % 4 == 3),
-        (Query(text='"n": 17'), lambda n: str(n).startswith("17")),
+        (Query(text=r'"\"n\": 17"'), lambda n: str(n).startswith("17")),
         (Query(text="nowhere"), lambda n: False),
         (Query(), lambda n: True),
     ],
@@ -93,13 +97,13 @@ async def test_a_filtered_log_survives_truncation_and_an_unfinished_line(source:
 async def test_rows_that_were_published_stay_true_while_more_is_found(source: LogSource) -> None:
     await until(lambda: len(source.index) == 400)
     search = Search(Query(ERROR), source.index)
-    part = search.next()
-    assert part is not None
+    (part,) = search.upcoming(1)
     search.take(part, find(part, search.query))
     before = search.rows()
     content = [before.number(row) for row in range(len(before))]
-    while (part := search.next()) is not None:
-        search.take(part, find(part, search.query))
+    while parts := search.upcoming():
+        for part in parts:
+            search.take(part, find(part, search.query))
     assert search.done
     assert [before.number(row) for row in range(len(before))] == content
     assert len(search.rows()) == 100
@@ -130,9 +134,10 @@ def test_every_line_that_holds_the_text_is_found(
     assert file is not None
     index = Index()
     index.append(file, scan(data, 0))
-    search = Search(Query(level, text), index)
-    while (part := search.next()) is not None:
-        search.take(part, find(part, search.query))
+    search = Search(Query(level, quoted(text)), index)
+    while parts := search.upcoming():
+        for part in parts:
+            search.take(part, find(part, search.query))
     rows = search.rows()
     found = {rows.number(row) for row in range(len(rows))}
     file.close()

@@ -5,6 +5,7 @@ import re
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,7 +18,9 @@ _BY_LETTER: Final = {
     for number, letters in enumerate(("", "dt", "in", "w", "e", "cf"))
     for letter in letters
 }
-_MARKS: Final = re.compile(rb'\n|"level"\s*:\s*"([A-Za-z])')
+_LEVEL: Final = re.compile(rb'"level"\s*:\s*"([A-Za-z])')
+_SAMPLE: Final = 8
+_ELSEWHERE: Final = 255
 # A line that never ends is cut there, so that nothing reads the same megabytes again and again.
 _LONGEST: Final = 32 * 1024 * 1024
 _BLOCK_LINES: Final = 8_192
@@ -94,22 +97,38 @@ def scan(data: bytes, base: int) -> Scan:
 
     Empty lines are left out.
     """
-    starts, levels = array("Q"), bytearray()
-    start = level = 0
-    for mark in _MARKS.finditer(data):
-        if mark[1] is not None:
-            # The first one: a later one may stand inside of a nested value.
-            level = level or _BY_LETTER.get(mark[1][0] | 0x20, 0)
-            continue
-        if mark.start() > start:
-            starts.append(base + start)
-            levels.append(level)
-        start, level = mark.end(), 0
-    unfinished = start < len(data)
-    if unfinished:
-        starts.append(base + start)
-        levels.append(level)
-    return Scan(starts, levels, base + len(data), unfinished)
+    lines = data.split(b"\n")
+    unfinished = bool(lines[-1])
+    # Each line is one longer than what stands between the newlines.
+    starts = array("Q", accumulate(map(len, lines), lambda at, length: at + length + 1, initial=base))
+    starts.pop()
+    if b"" in lines:
+        kept = [bool(line) for line in lines]
+        starts, lines = array("Q", compress(starts, kept)), [line for line in lines if line]
+    return Scan(starts, _levels(lines), base + len(data), unfinished)
+
+
+def _levels(lines: list[bytes]) -> bytearray:
+    """The level of each line: the first that it tells, since a later one may be that of a nested value.
+
+    The lines of one program have it all at the same place: where it stands in one is looked at first.
+    """
+    found = next((mark for line in lines[:_SAMPLE] if (mark := _LEVEL.search(line))), None)
+    if found is None:
+        return bytearray(map(_level_of, lines))
+    at = slice(found.start(), found.end())
+    marks = [line[at] for line in lines]
+    known = {mark: _level_of(mark) if _LEVEL.fullmatch(mark) else _ELSEWHERE for mark in set(marks)}
+    levels = bytearray(map(known.__getitem__, marks))
+    number = -1
+    while (number := levels.find(_ELSEWHERE, number + 1)) >= 0:
+        levels[number] = _level_of(lines[number])
+    return levels
+
+
+def _level_of(line: bytes) -> int:
+    mark = _LEVEL.search(line)
+    return _BY_LETTER.get(mark[1][0] | 0x20, 0) if mark else 0
 
 
 def lines_before(file: LogFile, end: int, size: int) -> tuple[int, bytes]:
@@ -167,9 +186,13 @@ class Block:
 
 
 class Index:
-    """All lines known, numbered: a line keeps its number also when older ones are found before it."""
+    """All lines known, numbered: a line keeps its number also when older ones are found before it.
+
+    ``epoch`` changes when numbers were taken away and may be given to other lines.
+    """
 
     def __init__(self) -> None:
+        self.epoch = 0
         self.blocks: list[Block] = []
         self.first = 0
         self.stop = 0
@@ -227,11 +250,13 @@ class Index:
         return self.first != before
 
     def drop(self, file: LogFile) -> None:
-        """Forget all lines of a file, which has the oldest ones."""
-        self.blocks = [block for block in self.blocks if block.file is not file]
+        """Forget all lines up to the last one of a file, which has the oldest ones."""
+        while any(block.file is file for block in self.blocks):
+            self.blocks.pop(0)
         self.first = self.blocks[0].first if self.blocks else self.stop
 
-    def clear(self) -> None:
-        """Forget everything; numbers go on."""
-        self.blocks.clear()
-        self.first = self.stop
+    def cut(self, file: LogFile) -> None:
+        """Forget all lines from the first one of a file on, which has the newest ones."""
+        self.epoch += 1
+        while any(block.file is file for block in self.blocks):
+            self.stop = self.blocks.pop().first

@@ -1,62 +1,76 @@
-"""Which lines are wanted: by level and by text, found slice by slice, the newest first."""
+"""Which lines are wanted: found slice by slice, the newest first."""
 
-import json
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from time import monotonic
+from typing import Final, Protocol
 
-from .index import Index, Part
+from .chunk import Chunk, TooSlowError
+from .index import LEVELS, Index, Part
+from .language import read_filter
+from .terms import Both, Level, Pattern, Where
+
+AT_ONCE: Final = 64
+"""Parts that are given to a thread at once; it stops after ``TURN`` seconds whatever is left of them."""
+TURN: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Query:
-    """At least that grave, and holding that text (any case). The default wants everything."""
+    """At least that grave, wanted by the filter ``text``, and matching the regex ``pattern``.
+
+    The default wants everything. Whoever makes one has made sure that text and pattern can be read.
+    """
 
     level: int = 0
     text: str = ""
+    pattern: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.level or self.text)
+        return self.where is not None
 
     @cached_property
-    def needles(self) -> tuple[bytes, ...]:
-        """The text as it may stand in a file: as it is, and as JSON escapes it; in lower case."""
-        forms = []
-        for text in {self.text, self.text.lower(), self.text.upper()}:
-            forms += [text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]]
-        found = {form.encode("utf-8", "surrogatepass").lower() for form in forms}
-        # Shorter ones first: what they find, longer ones need not.
-        kept: list[bytes] = []
-        for needle in sorted(found, key=len):
-            if not any(shorter in needle for shorter in kept):
-                kept.append(needle)
-        return tuple(kept)
+    def where(self) -> Where | None:
+        """All of it as one condition; None when everything is wanted."""
+        parts: list[Where] = [Level(frozenset(range(self.level, len(LEVELS))))] if self.level else []
+        if (text := read_filter(self.text)) is not None:
+            parts.append(text)
+        if self.pattern:
+            parts.append(Pattern(self.pattern))
+        return Both(tuple(parts)) if parts else None
 
 
-def find(part: Part, query: Query) -> array[int]:
-    """The numbers of the lines in ``part`` that ``query`` wants. Blocks: use a thread."""
-    wanted = [part.low + place for place, level in enumerate(part.levels) if level >= query.level]
-    if not query.text or not wanted:
-        return array("q", wanted)
-    base = part.starts[0]
-    hits = _lines_with(part.file.read(base, part.end).lower(), base, part.starts, query.needles)
-    return array("q", [number for number in wanted if number - part.low in hits])
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found in a part: the numbers of its lines, and on how many a regex was given up."""
+
+    found: array[int]
+    slow: int = 0
+    trouble: str = ""
 
 
-def _lines_with(data: bytes, base: int, starts: array[int], needles: tuple[bytes, ...]) -> set[int]:
-    """Which of the lines hold one of the needles."""
-    hits: set[int] = set()
-    for needle in needles:
-        at = data.find(needle)
-        while at >= 0:
-            line = bisect_left(starts, base + at + 1) - 1
-            hits.add(line)
-            if line + 1 >= len(starts):
-                break
-            at = data.find(needle, starts[line + 1] - base)
-    return hits
+def find(part: Part, query: Query) -> Outcome:
+    """The lines in ``part`` that ``query`` wants. Blocks: use a thread."""
+    chunk = Chunk(part)
+    try:
+        lines = query.where.lines(chunk, chunk.all) if query.where is not None else chunk.all
+    except (TooSlowError, TimeoutError):
+        return Outcome(array("q"), chunk.slow, "given up: the regex takes too long, make it simpler")
+    return Outcome(array("q", [part.low + line for line in lines]), chunk.slow)
+
+
+def find_in(parts: Sequence[Part], query: Query, cancelled: Callable[[], bool]) -> list[Outcome]:
+    """``find`` in the first parts: until the turn is over, or it is not wanted any more."""
+    outcomes: list[Outcome] = []
+    end = monotonic() + TURN
+    for part in parts:
+        if cancelled() or (outcomes and (monotonic() > end or outcomes[-1].trouble)):
+            break
+        outcomes.append(find(part, query))
+    return outcomes
 
 
 class Rows(Protocol):
@@ -115,6 +129,11 @@ class FoundRows:
                 high = middle
         return low
 
+    def place(self, number: int | None) -> int:
+        """Which of them that line is, counted from one; 0 when it is none of them."""
+        row = len(self) if number is None else self.row(number)
+        return row + 1 if row < len(self) and self.number(row) == number else 0
+
 
 class Search:
     """A query on its way through an index: from where it began to the oldest line, and to each new one."""
@@ -124,6 +143,8 @@ class Search:
         self._index = index
         self._older, self._newer = array("q"), array("q")
         self._low = self._high = index.stop
+        self.slow = 0
+        self.trouble = ""
 
     def rows(self) -> FoundRows:
         """What it has found so far."""
@@ -135,25 +156,37 @@ class Search:
         return self._high - max(self._low, self._index.first)
 
     @property
+    def low(self) -> int:
+        """It has looked at all lines from that one on, but for those that came since."""
+        return self._low
+
+    @property
     def done(self) -> bool:
-        """Whether it has looked at all there is."""
-        return self._high >= self._index.stop and self._low <= self._index.first
+        """Whether it has looked at all there is, or given up."""
+        return bool(self.trouble) or (self._high >= self._index.stop and self._low <= self._index.first)
 
-    def next(self) -> Part | None:
-        """The next lines to look at, the newest first; None when it is done."""
-        if self._high < self._index.stop and (block := self._index.block(self._high)) is not None:
-            return block.part(self._high, block.stop)
-        if self._low > self._index.first and (block := self._index.block(self._low - 1)) is not None:
-            return block.part(block.first, self._low)
-        return None
+    def upcoming(self, most: int = AT_ONCE) -> list[Part]:
+        """The next parts to look at, the newest first; empty when it is done."""
+        if self.done:
+            return []
+        index, parts = self._index, list[Part]()
+        if self._high < index.stop and (block := index.block(self._high)) is not None:
+            return [block.part(self._high, block.stop)]
+        low = self._low
+        while low > index.first and len(parts) < most and (block := index.block(low - 1)) is not None:
+            parts.append(block.part(block.first, low))
+            low = block.first
+        return parts
 
-    def take(self, part: Part, found: array[int]) -> None:
-        """What was found in the lines that ``next`` gave."""
-        if part.low == self._high:
-            self._newer.extend(found)
+    def take(self, part: Part, outcome: Outcome) -> None:
+        """What was found in the parts that ``upcoming`` gave, in their order."""
+        self.slow += outcome.slow
+        self.trouble = self.trouble or outcome.trouble
+        if part.low == self._high and part.low != part.high:
+            self._newer.extend(outcome.found)
             self._high = part.high
         elif part.high == self._low:
-            self._older.extend(reversed(found))
+            self._older.extend(reversed(outcome.found))
             self._low = part.low
 
     def adjust(self) -> None:

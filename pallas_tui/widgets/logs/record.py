@@ -30,10 +30,15 @@ class Record:
     message: str
     extra: str = ""
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether it is a line of something else, shown as it stands."""
+        return not (self.time or self.level or self.logger)
+
 
 def parse(line: bytes, whole: int) -> Record:
     """The row of a line of which ``line`` holds the beginning and that has ``whole`` bytes in all."""
-    data = _load(line) if whole <= PARSE_LIMIT else None
+    data = load(line) if whole <= PARSE_LIMIT else None
     if data is None:
         text = line[: 4 * ROW_LIMIT].decode("utf-8", "replace")
         return Record("", "", "", one_line(text, ROW_LIMIT))
@@ -57,19 +62,36 @@ def title_of(line: bytes) -> str:
     return "  ".join(part for part in (record.time, record.level, record.logger) if part) or "Line"
 
 
-def full(line: bytes, whole: int) -> tuple[str, str]:
-    """A record in full: its JSON on many lines, and what had lines of its own (a traceback) as it reads."""
-    note = "" if len(line) >= whole - 2 else f"\n(the first {len(line):,} of {whole:,} bytes)"
-    data = _load(line) if not note else None
-    if data is None:
-        return "", sanitize(line.decode("utf-8", "replace")) + note
-    texts = {key: value for key, value in data.items() if isinstance(value, str) and "\n" in value.strip()}
-    rest = {key: value for key, value in data.items() if key not in texts}
-    blocks = "\n\n".join(f"{one_line(key, 40)}:\n{sanitize(text.rstrip())}" for key, text in texts.items())
-    return sanitize(json.dumps(rest, indent=2, ensure_ascii=False)), blocks
+def as_text(line: bytes, whole: int) -> str:
+    """A record as one would write it into a report: its row in full, then what has lines of its own."""
+    record = load(line) if len(line) >= whole - 2 else None
+    if record is None:
+        return sanitize(line.decode("utf-8", "replace")) + cut_note(line, whole)
+    head = [one_line(str(record[key]), FULL_LIMIT) for key in _KNOWN if record.get(key)]
+    rest = {key: value for key, value in record.items() if key not in _KNOWN and value != ""}
+    blocks = {key: value for key, value in rest.items() if isinstance(value, str) and "\n" in value.strip()}
+    head += [
+        f"{one_line(key, 40)}={_short(value, FULL_LIMIT)}" for key, value in rest.items() if key not in blocks
+    ]
+    texts = [f"{one_line(key, 40)}:\n{sanitize(value.rstrip())}" for key, value in blocks.items()]
+    return "\n".join(["  ".join(head), *texts])
 
 
-def _load(line: bytes) -> dict[str, Any] | None:
+def as_json(line: bytes, whole: int) -> str:
+    """A record as JSON on many lines; a line of something else as it stands."""
+    record = load(line) if len(line) >= whole - 2 else None
+    if record is None:
+        return sanitize(line.decode("utf-8", "replace")) + cut_note(line, whole)
+    return sanitize(json.dumps(record, indent=2, ensure_ascii=False))
+
+
+def cut_note(line: bytes, whole: int) -> str:
+    """What to say below a line of which only the beginning is there; empty when all of it is."""
+    return "" if len(line) >= whole - 2 else f"\n(the first {len(line):,} of {whole:,} bytes)"
+
+
+def load(line: bytes) -> dict[str, Any] | None:
+    """A line as a JSON object; None where it is none."""
     if not line.lstrip().startswith(b"{"):
         return None
     try:
@@ -79,18 +101,24 @@ def _load(line: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _clock(value: object) -> str:
-    """Local time of day with milliseconds; what is no time is shown as it is."""
+def clock_of(value: object) -> datetime | None:
+    """A record's time, local where it tells its offset; None where it is no time."""
     try:
         if isinstance(value, str):
             at = datetime.fromisoformat(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             at = datetime.fromtimestamp(value, UTC)
         else:
-            return ""
-        local = at.astimezone() if at.tzinfo is not None else at
+            return None
+        return at.astimezone() if at.tzinfo is not None else at
     except (ValueError, OverflowError, OSError):
-        return one_line(str(value), 12)
+        return None
+
+
+def _clock(value: object) -> str:
+    """Local time of day with milliseconds; what is no time is shown as it is."""
+    if (local := clock_of(value)) is None:
+        return one_line(str(value), 12) if isinstance(value, str | int | float) and value is not True else ""
     return f"{local:%H:%M:%S}.{local.microsecond // 1000:03}"
 
 
@@ -99,6 +127,6 @@ def _level(value: object) -> str:
     return _LEVEL_BY_LETTER.get({"F": "C", "T": "D", "N": "I"}.get(text[:1], text[:1]), "")
 
 
-def _short(value: object) -> str:
+def _short(value: object, limit: int = 120) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(text, 120)
+    return one_line(text, limit)

@@ -1,32 +1,38 @@
-"""A log file as it grows: followed, indexed from its end, searched; all off the loop that draws."""
+"""A log as it grows: followed over rotation, indexed from its end, searched; all off the loop that draws."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from ...text import count
+from .files import identity_at, newer, older, paths_of
 from .index import Index, LogFile, Scan, lines_before, scan
-from .query import AllRows, Query, Rows, Search, find
+from .query import AllRows, FoundRows, Query, Rows, Search, find_in
 
 POLL: Final = 0.25
 """Seconds between two looks at a file that does not grow."""
 PUBLISH_EVERY: Final = 0.1
 MAX_LINES: Final = 2_000_000
 """Lines that are indexed at most; older ones are left out."""
+MAX_FILES: Final = 16
+"""Files that are held open at most; the oldest go first, with their lines."""
 TAIL: Final = 256 * 1024
 SLICE: Final = 1024 * 1024
 _UNFINISHED: Final = 1024 * 1024
-_FILES: Final = 2
+_SLICES: Final = 16
 
 
 class LogSource:
     """The lines of the log at ``path``, found by ``follow``, which runs while somebody looks.
 
-    ``rows`` are those that the query wants; ``changed`` is called when they were replaced, at most ten
-    times a second, on the loop of ``follow``. After rotation the older file stays readable until the
-    next rotation; a truncated file begins anew.
+    ``rows`` are those that the query wants, ``found`` those of them that ``find`` looks for; ``changed`` is
+    called when they were replaced, at most ten times a second, on the loop of ``follow``. The rotated files
+    beside the log are its history. What was read stays readable after rotation; a truncated file begins
+    anew.
     """
 
     def __init__(
@@ -35,14 +41,19 @@ class LogSource:
         self.path = path
         self.changed = changed
         self.query = Query()
+        self.sought = Query()
         self.rows: Rows = AllRows(0, 0)
+        self.found: FoundRows | None = None
         self.index = Index()
         self._search: Search | None = None
+        self._finding: Search | None = None
         self._slice = slice_size
         self._files: list[LogFile] = []
+        self._ends: dict[LogFile, int] = {}
+        self._states: dict[LogFile, tuple[int, int]] = {}
         self._head = 0  # what stands before that offset of the oldest file is not indexed yet
-        self._state = (0, 0)
-        self._open = False  # the last line has no newline yet
+        self._complete = False  # there is no file older than the oldest one
+        self._open = False  # the last line of the newest file has no newline yet
         self._wake = asyncio.Event()
         self._due = False
         self._published = 0.0
@@ -55,17 +66,50 @@ class LogSource:
     @property
     def busy(self) -> str:
         """What is still going on, in words, empty when all is found."""
-        if self._search is not None and not self._search.done:
-            return f"searching {100 * self._search.searched // len(self.index)}%"
-        if self._backfilling:
-            return "reading older lines"
-        return ""
+        for word, search in (("searching", self._search), ("finding", self._finding)):
+            if search is not None and not search.done:
+                return f"{word} {100 * search.searched // len(self.index)}%"
+        return "reading older lines" if self._backfilling else ""
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong with a search, in words."""
+        return next((search.trouble for search in self._searches() if search.trouble), "")
+
+    @property
+    def slowness(self) -> str:
+        """How many lines a regex was given up on, in words."""
+        slow = sum(search.slow for search in self._searches())
+        return f"{count(slow, 'line')} took too long" if slow and not self.trouble else ""
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the log's files may be."""
+        return paths_of(self.path)
+
+    def is_searched_from(self, number: int) -> bool:
+        """Whether ``found`` is all there is from that line on to the end."""
+        return self._finding is None or self._finding.done or self._finding.low <= number
+
+    @property
+    def finding(self) -> bool:
+        """Whether what ``find`` looks for may still turn up in lines that are known."""
+        return self._finding is not None and not self._finding.done
 
     def ask(self, query: Query) -> None:
-        """Want other lines from now on; what is found comes by ``changed``."""
+        """Want other lines from now on; what is found comes by ``changed``. What was asked before ends."""
         if query != self.query:
             self.query = query
             self._search = Search(query, self.index) if query else None
+            self._seek()
+            self._publish()
+            self._wake.set()
+
+    def find(self, pattern: str) -> None:
+        """Look for a regex in the lines that the query wants; the empty one ends that."""
+        if pattern != self.sought.pattern:
+            self.sought = Query(pattern=pattern)
+            self._seek()
             self._publish()
             self._wake.set()
 
@@ -79,7 +123,7 @@ class LogSource:
             worked = await self._grow()
             worked = await self._backfill() or worked
             worked = await self._look() or worked
-            if self._due and (not worked or monotonic() - self._published >= PUBLISH_EVERY):
+            if self._due and (not worked or self._is_time):
                 self._publish()
             if not worked:
                 with suppress(TimeoutError):
@@ -98,16 +142,35 @@ class LogSource:
         """Take in what was written since; go over to the new file when the log was rotated."""
         if not self._files:
             return await self._begin()
-        file = self._files[-1]
-        end, state = self._end_of(file), file.state
+        worked = False
+        if len(self._files) > 1 and not self._open:
+            worked = await self._grow_rotated(self._files[-2])
+        return await self._grow_newest(self._files[-1]) or worked or self._rotate()
+
+    async def _grow_newest(self, file: LogFile) -> bool:
+        end, state = self._ends[file], file.state
         size = state[0]
-        if state == self._state and size == end:
-            return self._rotate(file)
+        if state == self._states.get(file) and size == end:
+            return False
         if file.was_rewritten() or size < end:
-            self._start_over()
+            self._start_over(file)
         elif size > end:
             await self._read_on(file, end, size)
-        self._state = state
+        self._states[file] = state
+        return True
+
+    async def _grow_rotated(self, file: LogFile) -> bool:
+        """Another process may still write into a file that was rotated meanwhile: its last record or two."""
+        end, (size, _) = self._ends[file], file.state
+        if size <= end:
+            return False
+        data = await asyncio.to_thread(file.read, end, min(size, end + self._slice))
+        found = scan(data[: data.rfind(b"\n") + 1], end)
+        if found.end == end:
+            return False
+        self.index.append(file, found)
+        self._ends[file] = found.end
+        self._due = True
         return True
 
     async def _begin(self) -> bool:
@@ -135,91 +198,137 @@ class LogSource:
         found = await asyncio.to_thread(_scan_file, file, start, min(size, end + self._slice))
         if again:
             self.index.take_back()
-            if self._search is not None:
-                self._search.adjust()
+            for search in self._searches():
+                search.adjust()
         self._append(file, found)
         if again:  # a published row was taken away: replace it before anything is drawn
             self._publish()
 
     def _append(self, file: LogFile, found: Scan) -> None:
         self.index.append(file, found)
-        self._open = found.open
+        self._ends[file], self._open = found.end, found.open
         if self.index.trim(MAX_LINES):
-            self._head = 0
+            self._head, self._complete = 0, True
             self._adjusted()
         self._due = True
 
-    def _rotate(self, file: LogFile) -> bool:
-        """The path may have become another file: go on there."""
-        try:
-            status = self.path.stat()
-        except OSError:
+    def _rotate(self) -> bool:
+        """The path may have become another file: go on in the one that came next.
+
+        One after the other: several may have come since, and each is read to its end first.
+        """
+        there = identity_at(self.path)
+        if there is None or there == self._files[-1].identity:
             return False
-        if (status.st_dev, status.st_ino) == file.identity or (new := LogFile.open(self.path)) is None:
+        if (file := newer(self.path, self._files[-1])) is None:
             return False
-        self._files.append(new)
-        self._open = False
-        while len(self._files) > _FILES:
-            oldest = self._files.pop(0)
-            if any(block.file is oldest for block in self.index.blocks):
-                self.index.drop(oldest)
-                self._head = 0
-                self._adjusted()
-            oldest.close()
+        self._files.append(file)
+        self._ends[file], self._open = 0, False
+        while len(self._files) > MAX_FILES:
+            self._let_go(self._files.pop(0))
         return True
 
-    def _start_over(self) -> None:
+    def _let_go(self, oldest: LogFile) -> None:
+        if any(block.file is oldest for block in self.index.blocks):
+            self.index.drop(oldest)
+            self._adjusted()
+        self._head, self._complete = 0, True
+        self._ends.pop(oldest, None)
+        self._states.pop(oldest, None)
+        oldest.close()
+
+    def _start_over(self, file: LogFile) -> None:
         """The file was truncated: nothing that was known of it is true."""
-        file = self._files.pop()
-        for each in self._files:
-            each.close()
-        self._files = [file]
-        self.index.clear()
-        self._head, self._open = 0, False
+        self.index.cut(file)
+        self._ends[file], self._open = 0, False
+        if file is self._files[0]:
+            self._head, self._complete = 0, False
         self._adjusted()
 
     async def _backfill(self) -> bool:
         """Index some of what stands before the lines that are known."""
         if not self._backfilling:
             return False
-        file, end = self.index.blocks[0].file, self._head
-        start, data = await asyncio.to_thread(lines_before, file, end, self._slice)
-        found = await asyncio.to_thread(scan, data, start)
-        if self._head == end and self.index.blocks and self.index.blocks[0].file is file:
-            self.index.prepend(file, found)
-            self._head = start
-            self._due = True
+        file, end = self._files[0], self._head
+        if end == 0:
+            return self._go_back(file)
+        slices = await asyncio.to_thread(_slices_before, file, end, self._slice)
+        for start, found in slices:
+            if self._head == end and self._files[0] is file:
+                self.index.prepend(file, found)
+                self._head = end = start
+        self._due = True
+        return True
+
+    def _go_back(self, file: LogFile) -> bool:
+        """The oldest file is known from its beginning: on to the one before it."""
+        if (before := older(self.path, file)) is None:
+            self._complete = True
+        else:
+            self._files.insert(0, before)
+            self._head = self._ends[before] = before.state[0]
         return True
 
     @property
     def _backfilling(self) -> bool:
-        return self._head > 0 and bool(self.index.blocks) and len(self.index) < MAX_LINES
+        if not self._files or len(self.index) >= MAX_LINES:
+            return False
+        return self._head > 0 or (not self._complete and len(self._files) < MAX_FILES)
 
     async def _look(self) -> bool:
-        """Search some lines."""
-        search = self._search
-        if search is None or (part := search.next()) is None:
-            return False
-        search.take(part, await asyncio.to_thread(find, part, search.query))
-        self._due = True
-        return True
+        """Search some lines, for the query first."""
+        for search in self._searches():
+            if not (parts := search.upcoming()):
+                continue
+            outcomes = await asyncio.to_thread(find_in, parts, search.query, partial(self._is_over, search))
+            for part, outcome in zip(parts, outcomes, strict=False):
+                search.take(part, outcome)
+            self._due = True
+            return True
+        return False
 
-    def _end_of(self, file: LogFile) -> int:
-        last = self.index.blocks[-1] if self.index.blocks else None
-        return last.end if last is not None and last.file is file else 0
+    def _is_over(self, search: Search) -> bool:
+        return search is not self._search and search is not self._finding
+
+    def _searches(self) -> Iterator[Search]:
+        if self._search is not None:
+            yield self._search
+        if self._finding is not None:
+            yield self._finding
+
+    def _seek(self) -> None:
+        both = Query(self.query.level, self.query.text, self.sought.pattern)
+        self._finding = Search(both, self.index) if self.sought else None
 
     def _adjusted(self) -> None:
         """Lines that were published are gone: say so before anything is drawn."""
-        if self._search is not None:
-            self._search.adjust()
+        for search in self._searches():
+            search.adjust()
         self._publish()
+
+    @property
+    def _is_time(self) -> bool:
+        """Whether to publish in the middle of work: now and then, and the first that is found at once."""
+        if monotonic() - self._published >= PUBLISH_EVERY:
+            return True
+        return self._search is not None and not len(self.rows) and len(self._search.rows()) > 0
 
     def _publish(self) -> None:
         self._due, self._published = False, monotonic()
         search = self._search
         self.rows = search.rows() if search is not None else AllRows(self.index.first, self.index.stop)
+        self.found = self._finding.rows() if self._finding is not None else None
         self.changed()
 
 
 def _scan_file(file: LogFile, start: int, end: int) -> Scan:
     return scan(file.read(start, end), start)
+
+
+def _slices_before(file: LogFile, end: int, size: int) -> list[tuple[int, Scan]]:
+    """Some slices of lines before ``end``, newest first."""
+    slices: list[tuple[int, Scan]] = []
+    while end > 0 and len(slices) < _SLICES:
+        end, data = lines_before(file, end, size)
+        slices.append((end, scan(data, end)))
+    return slices

@@ -3,17 +3,18 @@
 from collections.abc import Hashable
 from typing import ClassVar, Final
 
-from rich.cells import cell_len
+import regex
+from rich.cells import cell_len, chop_cells
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 
 from pallas.text import one_line
 
 from ...text import Glyphs, Line, Part, fit, wrapped
-from ..lines import LineView
 from ..tones import DIM
 from .record import PARSE_LIMIT, Record, parse
 from .source import LogSource
+from .wrapping import WrappingView
 
 # The level's word and the message; colour is never alone, the word says the same.
 _STYLES: Final = {
@@ -27,10 +28,14 @@ _LEVEL_WIDTH: Final = 5
 _SHORT: Final = {"WARNING": "WARN", "CRITICAL": "CRIT"}
 _SHIFT: Final = 20
 _RECORDS: Final = 2_000
+_LINES: Final = 2_000
+_MATCH: Final = "bold reverse"
+_MATCH_TIMEOUT: Final = 0.005
+"""Seconds that a regex gets to mark its matches in a row; after one that needs more none is marked."""
 
 
-class LogList(LineView):
-    """One row a line. Follows at the end; elsewhere what is read stays where it is."""
+class LogList(WrappingView):
+    """One row a record, or several when wrapped. Follows at the end; elsewhere what is read stays."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "move_to(0)", "First", show=False),
@@ -49,7 +54,9 @@ class LogList(LineView):
         self._seen = 0
         self._held: int | None = None
         self._placing = False
-        self._records: LRUCache[tuple[int, int], Record] = LRUCache(_RECORDS)
+        self._records: LRUCache[tuple[int, int, int], Record] = LRUCache(_RECORDS)
+        self._made: LRUCache[tuple[object, ...], list[Line]] = LRUCache(_LINES)
+        self._pattern: regex.Pattern[str] | None = None
 
     @property
     def selected(self) -> int | None:
@@ -73,6 +80,15 @@ class LogList(LineView):
             self._placing = False
         if not self._source.busy:
             self._held = None
+
+    def mark(self, pattern: "regex.Pattern[str] | None") -> None:
+        """Mark what a regex matches in the rows."""
+        self._pattern = pattern
+        self.repaint()
+
+    def go_to(self, number: int) -> None:
+        """Move the cursor to a line."""
+        self.action_move_to(self._rows.row(number))
 
     def hold(self) -> None:
         """Another question is asked: come back to the line under the cursor as soon as it is found."""
@@ -111,17 +127,50 @@ class LogList(LineView):
         return self._rows.row(key) if isinstance(key, int) else None
 
     def line_at(self, index: int, width: int) -> Line:
-        record = self._record(self._rows.number(index))
-        if not record.time and not record.level and not record.logger:
-            return ((fit(record.message[self._shift :], width, self._glyphs), ""),)
+        return self._lines(index, width, wrap=False)[0]
+
+    def lines_of(self, index: int, width: int) -> list[Line]:
+        return self._lines(index, width, wrap=True)
+
+    def _lines(self, index: int, width: int, *, wrap: bool) -> list[Line]:
+        number = self._rows.number(index)
+        block = self._source.index.block(number)
+        if block is None:
+            return [((fit("(this line is gone)", width, self._glyphs), DIM),)]
+        start, end = block.bounds(number)
+        # A line that was not finished becomes longer; in a file that was truncated others have its number.
+        known = (self._source.index.epoch, number, end - start)
+        # Never more than half of the view, so that the next one can be seen too.
+        most = max(1, self._height // 2) if wrap else 1
+        key = (known, width, self._shift, self._pattern, wrap, most)
+        if (made := self._made.get(key)) is None:
+            record = self._record(number, known)
+            lines = self._wrapped(record, width, most) if wrap else [self._one(record, width)]
+            made = self._made[key] = [self._marked(line) for line in lines]
+        return made
+
+    def _record(self, number: int, known: tuple[int, int, int]) -> Record:
+        if (record := self._records.get(known)) is None:
+            line, whole = self._source.read(number, PARSE_LIMIT)
+            record = self._records[known] = parse(line, whole)
+        return record
+
+    def _head(self, record: Record, width: int) -> tuple[list[Part], str]:
         word, style = _STYLES.get(record.level, ("", ""))
         logger = 12 if width < 100 else 20
+        level = _SHORT.get(record.level, record.level)
         head: list[Part] = [
             (f"{record.time:<12} ", DIM),
-            (_SHORT.get(record.level, record.level), word),
-            (" " * (_LEVEL_WIDTH + 1 - len(_SHORT.get(record.level, record.level))), ""),
+            (level, word),
+            (" " * (_LEVEL_WIDTH + 1 - len(level)), ""),
             (f"{_tail(record.logger, logger, self._glyphs)} ", DIM),
         ]
+        return head, style
+
+    def _one(self, record: Record, width: int) -> Line:
+        if record.is_raw:
+            return ((fit(record.message[self._shift :], width, self._glyphs), ""),)
+        head, style = self._head(record, width)
         room = width - sum(cell_len(text) for text, _ in head)
         text = record.message[self._shift :]
         if cell_len(text) >= room:
@@ -129,22 +178,49 @@ class LogList(LineView):
         extra = record.extra[max(0, self._shift - len(record.message)) :]
         return (*head, (f"{text}  ", style), (fit(extra, room - cell_len(text) - 2, self._glyphs), DIM))
 
-    def _record(self, number: int) -> Record:
-        block = self._source.index.block(number)
-        if block is None:
-            return Record("", "", "", "(this line is gone)")
-        start, end = block.bounds(number)
-        key = (number, end - start)  # a line that was not finished becomes longer
-        if (record := self._records.get(key)) is None:
-            line, whole = self._source.read(number, PARSE_LIMIT)
-            record = self._records[key] = parse(line, whole)
-        return record
+    def _wrapped(self, record: Record, width: int, most: int) -> list[Line]:
+        """Time, level and logger once; message and other keys below each other, at least 20 cells wide."""
+        head, style = ([], "") if record.is_raw else self._head(record, width)
+        indent = sum(cell_len(text) for text, _ in head)
+        if width - indent < 20:
+            indent = min(2, width // 2)
+        room = max(1, width - indent)
+        parts: list[Part] = [(text, style) for text in chop_cells(record.message, room) or [""]]
+        parts += [(text, DIM) for text in chop_cells(record.extra, room) if text]
+        if len(parts) > most:
+            text, tone = parts[most - 1]
+            parts[most - 1 :] = [(fit(text, room - 1, self._glyphs) + self._glyphs.ellipsis, tone)]
+        margin = (" " * indent, "")
+        lines: list[Line] = [(margin, (fit(text, room, self._glyphs), tone)) for text, tone in parts]
+        if sum(cell_len(text) for text, _ in head) > indent:
+            lines.insert(0, tuple(head))
+        elif head:
+            lines[0] = (*head, lines[0][1])
+        return lines
+
+    def _marked(self, line: Line) -> Line:
+        pattern = self._pattern
+        if pattern is None:
+            return line
+        parts: list[Part] = []
+        try:
+            for text, style in line:
+                at = 0
+                for match in pattern.finditer(text.rstrip(), timeout=_MATCH_TIMEOUT):
+                    if match.end() > match.start():
+                        parts += [(text[at : match.start()], style), (match[0], _MATCH)]
+                        at = match.end()
+                parts.append((text[at:], style))
+        except TimeoutError:
+            self._pattern = None
+            return line
+        return tuple(part for part in parts if part[0])
 
     def empty(self, width: int) -> list[Line]:
         source = self._source
         path = one_line(str(source.path), 500)
         if source.query and source.exists:
-            hint = "No line matches.\nEscape takes the filter away, l shows all levels."
+            hint = source.trouble or "No line matches.\nEscape takes the filter away, l shows all levels."
         elif source.exists:
             hint = f"The log is empty.\n{path}"
         else:
