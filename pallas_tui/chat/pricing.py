@@ -43,9 +43,9 @@ def money(cost: float) -> str:
     if cost >= 0.995:
         return f"${cost:.2f}"
     digits = 2
-    while digits < 8 and round(cost, digits) < 10 ** (1 - digits):
+    while digits < 8 and round(cost, digits) < 10 ** (1 - digits) * 0.9999:
         digits += 1
-    return f"${cost:.{digits}f}".rstrip("0")
+    return f"${cost:.{digits}f}"
 
 
 def tokens(number: int) -> str:

@@ -1,0 +1,189 @@
+"""What an agent's server must be told, when, and under which handle."""
+
+import pytest
+
+from pallas.model import Fault, FaultType
+from pallas_tui.chat.model import KEEP, Conversation, Entry, Turn, last_question, turns_of
+from pallas_tui.chat.pricing import Price
+from pallas_tui.client import Reply
+from pallas_tui.images import Attachment
+
+PICTURE = Attachment(None, "a.png", "image/png", 3, "AAAA")
+
+
+def say(conversation: Conversation, question: str, answer: str = "") -> Entry:
+    run = conversation.begin(question, (), 1.0)
+    conversation.answer(run, Reply(text=answer or f"re: {question}", seconds=1.0), 2.0)
+    return conversation.entries[-1]
+
+
+def told(conversation: Conversation, question: str) -> list[str]:
+    return [turn.text for turn in conversation.untold(conversation.begin(question, (), 3.0))]
+
+
+def test_as_long_as_the_server_knows_everything_nothing_is_told() -> None:
+    conversation = Conversation("research")
+    handle = conversation.handle
+    say(conversation, "one")
+    assert told(conversation, "two") == []
+    assert conversation.handle == handle
+
+
+def test_a_branch_is_told_what_was_said_up_to_its_message_and_no_more() -> None:
+    conversation = Conversation("research")
+    first = say(conversation, "one")
+    say(conversation, "two")
+    branch = conversation.branch(first)
+    assert [entry.text for entry in branch.entries] == ["one", "re: one"]
+    assert branch.handle != conversation.handle
+    assert told(branch, "another two") == ["one", "re: one"]
+    run = branch.run
+    assert run is not None
+    branch.answer(run, Reply(text="yes", seconds=1.0), 4.0)
+    assert told(branch, "three") == []
+    assert [entry.text for entry in conversation.entries] == ["one", "re: one", "two", "re: two"]
+    assert {entry.key for entry in branch.entries}.isdisjoint(entry.key for entry in conversation.entries)
+
+
+def test_a_branch_at_a_question_stops_before_it() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    say(conversation, "two")
+    branch = conversation.branch(conversation.entries[2])
+    assert [entry.text for entry in branch.entries] == ["one", "re: one"]
+
+
+def test_a_branch_that_failed_is_told_again() -> None:
+    conversation = Conversation("research")
+    branch = conversation.branch(say(conversation, "one"))
+    run = branch.begin("two", (), 3.0)
+    branch.fail(run, Fault(FaultType.TRANSPORT, "gone"), 4.0)
+    again = branch.retry(5.0)
+    assert again is not None
+    assert [turn.text for turn in branch.untold(again)] == ["one", "re: one"]
+
+
+def test_a_changed_message_takes_back_what_followed() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    say(conversation, "two")
+    say(conversation, "three")
+    handle = conversation.handle
+    assert conversation.rewind(conversation.entries[2])
+    assert [entry.text for entry in conversation.entries] == ["one", "re: one"]
+    assert conversation.handle != handle
+    assert told(conversation, "two, but better") == ["one", "re: one"]
+
+
+def test_nothing_is_taken_back_under_a_run_or_twice() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    gone = conversation.entries[0]
+    run = conversation.begin("two", (), 3.0)
+    assert not conversation.rewind(gone)
+    conversation.cancel(run, 4.0)
+    assert conversation.rewind(gone)
+    assert not conversation.rewind(gone)
+
+
+def test_an_answer_asked_for_again_is_one_the_server_must_forget() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    say(conversation, "two")
+    handle = conversation.handle
+    run = conversation.retry(5.0)
+    assert run is not None
+    assert conversation.handle != handle
+    assert [turn.text for turn in conversation.untold(run)] == ["one", "re: one"]
+    assert [entry.text for entry in conversation.entries] == ["one", "re: one", "two"]
+
+
+def test_a_failed_question_is_asked_again_under_the_same_handle() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    handle = conversation.handle
+    conversation.cancel(conversation.begin("two", (), 3.0), 4.0)
+    run = conversation.retry(5.0)
+    assert run is not None
+    assert conversation.handle == handle
+    assert conversation.untold(run) == ()
+
+
+def test_what_was_cancelled_or_failed_or_noted_was_never_said() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("never answered", (PICTURE,), 1.0)
+    conversation.hear(run, "research » half")
+    conversation.cancel(run, 2.0)
+    conversation.fail(conversation.begin("failed", (), 1.0), Fault(FaultType.UPSTREAM, "no"), 2.0)
+    conversation.note("a note", 3.0)
+    run = conversation.begin("look", (PICTURE,), 4.0)
+    conversation.answer(run, Reply(text="seen", seconds=1.0), 5.0)
+    assert turns_of(conversation.transcript) == (
+        Turn("user", "look", (PICTURE.image,)),
+        Turn("assistant", "seen"),
+    )
+
+
+def test_what_is_not_shown_any_more_is_still_told_and_can_be_gone_back_to() -> None:
+    conversation = Conversation("research")
+    for number in range(KEEP):
+        say(conversation, f"q{number}")
+    assert len(conversation.entries) == KEEP
+    assert conversation.pruned == KEEP
+    assert len(conversation.transcript) == 2 * KEEP
+    branch = conversation.branch(conversation.entries[-1])
+    assert len(told(branch, "more")) == 2 * KEEP
+    first = conversation.transcript[2]
+    assert conversation.rewind(first)
+    assert [entry.text for entry in conversation.entries] == ["q0", "re: q0"]
+    assert conversation.pruned == 0
+
+
+def test_clearing_begins_anew_and_never_under_a_run() -> None:
+    conversation = Conversation("research")
+    say(conversation, "one")
+    handle = conversation.handle
+    run = conversation.begin("two", (), 3.0)
+    assert not conversation.clear()
+    conversation.cancel(run, 4.0)
+    assert conversation.clear()
+    assert conversation.untouched
+    assert conversation.handle != handle
+    assert told(conversation, "first") == []
+
+
+def test_an_answer_has_its_figures_and_what_it_cost() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("one", (), 1.0)
+    for message in ("research step 1 (tool)", "docs/search: started", "docs/search: completed"):
+        conversation.hear(run, message)
+    reply = Reply(
+        text="yes", seconds=3.1, steps=4, tools=1, tokens_in=1000, tokens_out=100, run_id="r1", note="so"
+    )
+    conversation.answer(run, reply, 2.0, Price(3.0, 15.0))
+    answer, note = conversation.entries[-2:]
+    assert (answer.tokens_in, answer.tokens_out, answer.run_id) == (1000, 100, "r1")
+    assert answer.cost == pytest.approx(0.0045)
+    assert answer.trace_id == run.trace.trace_id
+    assert answer.tree is not None
+    assert answer.tree.calls == 1
+    assert (note.role, note.text) == ("note", "so")
+    assert last_question(conversation.entries) is conversation.entries[0]
+
+
+def test_without_tokens_there_is_no_cost() -> None:
+    conversation = Conversation("research")
+    run = conversation.begin("one", (), 1.0)
+    conversation.answer(run, Reply(text="yes", seconds=3.1, tokens_in=5), 2.0, Price(3.0, 15.0))
+    assert conversation.entries[-1].cost is None
+
+
+def test_each_message_has_a_trace_of_its_own() -> None:
+    conversation = Conversation("research")
+    first = conversation.begin("one", (), 1.0)
+    conversation.cancel(first, 2.0)
+    second = conversation.retry(3.0)
+    assert second is not None
+    assert first.trace.trace_id != second.trace.trace_id
+    version, trace, span, flags = second.trace.parent.split("-")
+    assert (version, len(trace), len(span), flags) == ("00", 32, 16, "01")

@@ -1,0 +1,62 @@
+import pytest
+
+from pallas_tui.chat.pricing import Price, money, price_of, tokens
+from pallas_tui.settings_schema import Price as SettingsPrice
+
+PRICES = {
+    "*": {"input": 1, "output": 2},
+    "anthropic.*": {"input": 3.0, "output": 15.0},
+    "anthropic.claude-haiku*": {"input": 0.8, "output": 4.0},
+    "broken": {"input": "three"},
+    "negative": {"input": -1, "output": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "price"),
+    [
+        ("anthropic.claude-haiku-4", Price(0.8, 4.0)),
+        ("Anthropic.Claude-Sonnet", Price(3.0, 15.0)),
+        ("openai.gpt", Price(1, 2)),
+        ("broken", Price(1, 2)),
+        ("negative", Price(1, 2)),
+        ("", None),
+    ],
+)
+def test_the_pattern_that_says_most_holds(model: str, price: Price | None) -> None:
+    assert price_of(model, PRICES) == price
+
+
+def test_prices_of_the_settings_are_understood_and_none_are_no_price() -> None:
+    assert price_of("gpt-5", {"gpt-*": SettingsPrice(1.25, 10)}) == Price(1.25, 10)
+    for nothing in (None, {}, [], "x", {"gpt-*": None}):
+        assert price_of("gpt-5", nothing) is None
+
+
+def test_what_tokens_cost() -> None:
+    assert Price(3.0, 15.0).cost(1_000_000, 100_000) == pytest.approx(4.5)
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (0, "$0"),
+        (0.0042, "$0.0042"),
+        (0.00000031, "$0.00000031"),
+        (0.1, "$0.10"),
+        (0.01, "$0.010"),
+        (0.25, "$0.25"),
+        (0.999, "$1.00"),
+        (12.3456, "$12.35"),
+    ],
+)
+def test_money_has_two_digits_that_say_something(cost: float, words: str) -> None:
+    assert money(cost) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "0"), (812, "812"), (1_234, "1.2k"), (99_960, "100k"), (999_600, "1.0M"), (3_400_000, "3.4M")],
+)
+def test_tokens_are_short(number: int, words: str) -> None:
+    assert tokens(number) == words
