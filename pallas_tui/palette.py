@@ -19,7 +19,7 @@ from textual.screen import Screen
 from .actions import ACTIONS
 from .fuzzy import Query
 from .screens.main import MainScreen
-from .targets import AgentTarget, ConversationTarget, Entity, RunTarget
+from .targets import AgentTarget, ConversationTarget, Entity, FilterTarget, RunTarget, ToolTarget
 from .widgets.filter import FilterLine
 from .widgets.pane import Pane
 
@@ -29,7 +29,13 @@ MAX_ENTITIES: Final = 20_000
 _SLICE: Final = 0.004
 """Seconds of work between two looks at the keyboard."""
 _KIND_WIDTH: Final = 14
-_KINDS: Final = {AgentTarget: "agent", RunTarget: "run", ConversationTarget: "conversation"}
+_KINDS: Final = {
+    AgentTarget: "agent",
+    ToolTarget: "tool",
+    RunTarget: "run",
+    ConversationTarget: "conversation",
+    FilterTarget: "filter",
+}
 _logger = logging.getLogger("pallas_tui")
 
 

@@ -15,7 +15,7 @@ from pallas.text import one_line
 
 from ..settings_schema import SCHEMA, SCOPES, Price, Setting, check
 from ..state import Tone
-from ..text import Glyphs, Line, fit, wrapped
+from ..text import Glyphs, Line, fit
 from ..vim import vim_bindings
 from ..widgets.lines import LineView
 from ..widgets.status import StatusLine
@@ -145,7 +145,7 @@ class SettingsScreen(ModalScreen[None]):
             words += f" One of {', '.join(setting.choices)}."
         if not setting.live:
             words += " Counts from the next start on."
-        said.update(Content("\n".join(wrapped(words, max(20, said.size.width or 60)))))
+        said.update(Content(words))
 
     @on(LineView.Moved)
     def _moved(self, event: LineView.Moved) -> None:

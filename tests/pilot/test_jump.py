@@ -1,0 +1,151 @@
+"""Jump mode: letters on every place in view, one keystroke to go there. And the keys of vi."""
+
+from collections.abc import Iterator
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Button, Input
+
+from pallas_tui.jump import LETTERS, JumpScreen, labels
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.agents import AgentsPane
+from tests.support.shell import screen_text, workbench
+from tests.support.waiting import until
+
+WIDE = (120, 40)
+SMALL = (80, 24)
+NARROW = (60, 20)
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    yield
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL, NARROW])
+async def test_a_letter_goes_to_its_place_and_the_letters_are_gone(size: tuple[int, int]) -> None:
+    app = workbench()
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4", "f12")
+        await until(lambda: isinstance(app.screen, JumpScreen), pilot)
+        titles = app.main.query_one("#dock-title").region
+        found = {label.x: label for label in labels(app.main) if label.y == titles.y}
+        # The second title of the dock is that of the log.
+        _, logs, *_ = (found[x] for x in sorted(found))
+        assert f" {logs.letter} " in screen_text(app).splitlines()[titles.y]
+        await pilot.press(logs.letter)
+        await until(lambda: app.screen is app.main and app.main.current == "logs", pilot)
+
+
+async def test_every_pane_in_view_and_no_hidden_one_has_a_letter() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        wide = labels(app.main)
+        assert len({(label.x, label.y) for label in wide}) == len(wide)
+        assert [label.letter for label in wide] == list(LETTERS[: len(wide)])
+        rows = {label.y for label in wide}
+        for title in ("#rail-title", "#talk-title", "#dock-title"):
+            assert app.main.query_one(title).region.y in rows
+        await pilot.press("f4", "z")
+        await until(lambda: not app.main.query_one("#rail").display, pilot)
+        zoomed = labels(app.main)
+        assert all(label.y >= app.main.query_one("#dock-title").region.y for label in zoomed)
+        assert len(zoomed) < len(wide)
+
+
+async def test_any_other_key_a_click_and_a_resize_leave_everything_as_it_was() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4")
+        focused = app.focused
+        for leave in ("escape", "5", "Z"):
+            await pilot.press("J")
+            await until(lambda: isinstance(app.screen, JumpScreen), pilot)
+            await pilot.press(leave)
+            await until(lambda: app.screen is app.main, pilot)
+            assert app.main.current == "feed"
+            assert app.focused is focused
+        await pilot.press("J")
+        await until(lambda: isinstance(app.screen, JumpScreen), pilot)
+        await pilot.click(offset=(60, 10))
+        await until(lambda: app.screen is app.main, pilot)
+        await pilot.press("J")
+        await until(lambda: isinstance(app.screen, JumpScreen), pilot)
+        await pilot.resize_terminal(*SMALL)
+        await until(lambda: app.screen is app.main, pilot)
+        assert app.main.current == "feed"
+
+
+class Crowd(App[None]):
+    """More places than there are letters."""
+
+    CSS = "Horizontal { height: 1; } Button { width: 1; min-width: 1; height: 1; border: none; }"
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            for _ in range(60):
+                yield Button("x")
+
+
+async def test_there_are_never_more_labels_than_letters_and_none_hides_another() -> None:
+    app = Crowd()
+    async with app.run_test(size=(80, 10)) as pilot:
+        await pilot.pause()
+        found = labels(app.screen)
+        cells = [(label.x + step, label.y) for label in found for step in range(3)]
+        assert len(found) == len(LETTERS)
+        assert len(set(cells)) == len(cells)
+
+
+# The keys of vi
+
+
+async def test_the_keys_of_vi_move_in_lists_and_in_sheets() -> None:
+    app = workbench()
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f2")
+        agents = app.main.query_one(AgentsPane).agents
+        await until(lambda: agents.line_count() > 3, pilot)
+        await pilot.press("j", "j")
+        await until(lambda: agents.cursor == 2, pilot)
+        await pilot.press("k")
+        await until(lambda: agents.cursor == 1, pilot)
+        await pilot.press("G")
+        await until(lambda: agents.cursor == agents.line_count() - 1, pilot)
+        await pilot.press("g")
+        await until(lambda: agents.cursor == 0, pilot)
+        await pilot.press("f1", "G")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        scroll = app.screen.query_one("VerticalScroll")
+        await until(lambda: scroll.scroll_y > 0, pilot)
+        await pilot.press("g")
+        await until(lambda: scroll.scroll_y == 0, pilot)
+
+
+async def test_in_a_line_of_text_they_are_letters() -> None:
+    app = workbench()
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press(*"jkgG")
+        await until(lambda: app.main.query_one("#prompt", Input).value == "jkgG", pilot)
+
+
+async def test_they_can_be_turned_off_while_the_workbench_runs() -> None:
+    app = workbench(settings=Settings("textual-dark", False, vim=False))
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f2")
+        agents = app.main.query_one(AgentsPane).agents
+        await until(lambda: agents.line_count() > 3, pilot)
+        await pilot.press("G", "down")
+        await until(lambda: agents.cursor == 1, pilot)
+        app.keep_setting("vim", True)
+        await pilot.press("G")
+        await until(lambda: agents.cursor == agents.line_count() - 1, pilot)
