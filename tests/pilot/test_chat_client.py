@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.echo_agent import MARKDOWN, EchoAgent
+from support.recording import recording
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image
+from pallas_tui.chat.model import Turn
+from pallas_tui.chat.trace import Trace
 from pallas_tui.client import AgentClient, Era
+from pallas_tui.link import Link, is_plain
 
 ERAS: tuple[Era, ...] = ("auto", "legacy")
 
@@ -218,3 +222,135 @@ def test_nothing_of_mcp_is_imported_before_the_first_message() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout.strip() == "[]"
+
+
+async def test_an_agent_is_told_what_was_said_before(agent: EchoAgent, client: AgentClient) -> None:
+    before = [Turn("user", "one"), Turn("assistant", "two", (Image("iVBORw0KGgo=", "image/png"),))]
+    assert (await client.send("recall", history=before)).text == "one | two"
+    assert agent.calls[0]["history"][1]["images"] == [{"data": "iVBORw0KGgo=", "mime_type": "image/png"}]
+    assert (await client.send("recall")).text == "one | two | recall"
+
+
+async def test_what_is_too_much_to_tell_is_left_out_from_the_old_end(client: AgentClient) -> None:
+    before = [Turn("user", "x" * 3_000_000), Turn("assistant", "y" * 2_000_000), Turn("user", "last")]
+    reply = await client.send("recall", history=before)
+    assert reply.text == f"{'y' * 2_000_000} | last"[: len(reply.text) - 1] + "…"
+    assert "newest 2 of the 3 messages" in reply.note
+
+
+async def test_the_trace_goes_along_and_the_figures_come_back(agent: EchoAgent, client: AgentClient) -> None:
+    trace = Trace()
+    reply = await client.send("delegate", traceparent=trace.parent)
+    assert agent.metas[-1]["traceparent"] == f"00-{trace.trace_id}-{trace.span_id}-01"
+    assert (reply.tokens_in, reply.tokens_out, reply.run_id) == (1000, 100, "run-of-echo")
+    assert (reply.steps, reply.tools) == (3, 3)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_takes_only_a_message_gets_only_that(era: Era) -> None:
+    async with EchoAgent(plain=True) as agent:
+        client = AgentClient(agent.url, "chat-plain", era=era)
+        try:
+            assert (await client.send("hello")).text == "you said: hello"
+            reply = await client.send("recall it", history=[Turn("user", "one"), Turn("assistant", "two")])
+            assert (
+                agent.calls[-1]["message"]
+                == "What was said before:\n\nuser: one\n\nassistant: two\n\nuser: recall it"
+            )
+            assert "takes no history" in reply.note
+            with pytest.raises(Fault, match="takes no images"):
+                await client.send("look", [Image("iVBORw0KGgo=", "image/png")])
+        finally:
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("era", "protocol"), [("auto", "2026-07-28"), ("modern", "2026-07-28"), ("legacy", "2025")]
+)
+async def test_the_era_is_spoken_that_was_chosen(agent: EchoAgent, era: Era, protocol: str) -> None:
+    client = AgentClient(agent.url, "chat-era", era=era)
+    try:
+        assert client.protocol == ""
+        assert (await client.send("hello")).text == "you said: hello"
+        assert client.protocol.startswith(protocol)
+        assert ("initialize" in agent.rpc) is (era == "legacy")
+    finally:
+        await client.close()
+
+
+async def test_the_modern_era_only_does_not_fall_back() -> None:
+    async with EchoAgent(only="handshake") as agent:
+        client = AgentClient(agent.url, "chat-modern", era="modern")
+        try:
+            with pytest.raises(Fault):
+                await client.send("hello")
+            assert "initialize" not in agent.rpc
+        finally:
+            await client.close()
+
+
+async def test_a_bearer_goes_with_every_request_and_can_be_taken_away(agent: EchoAgent) -> None:
+    token = "tok-one"
+    agent.key = "tok-one"
+    client = AgentClient(agent.url, "chat-key", bearer=lambda: token)
+    try:
+        assert (await client.send("hello")).text == "you said: hello"
+        assert set(agent.bearers) == {"Bearer tok-one"}
+        token = "tok-two"
+        with pytest.raises(Fault, match="refuses the bearer of this conversation") as refused:
+            await client.send("hello")
+        assert refused.value.type is FaultType.AUTH
+        assert "tok-" not in refused.value.message
+        token = ""
+        with pytest.raises(Fault, match="none was sent"):
+            await client.send("hello")
+        assert agent.bearers[-1] == ""
+    finally:
+        await client.close()
+
+
+async def test_a_bearer_never_follows_a_redirect_to_another_place() -> None:
+    async with recording() as thief, recording() as server:
+        server.moved_to = thief.url
+        link = Link(server.url, bearer=lambda: "tok-private")
+        try:
+            with pytest.raises(Fault):
+                await link.call("note", {"text": "hello"})
+        finally:
+            await link.close()
+        assert {heard.authorization for heard in server.heard} == {"Bearer tok-private"}
+        assert not [heard for heard in thief.heard if heard.authorization]
+
+
+async def test_a_bearer_goes_to_another_machine_in_clear_only_when_that_was_allowed() -> None:
+    asked: list[str] = []
+
+    def bearer() -> str:
+        asked.append("x")
+        return "tok-private"
+
+    url = "http://192.0.2.1:9/mcp"  # nobody answers there
+    client = AgentClient(url, "chat-clear", bearer=bearer, connect_timeout=0.2)
+    with pytest.raises(Fault, match=r"http://192\.0\.2\.1:9 unencrypted") as refused:
+        await client.send("hello")
+    assert refused.value.type is FaultType.CONFIG
+    allowed = AgentClient(url, "chat-clear", bearer=bearer, plain_allowed=True, connect_timeout=0.2)
+    with pytest.raises(Fault) as failed:
+        await allowed.send("hello")
+    assert failed.value.type is not FaultType.CONFIG
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("http://127.0.0.1:1/mcp", False),
+        ("http://localhost:1/mcp", False),
+        ("http://[::1]:1/mcp", False),
+        ("https://example.org/mcp", False),
+        ("http://example.org/mcp", True),
+        ("http://localhost.example.org/mcp", True),
+        ("http://10.0.0.1/mcp", True),
+    ],
+)
+def test_what_can_be_read_on_its_way(url: str, plain: bool) -> None:
+    assert is_plain(url) is plain

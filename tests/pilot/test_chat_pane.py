@@ -1,100 +1,32 @@
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.chat import Chat, chat, server
 from support.echo_agent import MARKDOWN, EchoAgent
 from support.fake_fleet import agent
 from support.pane_app import PaneApp
 from support.waiting import until
 from textual.events import Key, Paste
-from textual.pilot import Pilot
 from textual.widgets import Static
 
-from pallas.model import AgentSnapshot, AgentState, Health, HealthStatus
-from pallas_tui.chat.model import KEEP, Conversation
+from pallas.model import AgentState, Health, HealthStatus
+from pallas_tui.chat.model import KEEP
 from pallas_tui.client import AgentClient, Reply
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
-from pallas_tui.widgets.chat.message import MessageView
-from pallas_tui.widgets.chat.prompt import PathLine, Prompt
-from pallas_tui.widgets.chat.runline import RunLine
+from pallas_tui.widgets.chat.prompt import PathLine
 from pallas_tui.widgets.chat.tray import Chip
-from pallas_tui.widgets.chat.view import ConversationView
+
+assert chat
+assert server
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 1000
 
 SLOW = 60
 """Seconds for a screen of 200 messages on a busy machine."""
-
-
-class Chat:
-    """A chat pane in an application, an agent to talk to, and the usual looks at it."""
-
-    def __init__(self, app: PaneApp, pane: ChatPane, pilot: Pilot[None], server: EchoAgent) -> None:
-        self.app, self.pane, self.pilot, self.server = app, pane, pilot, server
-
-    @property
-    def view(self) -> ConversationView:
-        view = self.pane._current
-        assert view is not None
-        return view
-
-    @property
-    def conversation(self) -> Conversation:
-        return self.view.conversation
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.view.query_one(Prompt)
-
-    @property
-    def line(self) -> RunLine:
-        return self.view.query_one(RunLine)
-
-    def snapshot(self, **changes: object) -> AgentSnapshot:
-        return agent("echo", self.server.port, **{"url": self.server.url, **changes})
-
-    async def until(self, condition: Any, timeout: float = 10) -> Any:
-        return await until(condition, self.pilot, timeout)
-
-    async def type(self, text: str) -> None:
-        self.prompt.insert(text)
-        await self.pilot.press("enter")
-
-    async def ask(self, text: str) -> None:
-        await self.type(text)
-        await self.until(lambda: self.conversation.run is None and self.texts()[-1] != text)
-        await self.until(lambda: [view.entry for view in self.shown()] == self.conversation.entries)
-
-    def texts(self) -> list[str]:
-        return [entry.text for entry in self.conversation.entries]
-
-    def shown(self) -> list[MessageView]:
-        return list(self.view.query(MessageView))
-
-    def notices(self) -> str:
-        return "\n".join(notice.message for notice in self.app._notifications)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[EchoAgent]:
-    async with EchoAgent() as server:
-        yield server
-
-
-@pytest.fixture
-async def chat(server: EchoAgent, tmp_path: Path) -> AsyncIterator[Chat]:
-    pane = ChatPane(base=tmp_path, stopwatch=lambda: pane._now)
-    app = PaneApp(pane)
-    async with app.run_test(size=(100, 30)) as pilot:
-        chat = Chat(app, pane, pilot, server)
-        app.feed(chat.snapshot(), agent("other", server.port, url=server.url))
-        await chat.until(lambda: chat.view.is_mounted and chat.prompt.has_focus)
-        yield chat
 
 
 async def test_the_front_agent_is_ready_to_be_written_to(chat: Chat) -> None:

@@ -3,6 +3,8 @@
 Messages it knows, else it echoes what it was told:
 
 - ``work``: loop steps and a downstream call as progress, then the answer
+- ``delegate``: progress of a sub-agent and its calls; tokens and a run id in the result's metadata
+- ``recall``: everything that was said in this conversation, as far as the agent knows it
 - ``hold``: progress and some text, then waits until ``release`` is called
 - ``markdown``: an answer with a heading, a list, a table, code, a link and hostile markup
 - ``count``: how many messages this conversation has had
@@ -12,7 +14,9 @@ Messages it knows, else it echoes what it was told:
 - ``fault`` / ``crash``: an error result with the body of SPEC 7.3 / an exception
 
 ``get_health`` answers with ``health``, and only once ``healthy`` is set; ``polls`` counts it, and ``rpc`` has
-every JSON-RPC method that came. ``only`` makes it refuse the other era, ``wants_key`` everybody (401).
+every JSON-RPC method that came. ``only`` makes it refuse the other era, ``wants_key`` everybody (401),
+``key`` everybody without that bearer. ``bearers`` has the Authorization of each request, ``metas`` the
+metadata of each call. With ``plain`` it takes a message and nothing else, as a stranger's server may.
 """
 
 import asyncio
@@ -47,6 +51,18 @@ print("hello")
 
 See [the page](https://example.invalid/page) and [bold red]this[/] <b>tag</b>.
 """
+DELEGATED = (
+    "echo step 1 (llm)",
+    "echo step 2 (tool)",
+    "research/ask: started",
+    "research step 1 (tool)",
+    "docs/search: started",
+    "docs/search: completed",
+    "vault/lookup: started",
+    "vault/lookup: failed",
+    "research/ask: completed",
+    "echo step 3 (llm)",
+)
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07 [@click=app.quit]quit[/] \u202egnp.exe"
 
 
@@ -54,11 +70,20 @@ class EchoAgent:
     """The server; use as ``async with``. It runs on the caller's loop, on a free port of 127.0.0.1."""
 
     def __init__(
-        self, name: str = "echo", port: int = 0, *, only: Literal["", "modern", "handshake"] = ""
+        self,
+        name: str = "echo",
+        port: int = 0,
+        *,
+        only: Literal["", "modern", "handshake"] = "",
+        plain: bool = False,
     ) -> None:
         self.name = name
         self.only = only
+        self.plain = plain
         self.wants_key = False
+        self.key = ""
+        self.bearers: list[str] = []
+        self.metas: list[dict[str, Any]] = []
         self.cancelled = 0
         self.held = asyncio.Event()
         self.health: dict[str, Any] | str = {"status": "ok", "timestamp": "2026-03-12T15:42:00Z"}
@@ -69,6 +94,7 @@ class EchoAgent:
         self.calls: list[dict[str, Any]] = []
         self._released = asyncio.Event()
         self._counts: Counter[str] = Counter()
+        self._said: dict[str, list[str]] = {}
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
@@ -100,21 +126,27 @@ class EchoAgent:
                 return
             modern = dict(scope["headers"]).get(b"mcp-protocol-version") == b"2026-07-28"
             refused = {"modern": not modern, "handshake": modern}.get(self.only, False)
-            if refused or self.wants_key:
+            bearer = dict(scope["headers"]).get(b"authorization", b"").decode()
+            self.bearers.append(bearer)
+            wants_key = self.wants_key or (self.key != "" and bearer != f"Bearer {self.key}")
+            if refused or wants_key:
                 error: Any = {
                     "jsonrpc": "2.0",
                     "id": None,
                     "error": {"code": -32600, "message": "Bad Request"},
                 }
-                if self.wants_key:
+                if wants_key:
                     error = {"error": "invalid_token", "error_description": "Authentication required"}
-                await JSONResponse(error, 401 if self.wants_key else 400)(scope, receive, send)
+                await JSONResponse(error, 401 if wants_key else 400)(scope, receive, send)
                 return
 
             async def noted() -> Any:
                 message = await receive()
                 with suppress(ValueError, AttributeError):
-                    self.rpc.append(json.loads(message.get("body") or "{}").get("method", ""))
+                    body = json.loads(message.get("body") or "{}")
+                    self.rpc.append(body.get("method", ""))
+                    if body.get("method") == "tools/call":
+                        self.metas.append(body["params"].get("_meta", {}))
                 return message
 
             await app(scope, noted, send)
@@ -134,6 +166,9 @@ class EchoAgent:
     async def answer(self, arguments: dict[str, Any], ctx: Context[Any, Any]) -> Any:
         """What ``send_message`` returns."""
         self.calls.append(arguments)
+        handle = arguments["conversation_id"] or ""
+        said = self._said.setdefault(handle, [row["content"] for row in arguments["history"]])
+        said.append(arguments["message"])
         message: str = arguments["message"]
         count = 0
 
@@ -147,6 +182,21 @@ class EchoAgent:
                 await tell(f"{self.name} » {text}")
 
         match message.split()[0]:
+            case "recall":
+                return " | ".join(said[:-1]) or "nothing"
+            case "delegate":
+                for line in DELEGATED:
+                    await tell(line, ended=not line.endswith(("started", ")")))
+                await write("All of them.")
+                return CallToolResult(
+                    content=[TextContent(type="text", text="All of them.")],
+                    _meta={
+                        "local.pallas/runId": "run-of-echo",
+                        "local.pallas/usage": {"inputTokens": 1000, "outputTokens": 100},
+                        "local.pallas/steps": 3,
+                        "local.pallas/tools": 3,
+                    },
+                )
             case "work":
                 await self._work(tell, write)
                 return f"did the work: {message}"
@@ -205,22 +255,21 @@ class EchoAgent:
 def _server(agent: EchoAgent) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(agent.name, log_level="ERROR")
 
-    @server.tool(structured_output=False)
-    async def send_message(
-        message: str,
-        ctx: Context[Any, Any],
-        images: list[dict[str, str]] | None = None,
-        conversation_id: str | None = None,
-        stream_text: bool = False,
-    ) -> Any:
+    async def take(message: str, ctx: Context[Any, Any]) -> Any:
         """Send a message."""
         arguments = {
             "message": message,
-            "images": images or [],
-            "conversation_id": conversation_id,
-            "stream_text": stream_text,
+            "images": [],
+            "conversation_id": None,
+            "stream_text": False,
+            "history": [],
         }
         return await agent.answer(arguments, ctx)
+
+    if agent.plain:
+        server.tool(name="send_message", structured_output=False)(take)
+    else:
+        _full(server, agent)
 
     @server.tool(structured_output=False)
     async def get_health() -> str:
@@ -230,3 +279,24 @@ def _server(agent: EchoAgent) -> MCPServer[Any]:
         return agent.health if isinstance(agent.health, str) else json.dumps(agent.health)
 
     return server
+
+
+def _full(server: MCPServer[Any], agent: EchoAgent) -> None:
+    @server.tool(structured_output=False)
+    async def send_message(
+        message: str,
+        ctx: Context[Any, Any],
+        images: list[dict[str, str]] | None = None,
+        conversation_id: str | None = None,
+        stream_text: bool = False,
+        history: list[dict[str, Any]] | None = None,
+    ) -> Any:
+        """Send a message."""
+        arguments = {
+            "message": message,
+            "images": images or [],
+            "conversation_id": conversation_id,
+            "stream_text": stream_text,
+            "history": history or [],
+        }
+        return await agent.answer(arguments, ctx)
