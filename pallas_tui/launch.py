@@ -36,7 +36,7 @@ def main(root: Path) -> int:
     """
 
     def own(log: Path) -> Shown:
-        def make_fleet() -> RunningFleet:
+        def make_fleet() -> "RunningFleet":
             from pallas.fleet.thread import FleetThread
 
             return FleetThread(root)
@@ -68,7 +68,7 @@ def attach(url: str, token: str = "", token_variable: str = "") -> int:
         mirror = Path(folder) / "pallas.log"
 
         def elsewhere(_: Path) -> Shown:
-            def make_fleet() -> RunningFleet:
+            def make_fleet() -> "RunningFleet":
                 from .remote.fleet import RemoteFleet
 
                 return RemoteFleet(origin, tokens, log_mirror=mirror)
