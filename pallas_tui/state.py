@@ -1,6 +1,5 @@
 """What the shell shows of the fleet, made of snapshots and events; nothing of the screen in here."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
@@ -99,43 +98,6 @@ def _story_of_agent(agent: AgentSnapshot) -> str:
     return "\n\n".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """An item in the tree of who needs whom; ``last`` says for each level if it is the last one there."""
-
-    item: Item
-    last: tuple[bool, ...] = ()
-
-    @property
-    def depth(self) -> int:
-        """0 for an agent that nobody depends on."""
-        return len(self.last)
-
-
-def tree(agents: Iterable[AgentSnapshot]) -> tuple[Branch, ...]:
-    """The agents, each once: below the first one that depends on it, otherwise in the order given."""
-    known = {agent.name: agent for agent in agents}
-    needed = {need for agent in known.values() for need in agent.depends_on if need != agent.name}
-    branches: list[Branch] = []
-    placed: set[str] = set()
-
-    def place(agent: AgentSnapshot, last: tuple[bool, ...]) -> None:
-        placed.add(agent.name)
-        branches.append(Branch(agent, last))
-        needs = [known[name] for name in agent.depends_on if name in known and name not in placed]
-        placed.update(need.name for need in needs)
-        for index, need in enumerate(needs):
-            place(need, (*last, index == len(needs) - 1))
-
-    for agent in known.values():
-        if agent.name not in needed and agent.name not in placed:
-            place(agent, ())
-    for agent in known.values():  # a cycle has no top; the configuration refuses one, but nobody may vanish
-        if agent.name not in placed:
-            place(agent, ())
-    return tuple(branches)
-
-
 _TOLD: Final = frozenset({AgentChanged, FleetChanged, HealthChanged, Notice, RunFinished})
 
 
@@ -192,6 +154,7 @@ class Summary:
     queued: int
     registry_port: int | None
     headline: Headline | None
+    stale: str = ""
 
     @property
     def runs_text(self) -> str:
@@ -217,6 +180,7 @@ def summarise(frame: Frame, before: Headline | None = None) -> Summary:
         queued=sum(agent.runs_queued for agent in agents),
         registry_port=port_of(frame.snapshot.registry_url),
         headline=headline,
+        stale=frame.snapshot.stale,
     )
 
 

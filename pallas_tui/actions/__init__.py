@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.binding import BindingType
 
-from . import agents, app, broken, chat, chat_parts, failure, feed, instances, run
+from . import agent, agents, app, broken, chat, chat_parts, failure, feed, instances, run, tool, traces
 from .action import Action, Scope
 
 __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
@@ -16,10 +16,13 @@ __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
 ACTIONS: Final[tuple[Action, ...]] = (
     *app.ACTIONS,
     *agents.ACTIONS,
+    *agent.ACTIONS,
+    *tool.ACTIONS,
     *chat.ACTIONS,
     *chat_parts.ACTIONS,
     *feed.ACTIONS,
     *run.ACTIONS,
+    *traces.ACTIONS,
     *instances.ACTIONS,
     *failure.ACTIONS,
     *broken.ACTIONS,

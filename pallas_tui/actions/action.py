@@ -6,7 +6,19 @@ from typing import Literal
 from textual.binding import Binding
 
 Scope = Literal[
-    "app", "agents", "chat", "feed", "logs", "traces", "instances", "failure", "broken", "run", "exchange"
+    "app",
+    "agents",
+    "agent",
+    "tool",
+    "chat",
+    "feed",
+    "logs",
+    "traces",
+    "instances",
+    "failure",
+    "broken",
+    "run",
+    "exchange",
 ]
 
 

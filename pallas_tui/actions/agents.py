@@ -6,7 +6,45 @@ ACTIONS = (
     Action(
         "agents.open", "agents", "Open agent", "Talk to the agent, or read why not", "choose", "enter", "open"
     ),
+    Action(
+        "agents.details",
+        "agents",
+        "Agent details",
+        "Its tools, instruction, registry entry and source",
+        "details",
+        "d",
+        "details",
+    ),
+    Action(
+        "agents.tools", "agents", "Agent's tools", "Its tools and its downstreams'", "tools", "t", "tools"
+    ),
     Action("agents.story", "agents", "Agent in full", "Everything about its state", "story", "i", "story"),
+    Action(
+        "agents.reload",
+        "agents",
+        "Reload agent",
+        "Read its definition anew; it answers on meanwhile",
+        "control('reload')",
+        "r",
+        "reload",
+    ),
+    Action(
+        "agents.start", "agents", "Start agent", "Start a stopped agent", "control('start')", "s", "start"
+    ),
+    Action(
+        "agents.stop", "agents", "Stop agent", "Stop it, after a question", "control('stop')", "x", "stop"
+    ),
+    Action(
+        "agents.restart",
+        "agents",
+        "Restart agent",
+        "Stop and start it, after a question",
+        "control('restart')",
+        "R",
+    ),
+    Action("agents.edit", "agents", "Edit agent", "Open where it is configured", "edit", "e", "edit"),
+    Action("agents.fold", "agents", "Fold agent", "Hide what is below it, or go up", "fold(True)", "left"),
+    Action("agents.unfold", "agents", "Unfold agent", "Show what is below it", "fold(False)", "right"),
     Action("agents.filter", "agents", "Filter agents", "Show only some agents", "filter", "slash", "filter"),
     Action("agents.unfilter", "agents", "Show all agents", "Take the filter away", "unfilter", "escape"),
     Action("agents.copy", "agents", "Copy agent", "Copy everything about its state", "copy", "y"),

@@ -1,13 +1,25 @@
 """Arguments for any tool, written by hand: schema -> fields -> value; nothing of the screen in here.
 
-``check`` loads a validator (a quarter of a second): import this package where a form is opened, not before.
+The validator is loaded when something is checked for the first time; ``warm_up`` does so before.
 """
 
-from .form import Form
+from .form import Form, warm_up
 from .json_text import JsonMistake
 from .memory import Memory, Remembered
 from .paths import ABSENT, Path
 from .rows import Row, rows
 from .shape import Kind, Shape
 
-__all__ = ["ABSENT", "Form", "JsonMistake", "Kind", "Memory", "Path", "Remembered", "Row", "Shape", "rows"]
+__all__ = [
+    "ABSENT",
+    "Form",
+    "JsonMistake",
+    "Kind",
+    "Memory",
+    "Path",
+    "Remembered",
+    "Row",
+    "Shape",
+    "rows",
+    "warm_up",
+]

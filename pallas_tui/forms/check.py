@@ -2,13 +2,14 @@
 
 A schema comes from a stranger. Nothing is fetched, patterns are searched under a deadline, and a schema that
 would take for ever is given up on: the server decides then.
+
+Loading this module takes a quarter of a second: ``warm_up`` of a form does so in a thread.
 """
 
 import datetime
 import ipaddress
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from decimal import Context, Decimal
 from time import monotonic
 from typing import Any, Final
@@ -22,6 +23,7 @@ from jsonschema.exceptions import ValidationError
 from pallas.text import one_line
 
 from .json_text import brief, dump
+from .mistakes import Mistakes
 from .paths import Path
 from .patterns import matches
 
@@ -33,14 +35,6 @@ _MAX_MISTAKES: Final = 200
 _GIVEN_UP: Final = "too much to check here; the server decides"
 _SKIPPED: Final = ("unevaluatedProperties", "unevaluatedItems")
 """Left to the server: they look through the schema again and again, which nothing bounds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mistakes:
-    """``fields`` has the reason by path; ``note`` says in a line why the check was not whole, else empty."""
-
-    fields: Mapping[Path, str] = field(default_factory=dict)
-    note: str = ""
 
 
 class _TooMuch(Exception):

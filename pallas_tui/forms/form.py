@@ -6,14 +6,17 @@ half written can be sent. Only JSON text keeps its own wording until a field is 
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .check import Checker, Mistakes
 from .entry import meant
 from .json_text import JsonMistake, dump, parse
+from .mistakes import Mistakes
 from .paths import ABSENT, Path, at, moved, put, remove
 from .schema import Schema
 from .shape import Kind, Shape, Shapes
+
+if TYPE_CHECKING:
+    from .check import Checker
 
 _PREFILLED: Final = 5
 """Levels of required objects that are begun by themselves."""
@@ -59,6 +62,8 @@ class Form:
         """What of the arguments is not as the schema says."""
         if self._checked[0] != self.version:
             if self._checker is None:
+                from .check import Checker
+
                 self._checker = Checker(self.schema.document)
             self._checked = (self.version, self._checker.mistakes(self._value))
         return self._checked[1]
@@ -243,3 +248,10 @@ _SEEDS: Final[Mapping[Kind, Any]] = {
     Kind.OBJECT: {},
     Kind.ARRAY: [],
 }
+
+
+def warm_up() -> None:
+    """Load what the check needs, which takes a moment: for a thread, before the first form is opened."""
+    from . import check
+
+    assert check.MAX_STEPS

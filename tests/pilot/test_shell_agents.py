@@ -61,6 +61,9 @@ async def test_numbers_do_not_move_what_stands_beside_them() -> None:
             await until(lambda shown=shown: shown in line_of(app, "concierge"), pilot)
             assert line_of(app, "concierge").index(":24201") == before
             assert line_of(app, "concierge").rstrip().endswith("▶")
+        fleet.change("concierge", runs_queued=7)
+        await until(lambda: "99▶+7" in line_of(app, "concierge"), pilot)
+        assert line_of(app, "concierge").index(":24201") == before
 
 
 async def test_the_details_of_the_selected_agent_name_the_reason_first() -> None:
@@ -70,13 +73,13 @@ async def test_the_details_of_the_selected_agent_name_the_reason_first() -> None
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f2")
         await until(lambda: "needs   research, engineering" in screen_text(app), pilot)
-        await pilot.press("down", "down")
+        await pilot.press(*["down"] * 4)
         await until(lambda: "tickets: connection refused" in screen_text(app), pilot)
         text = screen_text(app)
         assert "degraded since 15:01" in text
         assert text.index("tickets: connection refused") < text.index("degraded since")
         assert "http  unreachable" in text
-        await pilot.press("down")
+        await pilot.press("down", "down")
         await until(
             lambda: "vision" in screen_text(app) and "generic.scripted · vision" in screen_text(app), pilot
         )
@@ -91,7 +94,7 @@ async def test_enter_on_a_healthy_agent_opens_a_chat_with_it() -> None:
         await until(lambda: chat.opened == ["research"], pilot)
         assert app.main.current == "chat"
         # degraded: it works, so one may talk to it
-        await pilot.press("f2", "down", "enter")
+        await pilot.press("f2", "down", "down", "down", "enter")
         await until(lambda: chat.opened == ["research", "engineering"], pilot)
 
 
@@ -144,18 +147,18 @@ async def test_the_list_filters_and_keeps_the_selected_agent() -> None:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f2", "end", "slash", *"vis")
         pane = app.main.query_one(AgentsPane)
-        await until(lambda: pane.agents.shown == 1, pilot)
+        await until(lambda: len(pane.agents.shown) == 1, pilot)
         await pilot.press("enter")
         assert app.focused is pane.agents
         assert "vis" in screen_text(app)
         selected = pane.agents.selected
         assert selected is not None
-        assert selected.name == "vision"
+        assert selected.item.name == "vision"
         await pilot.press("escape")
-        await until(lambda: pane.agents.shown == 4, pilot)
+        await until(lambda: len(pane.agents.shown) == 7, pilot)
         selected = pane.agents.selected
         assert selected is not None
-        assert selected.name == "vision"
+        assert selected.item.name == "vision"
 
 
 async def test_a_filter_that_matches_nobody_says_how_to_get_them_back() -> None:
@@ -177,10 +180,10 @@ async def test_the_cursor_stays_on_its_agent_when_others_come() -> None:
         pane = app.main.query_one(AgentsPane)
         current = desk()
         fleet.current = replace(current, agents=(agent("aaa", 24210), agent("bbb", 24211), *current.agents))
-        await until(lambda: pane.agents.shown == 6, pilot)
+        await until(lambda: len(pane.agents.shown) == 9, pilot)
         selected = pane.agents.selected
         assert selected is not None
-        assert selected.name == "vision"
+        assert selected.item.name == "vision"
 
 
 async def test_remote_text_is_never_markup() -> None:

@@ -29,9 +29,11 @@ from pallas.model import (
 from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.frame import Frame
 from pallas_tui.pump import IDLE, Pump
-from pallas_tui.state import Branch, Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of, tree
+from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
-from pallas_tui.widgets.agents.view import agent_line, details
+from pallas_tui.topology import outline
+from pallas_tui.widgets.agents.details import details
+from pallas_tui.widgets.agents.view import tree_line
 from pallas_tui.widgets.feed.view import Outline, feed_line
 from tests.support.fake_fleet import NOON, FakeFleet, agent, desk
 
@@ -125,26 +127,6 @@ def test_the_story_of_an_agent_tells_the_last_call_that_failed() -> None:
     for call, said in ((None, "ok"), (good, "ok"), (bad, "ok; last call: HTTP 503")):
         story = story_of(agent("a", 1, downstreams=(replace(shop, last_call=call),)))
         assert story.endswith(f"shop (http http://x/mcp): {said}")
-
-
-def test_agents_stand_once_below_the_first_that_needs_them() -> None:
-    agents = [
-        agent("helper", 3),
-        agent("top", 1, depends_on=("middle", "helper", "elsewhere")),
-        agent("middle", 2, depends_on=("helper",)),
-        agent("alone", 4),
-    ]
-    assert [(branch.item.name, branch.last) for branch in tree(agents)] == [
-        ("top", ()),
-        ("middle", (False,)),
-        ("helper", (True,)),
-        ("alone", ()),
-    ]
-
-
-def test_nobody_vanishes_from_a_circle() -> None:
-    agents = [agent("a", 1, depends_on=("b",)), agent("b", 2, depends_on=("a",))]
-    assert sorted(branch.item.name for branch in tree(agents)) == ["a", "b"]
 
 
 # The top line
@@ -320,16 +302,6 @@ def test_streamed_text_does_not_touch_the_feed() -> None:
     assert feed.version == before
 
 
-def test_a_filter_finds_words_anywhere_in_a_run_and_agents_by_name() -> None:
-    feed = Feed()
-    feed.absorb(frame(started("r", preview="May invoice"), tool("r", "started")))
-    run = feed.runs[0]
-    for words in (("invoice", "docs/"), ("running",), ("agent:concierge",), ("agent:con", "may")):
-        assert run.matches(words)
-    for words in (("june",), ("agent:docs",), ("invoice", "vault")):
-        assert not run.matches(words)
-
-
 # The pump
 
 
@@ -451,8 +423,9 @@ def test_every_line_of_the_agents_fills_its_width_exactly(width: int) -> None:
     agents = (*desk().agents, agent("a-name-that-is-longer-than-any-rail-is-wide", 65535, runs_active=1234))
     agents += tuple(agent(f"s-{state}", 1, state=state, since=NOON - 3600) for state in AgentState)
     servers = [ServerSnapshot(f"v-{state}", state, "http://127.0.0.1:9100/mcp", 17) for state in AgentState]
-    for branch in (*tree(agents), *(Branch(server) for server in servers)):
-        assert width_of(agent_line(branch, width, NOON, UNICODE)) == width
+    for branch in outline(agents, servers):
+        for asked in ("", "restart"):
+            assert width_of(tree_line(branch, width, NOON, UNICODE, asked)) == width
         for line in details(branch.item, width, 99, NOON, UNICODE):
             assert width_of(line) <= width
 
@@ -478,10 +451,11 @@ def test_a_line_is_found_again_after_lines_came_above_it() -> None:
     feed = Feed()
     feed.absorb(frame(started("a"), tool("a", "started", "1"), tool("a", "started", "2"), started("b")))
     outline = Outline(feed.runs, lambda run: True)
-    assert [outline.at(index)[1] for index in range(len(outline))] == [-1, 0, 1, -1]
-    assert (outline.find("a", 1), outline.find("b", -1), outline.find("gone", -1)) == (2, 3, None)
-    folded = Outline(feed.runs, lambda run: False)
-    assert (folded.find("a", 1), folded.find("b", -1)) == (0, 1)
+    assert [outline.at(index).place for index in range(len(outline))] == [-1, 0, 1, -1]
+    first, second = feed.runs
+    assert (outline.find(first, 1), outline.find(second, -1)) == (2, 3)
+    folded = Outline((first,), lambda run: False)
+    assert (folded.find(first, 1), folded.find(second, -1)) == (0, None)
 
 
 def test_the_lines_of_the_tree_go_on_where_more_is_to_come() -> None:

@@ -1,6 +1,6 @@
-"""The agents pane: a list, and the selected agent's details beside or below it."""
+"""The agents pane: a tree, and the selected line's details beside or below it."""
 
-from collections.abc import Hashable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,84 +10,24 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, Verb
 
 from ...actions import bindings
 from ...frame import Frame
-from ...state import Branch, Item, can_answer, story_of, tree
-from ...text import Glyphs, Line, wrapped
+from ...knowledge import Knowledge
+from ...source_line import open_source
+from ...state import can_answer, story_of, tone_of
+from ...targets import AgentTarget, Entity, Target, ToolTarget
+from ...text import Glyphs, Line
+from ...topology import Link
+from ...under_way import UnderWay
 from ..filter import FilterLine
-from ..lines import LineView
 from ..list_pane import ListPane
-from ..tones import DIM
-from .view import agent_line, details
+from .details import details
+from .doing import control, fleet_of
+from .tree import AgentTree
 
-
-class AgentList(LineView):
-    """One line an agent, as a tree of who needs whom, then the project's servers; flat while filtered."""
-
-    def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="agent-list")
-        self._glyphs = glyphs
-        self._now = 0.0
-        self._all: tuple[Branch, ...] = ()
-        self._words: tuple[str, ...] = ()
-        self._shown: tuple[Branch, ...] = ()
-        self._failed = False
-
-    @property
-    def selected(self) -> Item | None:
-        """The agent or server under the cursor."""
-        return self._shown[self.cursor].item if self.cursor < len(self._shown) else None
-
-    @property
-    def shown(self) -> int:
-        """How many lines the filter lets through."""
-        return len(self._shown)
-
-    def take(self, snapshot: FleetSnapshot, now: float) -> None:
-        """Keep what a frame says."""
-        self._now = now
-        self._failed = snapshot.state is FleetState.FAILED
-        self._all = (*tree(snapshot.agents), *(Branch(server) for server in snapshot.servers))
-        self._filter()
-
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        """Show only agents in which every word occurs."""
-        self._words = words
-        self._filter()
-        self.reload()
-
-    def _filter(self) -> None:
-        if not self._words:
-            self._shown = self._all
-            return
-        self._shown = tuple(
-            Branch(branch.item)
-            for branch in self._all
-            if all(word in _haystack(branch.item) for word in self._words)
-        )
-
-    def line_count(self) -> int:
-        return len(self._shown)
-
-    def line_at(self, index: int, width: int) -> Line:
-        return agent_line(self._shown[index], width, self._now, self._glyphs)
-
-    def key_at(self, index: int) -> Hashable:
-        return _key(self._shown[index].item)
-
-    def find(self, key: Hashable) -> int | None:
-        return next((i for i, branch in enumerate(self._shown) if _key(branch.item) == key), None)
-
-    def empty(self, width: int) -> list[Line]:
-        if self._words:
-            hint = "No agent matches.\nEscape takes the filter away."
-        elif self._failed:
-            hint = "No agents: the fleet could not start."
-        else:
-            hint = "No agents yet.\nThey appear here as soon as agents.yaml is read."
-        return [((line, DIM),) for line in wrapped(hint, width)]
+_PALETTE_TOOLS = 300
 
 
 class AgentsPane(ListPane):
@@ -95,14 +35,17 @@ class AgentsPane(ListPane):
 
     TITLE = "Agents"
     HELP = """\
-The fleet as a tree: an agent stands below the one that depends on it. The shape says how it is
-(ok, degraded, error, starting, stopped); on the right are its port and its runs in flight, or the
-step of its start. Below the agents stand the servers that the project starts with them.
+The fleet as a tree: an agent stands below the one that depends on it, and what it calls stands below it,
+with the transport and whether it answers (`key`: it asks for a credential). The shape says how it is
+(ok, degraded, error, starting, stopped); on the right are its port, its runs in flight and those that wait,
+or the step of its start. Below the agents stand the servers that the project starts with them.
 
-Below (or beside) the list is what is known of the selected agent: why it is not well, since when,
-its model, its last latency, and the servers it calls.
+Below (or beside) the list is what is known of the selected line: why it is not well, since when, latency,
+tokens, restarts, its model and where it is configured.
 
-**Enter** talks to an agent that can answer, and tells the whole story of one that cannot.
+**Enter** talks to an agent that can answer, and tells the whole story of one that cannot; on something that
+an agent calls it shows the tools. **d** opens everything about the agent, **t** its tools, which can be
+called there by hand. **e** opens the file it is configured in.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agents")
 
@@ -118,24 +61,41 @@ its model, its last latency, and the servers it calls.
         self._glyphs = glyphs
         self._now = 0.0
         self._details: list[Line] = []
+        self.under_way = UnderWay()
+        self.knowledge = Knowledge()
 
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
-            yield AgentList(self._glyphs)
+            yield AgentTree(self._glyphs, self.under_way.doing)
             yield Static(id="agent-details", markup=False)
         yield FilterLine("name, title, model, state", id="agent-filter")
 
     @property
-    def agents(self) -> AgentList:
-        """The list of agents."""
-        return self.query_one(AgentList)
+    def agents(self) -> AgentTree:
+        """The tree."""
+        return self.query_one(AgentTree)
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """The characters to draw with."""
+        return self._glyphs
+
+    @property
+    def now(self) -> float:
+        """When the last frame came (Unix seconds)."""
+        return self._now
 
     def absorb(self, frame: Frame) -> None:
         self._now = frame.now
         self.agents.take(frame.snapshot, frame.now)
+        for name in self.under_way.take(frame.events, frame.now):
+            self.app.notify(
+                f"{name}: nothing was heard of what was asked for.", severity="warning", markup=False
+            )
         if self.is_showing:
             self.agents.reload()
             self._tell()
+            self.refresh_bindings()
 
     def show_pane(self) -> None:
         super().show_pane()
@@ -146,10 +106,13 @@ its model, its last latency, and the servers it calls.
         self._tell(force=True)
 
     def _tell(self, force: bool = False) -> None:
-        """Say what is known of the selected agent, if that is anything new."""
+        """Say what is known of the selected line, if that is anything new."""
         static = self.query_one("#agent-details", Static)
-        item, size = self.agents.selected, static.content_region.size
-        lines = details(item, size.width, size.height, self._now, self._glyphs) if item and size else []
+        branch, size = self.agents.selected, static.content_region.size
+        lines: list[Line] = []
+        if branch is not None and size:
+            asked = self.under_way.doing(branch.agent) if isinstance(branch.item, AgentSnapshot) else ""
+            lines = details(branch.item, size.width, size.height, self._now, self._glyphs, asked)
         if force or lines != self._details:
             self._details = lines
             static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
@@ -165,24 +128,95 @@ its model, its last latency, and the servers it calls.
         self.call_after_refresh(self._tell, True)
 
     def choose(self) -> None:
-        """Talk to the selected agent, or read why that cannot be."""
-        item = self.agents.selected
-        if isinstance(item, AgentSnapshot) and can_answer(item):
+        """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""
+        item = self.agents.selected.item if self.agents.selected is not None else None
+        if isinstance(item, Link):
+            self._open_screen(item.owner, "tools", item.name)
+        elif isinstance(item, AgentSnapshot) and can_answer(item):
             self.post_message(self.Open(item.name))
         else:
             self.action_story()
 
     def story(self) -> tuple[str, str] | None:
-        item = self.agents.selected
-        return None if item is None else (item.name, story_of(item))
+        branch = self.agents.selected
+        if branch is None:
+            return None
+        if isinstance(branch.item, Link):
+            one = branch.item.downstream
+            lines = [f"{one.name}, called by {branch.item.owner}", f"{one.transport} {one.target}"]
+            lines.append(f"probe: {one.reach.value}" + (f": {one.detail}" if one.detail else ""))
+            if one.last_call is not None:
+                lines.append(f"last call: {'ok' if one.last_call.ok else one.last_call.detail}")
+            return one.name, "\n".join(lines)
+        return branch.item.name, story_of(branch.item)
 
+    # Keys
 
-def _key(item: Item) -> tuple[str, str]:
-    return type(item).__name__, item.name
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what can be done with the selected line is offered."""
+        if action in ("control", "details", "tools", "edit", "fold") and self.is_mounted:
+            branch = self.agents.selected
+            return not self.filter.has_focus and branch is not None and bool(branch.agent)
+        return super().check_action(action, parameters)
 
+    def action_fold(self, fold: bool) -> None:
+        """Fold or unfold the selected agent."""
+        self.agents.fold(fold)
 
-def _haystack(item: Item) -> str:
-    words = [item.name, item.state.value]
-    if isinstance(item, AgentSnapshot):
-        words += [item.title, item.model, item.health.status.value]
-    return " ".join(words).lower()
+    def action_control(self, verb: Verb) -> None:
+        """Start, stop, restart or reload the selected agent."""
+        branch = self.agents.selected
+        agent = self.agents.agent(branch.agent) if branch is not None else None
+        if agent is not None:
+            control(self, agent, verb, self.under_way, self._now)
+            self.agents.repaint()
+
+    def action_details(self) -> None:
+        """Everything about the selected agent."""
+        if (branch := self.agents.selected) is not None and branch.agent:
+            self._open_screen(branch.agent)
+
+    def action_tools(self) -> None:
+        """The tools of the selected agent, or of the downstream."""
+        if (branch := self.agents.selected) is not None and branch.agent:
+            server = branch.item.name if isinstance(branch.item, Link) else None
+            self._open_screen(branch.agent, "tools", server)
+
+    def action_edit(self) -> None:
+        """Open the file in which the selected agent is configured."""
+        branch = self.agents.selected
+        agent = self.agents.agent(branch.agent) if branch is not None else None
+        if agent is not None and (problem := open_source(self.app, agent.source)):
+            self.notify(problem, severity="warning", markup=False)
+
+    def _open_screen(
+        self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
+    ) -> None:
+        from ...screens.agent import AgentScreen
+
+        self.app.push_screen(AgentScreen(self, name, section, server, tool))
+
+    # The palette and other panes
+
+    def reveal(self, target: Target) -> bool:
+        if isinstance(target, AgentTarget):
+            self.filter.clear_filter()
+            self.agents.filter_by(())
+            return self.agents.show_agent(target.name)
+        if isinstance(target, ToolTarget) and self.agents.agent(target.agent) is not None:
+            self._open_screen(target.agent, "tools", target.server, target.tool)
+            return True
+        return False
+
+    def entities(self) -> Iterable[Entity]:
+        for agent in self.agents.agents:
+            words = f"agent, {tone_of(agent).value}, port {agent.port}"
+            yield Entity(agent.name, words, AgentTarget(agent.name))
+        if (fleet := fleet_of(self)) is not None:
+            # For the next time: what nobody has looked at yet is asked for in the background.
+            self.knowledge.ask_for_all(self, fleet, [agent.name for agent in self.agents.agents])
+        for count, (agent_name, server, tool) in enumerate(self.knowledge.tools()):
+            if count == _PALETTE_TOOLS:
+                return
+            title = f"{server or agent_name}/{tool}"
+            yield Entity(title, f"tool of {agent_name}", ToolTarget(agent_name, server, tool))

@@ -1,15 +1,18 @@
-"""How an agent looks: its line in the list, and what is said of the selected one."""
+"""How a line of the tree looks: an agent, what it calls, or a server of the project."""
 
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, Downstream, Reach
+from pallas.model import AgentSnapshot, AgentState
 
-from ...state import Branch, Item, Tone, port_of, reason_of, tone_of
-from ...text import Glyphs, Line, Part, cropped, duration, fit, right, since, wrapped
-from ..facts import ended, fact
-from ..tones import DIM, KEY, STRONG, STYLES, shape
+from ...state import Item, Tone, port_of, tone_of
+from ...text import Glyphs, Line, Part, cropped, duration, fit, right
+from ...topology import Branch, Link, tone_of_link, word_of_link
+from ..tones import DIM, STRONG, STYLES, shape
 
-_STATE_WIDTH: Final = 12
+_STATE_WIDTH: Final = 13
+_LINK_WIDTH: Final = 11
+_FIGURES: Final = 64
+"""Columns from which on latency and tokens have room on the line."""
 _STEPS: Final = {
     AgentState.WAITING: "waiting",
     AgentState.IMPORTING: "import",
@@ -18,34 +21,45 @@ _STEPS: Final = {
     AgentState.STOPPING: "stopping",
     AgentState.STOPPED: "stopped",
 }
-_REACH: Final = {
-    Reach.OK: Tone.OK,
-    Reach.UNKNOWN: Tone.STARTING,
-    Reach.UNREACHABLE: Tone.ERROR,
-    Reach.AUTH_REQUIRED: Tone.DEGRADED,
-}
 
 
-def agent_line(branch: Branch, width: int, now: float, glyphs: Glyphs) -> Line:
-    """One item: its place in the tree, shape, name; on the right its port and runs, or its step."""
-    item = branch.item
+def tree_line(branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "") -> Line:
+    """One line in exactly ``width`` cells; ``asked`` is what is being done with the agent just now."""
+    item, lead = branch.item, lead_of(branch, glyphs)
+    if isinstance(item, Link):
+        return cropped(((lead, DIM), *_link(item, width - len(lead), glyphs)), width)
     tone = tone_of(item)
-    lead = _lead(branch, glyphs)
-    name_width = width - len(lead) - 2 - _STATE_WIDTH - 1
-    line = (
-        (lead, DIM),
-        shape(tone, glyphs),
-        (" " + fit(item.name, name_width, glyphs) + " ", "" if _is_lively(item) else DIM),
-        *_state(item, tone, now, glyphs),
+    figures = _figures(item, width)
+    room = width - len(lead) - 2 - _STATE_WIDTH - 1 - sum(len(text) for text, _ in figures)
+    fold = f" {glyphs.closed}{branch.inside}" if branch.folded else ""
+    name = fit(fit(item.name, len(item.name), glyphs) + fold, room, glyphs)
+    mark = (glyphs.reloading, STYLES[Tone.STARTING]) if asked else shape(tone, glyphs)
+    state: tuple[Part, ...] = (
+        ((right(asked[:_STATE_WIDTH], _STATE_WIDTH), STYLES[Tone.STARTING]),)
+        if asked
+        else _state(item, tone, now, glyphs)
     )
+    line = ((lead, DIM), mark, (" " + name + " ", "" if _is_lively(item) else DIM), *figures, *state)
     return cropped(line, width)
 
 
-def _lead(branch: Branch, glyphs: Glyphs) -> str:
+def lead_of(branch: Branch, glyphs: Glyphs) -> str:
+    """The lines of the tree that lead to it."""
     if not branch.last:
         return ""
     above = "".join("  " if last else f"{glyphs.pipe} " for last in branch.last[:-1])
     return above + (glyphs.corner if branch.last[-1] else glyphs.tee) + " "
+
+
+def _link(link: Link, width: int, glyphs: Glyphs) -> tuple[Part, ...]:
+    tone = tone_of_link(link)
+    kind = "agent" if link.delegate is not None else link.downstream.transport
+    word = word_of_link(link)
+    return (
+        (fit(link.name, max(4, width - _LINK_WIDTH - 1), glyphs) + " ", DIM if tone is Tone.OK else ""),
+        (fit(kind, 5, glyphs) + " ", DIM),
+        (right(word, 5), DIM if tone is Tone.OK else STYLES[tone]),
+    )
 
 
 def _is_lively(item: Item) -> bool:
@@ -55,9 +69,10 @@ def _is_lively(item: Item) -> bool:
 def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ...]:
     if item.state is AgentState.READY:
         port = item.port if isinstance(item, AgentSnapshot) else port_of(item.url)
-        active = item.runs_active if isinstance(item, AgentSnapshot) else 0
+        active, queued = (item.runs_active, item.runs_queued) if isinstance(item, AgentSnapshot) else (0, 0)
         runs = f"{min(active, 99)}{glyphs.running}" if active else ""
-        return (f":{port or '':<5}", DIM), (right(runs, _STATE_WIDTH - 6), STRONG)
+        waiting = f"+{min(queued, 99)}" if queued else ""
+        return (f":{port or '':<5}", DIM), (right(runs, 4), STRONG), (f"{waiting:<3}", DIM)
     text = _STEPS[item.state]
     if isinstance(item, AgentSnapshot) and tone is Tone.STARTING and item.state is not AgentState.WAITING:
         seconds = max(0, int(now - item.since))
@@ -65,69 +80,22 @@ def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ..
     return ((right(text, _STATE_WIDTH), STYLES[tone]),)
 
 
-def details(item: Item, width: int, height: int, now: float, glyphs: Glyphs) -> list[Line]:
-    """What is known of one item, the reason for anything red first; what is too much is behind a key."""
-    tone = tone_of(item)
-    title = item.title if isinstance(item, AgentSnapshot) else "a server of the project"
-    lines: list[Line] = [(shape(tone, glyphs), (f" {fit(item.name, width - 2, glyphs)}", STRONG))]
-    if title and title != item.name:
-        lines.append(((fit(title, width, glyphs), DIM),))
-    if reason := reason_of(item):
-        lines.append(())
-        lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
-        lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
-    lines.append(())
-    for label, text in _facts(item, now, glyphs):
-        lines += fact(label, text, width)
-    lines.append(((fit(item.url, width, glyphs), DIM),))
-    if isinstance(item, AgentSnapshot) and item.downstreams:
-        lines += [(), (("downstreams", DIM),)]
-        for one in item.downstreams:
-            lines += _downstream(one, width, glyphs)
-    return ended(lines, height)
+def _figures(item: Item, width: int) -> tuple[Part, ...]:
+    """Latency and tokens, where the list is wide enough for them."""
+    if not isinstance(item, AgentSnapshot) or width < _FIGURES:
+        return ()
+    p95 = "" if item.latency_p95 is None else f"p95 {duration(item.latency_p95)}"
+    tokens = f"{short(item.tokens_in)}/{short(item.tokens_out)} tok" if item.tokens_in else ""
+    return (right(p95, 14), DIM), (right(tokens, 16), DIM), (" ", "")
 
 
-def _facts(item: Item, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
-    if isinstance(item, AgentSnapshot):
-        return _facts_of_agent(item, now, glyphs)
-    facts = [("state", item.state.value)]
-    if item.pid is not None:
-        facts.append(("process", str(item.pid)))
-    return facts
-
-
-def _facts_of_agent(agent: AgentSnapshot, now: float, glyphs: Glyphs) -> list[tuple[str, str]]:
-    dot = f" {glyphs.dot} "
-    state = agent.state.value
-    if tone_of(agent) is Tone.STARTING:
-        state += f" for {duration(now - agent.since, running=True)}"
-    elif at := since(agent.since, now):
-        state += f" since {at}"
-    facts = [("state", state)]
-    if agent.started_in is not None:
-        facts.append(("start", f"took {duration(agent.started_in)}"))
-    if agent.state is AgentState.READY:
-        health = agent.health.status.value
-        if at := since(agent.health.since, now):
-            health += f" since {at}"
-        facts.append(("health", health))
-    if agent.model:
-        facts.append(("model", agent.model + (f"{dot}vision" if agent.vision else "")))
-    runs = f"{agent.runs_total} so far{dot}{agent.runs_active} now"
-    if agent.runs_queued:
-        runs += f"{dot}{agent.runs_queued} waiting"
-    facts.append(("runs", runs))
-    facts.append(("last", "none yet" if agent.last_latency is None else duration(agent.last_latency)))
-    if agent.depends_on:
-        facts.append(("needs", ", ".join(agent.depends_on)))
-    return facts
-
-
-def _downstream(one: Downstream, width: int, glyphs: Glyphs) -> list[Line]:
-    tone = _REACH[one.reach]
-    what = f"{one.transport}  {one.reach.value}"
-    name = fit(one.name, width - 2 - len(what) - 1, glyphs)
-    lines: list[Line] = [(shape(tone, glyphs), (f" {name} ", ""), (what, DIM))]
-    if one.detail and one.reach is not Reach.OK:
-        lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(one.detail, width - 2)]
-    return lines
+def short(number: int) -> str:
+    """A count in at most five cells: ``950``, ``12.3k``, ``4.1M``."""
+    if number < 1000:
+        return str(number)
+    size = number / 1000
+    for unit in ("k", "M"):
+        if size < 1000:
+            return f"{size:.1f}{unit}"
+        size /= 1000
+    return f"{size:.1f}G"

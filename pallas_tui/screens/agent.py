@@ -1,0 +1,85 @@
+"""Everything about one agent, on a screen of its own."""
+
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from ..widgets.agents.detail_pane import DetailPane
+from ..widgets.status import Ask, StatusLine
+from ..widgets.titlebar import TitleBar
+
+if TYPE_CHECKING:
+    from ..widgets.agents import AgentsPane
+
+_TITLES = (
+    ("overview", "1", "About"),
+    ("tools", "2", "Tools"),
+    ("instruction", "3", "Instruction"),
+    ("registry", "4", "Registry"),
+)
+
+
+class AgentScreen(Screen[None]):
+    """Opened by the agents pane, whose knowledge it shares; ``escape`` goes back there.
+
+    ``section`` is what is shown first; in ``tools`` the cursor goes to ``tool`` of ``server``, and with a
+    tool its form opens.
+    """
+
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS = [Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        agents: "AgentsPane",
+        name: str,
+        section: str = "overview",
+        server: str | None = None,
+        tool: str = "",
+    ) -> None:
+        super().__init__(id="agent-screen")
+        self._agents = agents
+        self._agent = name
+        self._first = section, server, tool
+
+    def compose(self) -> ComposeResult:
+        glyphs = self._agents.glyphs
+        yield TitleBar(_TITLES, glyphs, id="agent-title")
+        yield DetailPane(self._agents, self._agent, glyphs, *self._first)
+        yield Ask()
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        """The keys go where the section is."""
+        self.query_one(DetailPane).focus_pane()
+
+    @on(DetailPane.Section)
+    def _section(self, event: DetailPane.Section) -> None:
+        event.stop()
+        self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._agent)
+
+    @on(DetailPane.Leave)
+    def _leave(self, event: DetailPane.Leave) -> None:
+        event.stop()
+        self.dismiss(None)
+
+    @on(DetailPane.CallTool)
+    def _call(self, event: DetailPane.CallTool) -> None:
+        event.stop()
+        from .tool_form import ToolScreen
+
+        if event.row.tool is not None:
+            self.app.push_screen(
+                ToolScreen(self._agents, self._agent, event.row.server.server, event.row.tool)
+            )
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        pane = self.query_one(DetailPane)
+        self.app.push_screen(HelpScreen(self.focused or pane, self.active_bindings.values()))

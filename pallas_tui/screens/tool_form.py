@@ -1,0 +1,60 @@
+"""Calling one tool by hand, on a screen of its own."""
+
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from pallas.model import ToolDetail
+
+from ..widgets.form import ToolPane
+from ..widgets.form.calling import Subject
+from ..widgets.status import Ask, StatusLine
+from ..widgets.titlebar import TitleBar
+
+if TYPE_CHECKING:
+    from ..widgets.agents import AgentsPane
+
+_TITLES = (("form", "1", "Form"), ("json", "2", "JSON"), ("result", "3", "Result"), ("about", "4", "About"))
+
+
+class ToolScreen(Screen[None]):
+    """A form for one tool; leaving it ends a call that is under way."""
+
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS = [Binding("f1", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+
+    def __init__(self, agents: "AgentsPane", agent: str, server: str, tool: ToolDetail) -> None:
+        super().__init__(id="tool-screen")
+        self._agents = agents
+        self._subject = Subject(agent, server, tool.name)
+        self._tool = tool
+
+    def compose(self) -> ComposeResult:
+        glyphs = self._agents.glyphs
+        yield TitleBar(_TITLES, glyphs, id="tool-title")
+        yield ToolPane(self._subject, self._tool, self._agents.knowledge.memory, glyphs)
+        yield Ask()
+        yield StatusLine()
+
+    @on(ToolPane.Section)
+    def _section(self, event: ToolPane.Section) -> None:
+        event.stop()
+        self.query_one(TitleBar).tell(
+            shown=event.name, focused=True, caption=self._subject.title(self.size.width)
+        )
+
+    @on(ToolPane.Leave)
+    def _leave(self, event: ToolPane.Leave) -> None:
+        event.stop()
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        pane = self.query_one(ToolPane)
+        self.app.push_screen(HelpScreen(self.focused or pane, self.active_bindings.values()))

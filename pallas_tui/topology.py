@@ -1,0 +1,160 @@
+"""Who needs whom, and who calls what: the fleet as the lines of a tree."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from pallas.model import AgentSnapshot, Downstream, Reach, ServerSnapshot
+
+from .state import Item, Tone, tone_of
+
+_LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What an agent calls: ``delegate`` is the agent of this fleet that answers there, if one does."""
+
+    owner: str
+    downstream: Downstream
+    delegate: AgentSnapshot | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the owner calls it by."""
+        return self.downstream.name
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of the tree; ``last`` says for each level if it is the last one there.
+
+    ``inside`` counts the lines below it, which are not in the tree while it is ``folded``.
+    """
+
+    item: Item | Link
+    last: tuple[bool, ...] = ()
+    inside: int = 0
+    folded: bool = False
+
+    @property
+    def depth(self) -> int:
+        """0 for an agent that nobody depends on."""
+        return len(self.last)
+
+    @property
+    def key(self) -> Hashable:
+        """By what it is known again."""
+        if isinstance(self.item, Link):
+            return "link", self.item.owner, self.item.name
+        return type(self.item).__name__, self.item.name
+
+    @property
+    def agent(self) -> str:
+        """The agent that is meant: this one, or the owner of the link; empty for a server."""
+        if isinstance(self.item, Link):
+            return self.item.owner
+        return self.item.name if isinstance(self.item, AgentSnapshot) else ""
+
+
+def outline(
+    agents: Iterable[AgentSnapshot],
+    servers: Iterable[ServerSnapshot] = (),
+    folded: frozenset[str] = frozenset(),
+) -> tuple[Branch, ...]:
+    """Every agent once, below the first one that depends on it, else in the order given; then the servers.
+
+    Below each agent stand first what it calls, then the agents it depends on. A downstream that is one of
+    those agents is not told twice. ``folded`` are the names of agents whose inside is left out.
+    """
+    known = {agent.name: agent for agent in agents}
+    needed = {need for agent in known.values() for need in agent.depends_on if need != agent.name}
+    placed: set[str] = set()
+
+    def place(agent: AgentSnapshot, last: tuple[bool, ...]) -> list[Branch]:
+        placed.add(agent.name)
+        needs = [
+            known[name] for name in dict.fromkeys(agent.depends_on) if name in known and name not in placed
+        ]
+        placed.update(need.name for need in needs)
+        links = [link for link in links_of(agent, known.values()) if link.delegate not in needs]
+        count, inside = len(links) + len(needs), []
+        for index, link in enumerate(links):
+            inside.append(Branch(link, (*last, index == count - 1)))
+        for index, need in enumerate(needs, len(links)):
+            inside += place(need, (*last, index == count - 1))
+        shut = agent.name in folded and bool(inside)
+        return [Branch(agent, last, len(inside), shut), *(() if shut else inside)]
+
+    branches: list[Branch] = []
+    for agent in known.values():
+        if agent.name not in needed and agent.name not in placed:
+            branches += place(agent, ())
+    for agent in known.values():  # a cycle has no top; the configuration refuses one, but nobody may vanish
+        if agent.name not in placed:
+            branches += place(agent, ())
+    return (*branches, *(Branch(server) for server in servers))
+
+
+def links_of(agent: AgentSnapshot, agents: Iterable[AgentSnapshot]) -> list[Link]:
+    """What an agent calls, with the agents of the fleet among it."""
+    places = {place: other for other in agents if (place := _place(other.url)) and other.name != agent.name}
+    return [
+        Link(agent.name, one, places.get(place) if (place := _place(one.target)) is not None else None)
+        for one in agent.downstreams
+    ]
+
+
+def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
+    """The line that a line stands below, None at the top."""
+    depth = branches[index].depth
+    return next((i for i in range(index - 1, -1, -1) if branches[i].depth < depth), None) if depth else None
+
+
+def tone_of_link(link: Link) -> Tone:
+    """How a downstream is: as the last probe found it, or worse where real calls or its own health say so."""
+    reach = _reach(link.downstream)
+    if reach is Reach.OK and link.delegate is not None:
+        return tone_of(link.delegate)
+    return _TONES[reach]
+
+
+def word_of_link(link: Link) -> str:
+    """The same in one short word: ``key`` where one is asked for."""
+    call = link.downstream.last_call
+    if link.downstream.reach is Reach.OK and call is not None and call.reach is Reach.UNREACHABLE:
+        return "fails"
+    return _WORDS[_reach(link.downstream)]
+
+
+def _reach(one: Downstream) -> Reach:
+    call = one.last_call
+    worse = call is not None and not call.ok and call.reach not in (Reach.OK, Reach.UNKNOWN)
+    return call.reach if one.reach is Reach.OK and worse and call is not None else one.reach
+
+
+_TONES: Final = {
+    Reach.OK: Tone.OK,
+    Reach.UNKNOWN: Tone.STARTING,
+    Reach.UNREACHABLE: Tone.ERROR,
+    Reach.AUTH_REQUIRED: Tone.DEGRADED,
+}
+_WORDS: Final = {
+    Reach.OK: "ok",
+    Reach.UNKNOWN: "?",
+    Reach.UNREACHABLE: "down",
+    Reach.AUTH_REQUIRED: "key",
+}
+
+
+def _place(url: str) -> tuple[str, int] | None:
+    """Host and port of a URL, every name of this machine being the same; None for what is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or port is None:
+        return None
+    return ("loopback" if host in _LOOPBACK else host), port

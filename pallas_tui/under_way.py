@@ -1,0 +1,86 @@
+"""What was asked of agents and is not done yet: start, stop, restart, reload."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.model import AgentChanged, AgentState, Event, Notice, Verb
+
+PATIENCE: Final = 120.0
+"""Seconds after which something that was asked for is no longer waited for."""
+
+DOING: Final[dict[Verb, str]] = {
+    "start": "starting",
+    "stop": "stopping",
+    "restart": "restarting",
+    "reload": "reloading",
+}
+_DONE: Final[dict[Verb, frozenset[AgentState]]] = {
+    "start": frozenset((AgentState.READY, AgentState.ERROR)),
+    "stop": frozenset((AgentState.STOPPED, AgentState.ERROR)),
+    "restart": frozenset((AgentState.READY, AgentState.ERROR)),
+    "reload": frozenset((AgentState.READY, AgentState.ERROR)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked of one agent, and when (Unix seconds, the frames' clock)."""
+
+    verb: Verb
+    at: float
+
+
+class UnderWay:
+    """What is under way by agent. An outcome is an agent's state or a notice about it, told by the fleet."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, Asked] = {}
+
+    def ask(self, agent: str, verb: Verb, now: float) -> None:
+        """Note what was asked; a later wish replaces an earlier one."""
+        self._asked[agent] = Asked(verb, now)
+
+    def take(self, events: Iterable[Event], now: float) -> list[str]:
+        """Take what happened in; returns the agents whose outcome nobody told within ``PATIENCE``."""
+        if not self._asked:
+            return []
+        for event in events:
+            if isinstance(event, AgentChanged | Notice):
+                asked = self._asked.get(event.agent)
+                if asked is not None and event.at >= asked.at - 1.0 and _ends(event, asked.verb):
+                    del self._asked[event.agent]
+        late = [name for name, asked in self._asked.items() if now - asked.at > PATIENCE]
+        for name in late:
+            del self._asked[name]
+        return late
+
+    def verb(self, agent: str) -> Verb | None:
+        """What is under way with an agent."""
+        asked = self._asked.get(agent)
+        return asked.verb if asked is not None else None
+
+    def doing(self, agent: str) -> str:
+        """The same as a word for the screen, empty when nothing is."""
+        verb = self.verb(agent)
+        return DOING[verb] if verb is not None else ""
+
+    def forget(self, agent: str) -> None:
+        """It was refused."""
+        self._asked.pop(agent, None)
+
+
+def _ends(event: AgentChanged | Notice, verb: Verb) -> bool:
+    if isinstance(event, AgentChanged):
+        return event.state in _DONE[verb]
+    # A reload that failed leaves the state as it was: only the notice tells of it.
+    return verb == "reload" or event.level == "error"
+
+
+def can(verb: Verb, state: AgentState) -> bool:
+    """Whether that would do anything to an agent in that state."""
+    if verb == "start":
+        return state in (AgentState.STOPPED, AgentState.ERROR)
+    if verb == "stop":
+        return state not in (AgentState.STOPPED, AgentState.STOPPING)
+    return verb == "restart" or state in (AgentState.READY, AgentState.ERROR)

@@ -1,0 +1,85 @@
+"""What is known of an agent and of a tool, as paragraphs to read."""
+
+from pallas.model import AgentDetail, AgentSnapshot
+
+from ...forms.json_text import JsonMistake, dump, parse
+from ...state import story_of
+from ...text import clock, duration
+from ..text_lines import MAX_SHOWN, Paragraphs
+from ..tones import DIM, STRONG
+from .tools import MARKS, ToolRow, changes_text
+
+
+def overview(agent: AgentSnapshot | None, detail: AgentDetail | None, name: str) -> list[tuple[str, str]]:
+    """How the agent is, its figures, where it is written, and what changed in what it calls."""
+    parts: list[tuple[str, str]] = []
+    if agent is None:
+        parts.append((f"{name} is no longer in the fleet.", "$text-warning"))
+    else:
+        parts += [(agent.title or agent.name, STRONG), (agent.description, ""), ("", "")]
+        parts += [(story_of(agent), ""), ("", ""), *_figures(agent)]
+    if detail is not None:
+        parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]
+        parts.append((f"{'defined':<12}{detail.defined or 'not known'}", ""))
+        changed = [server for server in detail.servers if server.changes]
+        for server in changed:
+            parts += [("", ""), (f"{server.server or name}: {changes_text(server)}", STRONG)]
+            names = {"added": server.changes.added, "removed": server.changes.removed}
+            names["changed"] = server.changes.changed
+            for kind, tools in names.items():
+                sign, style = MARKS[kind]
+                parts += [(f"{sign} {tool}", style) for tool in tools]
+    return parts
+
+
+def _figures(agent: AgentSnapshot) -> list[tuple[str, str]]:
+    facts = [("endpoint", agent.url), ("model", agent.model or "not known")]
+    facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))
+    times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
+    told = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
+    facts.append(("latency", told or "none yet"))
+    facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
+    facts.append(("restarts", str(agent.restarts)))
+    facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))
+    if agent.depends_on:
+        facts.append(("needs", ", ".join(agent.depends_on)))
+    return [(f"{label:<12}{text}", "") for label, text in facts]
+
+
+def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:
+    """A tool with its schemas, or a server with what changed in it."""
+    if row is None:
+        return []
+    if not row.name:
+        parts = [(row.server.server or f"{agent} itself", STRONG), (changes_text(row.server), DIM)]
+        if row.server.problem:
+            parts += [("", ""), (row.server.problem, "$text-error")]
+        return parts
+    if row.tool is None:
+        return [(row.name, STRONG), ("It was in the list before and is not any more.", MARKS["removed"][1])]
+    tool = row.tool
+    parts = [(tool.name, STRONG)]
+    if tool.title and tool.title != tool.name:
+        parts.append((tool.title, DIM))
+    if row.mark:
+        parts.append((f"{MARKS[row.mark][0]} {row.mark} since it was seen before", MARKS[row.mark][1]))
+    parts += [("", ""), (tool.description or "It says nothing about itself.", ""), ("", "")]
+    parts += [("what it takes", DIM), (pretty(tool.input_schema), "")]
+    if tool.output_schema:
+        parts += [("", ""), ("what it gives", DIM), (pretty(tool.output_schema), "")]
+    return parts
+
+
+def pretty(text: str) -> str:
+    """JSON text laid out for reading; as it is where it is too long for that, or no JSON."""
+    if len(text) > MAX_SHOWN:
+        return text
+    try:
+        return dump(parse(text))
+    except JsonMistake:
+        return text
+
+
+def plain(parts: Paragraphs) -> str:
+    """The paragraphs as text to copy."""
+    return "\n".join(text for text, _ in parts)

@@ -1,0 +1,144 @@
+"""What is said of the selected line: the reason for anything red first, then figures that hold still."""
+
+from typing import Final
+
+from pallas.model import AgentSnapshot, AgentState, Reach
+
+from ...state import Item, Tone, reason_of, tone_of
+from ...text import DURATION_WIDTH, Glyphs, Line, duration, fit, right, since, wrapped
+from ...topology import Link, links_of, tone_of_link, word_of_link
+from ..facts import ended, fact
+from ..tones import DIM, KEY, STRONG, STYLES, shape
+from .view import short
+
+_NUMBER: Final = DURATION_WIDTH
+_LABEL: Final = 8
+
+
+def details(
+    item: Item | Link, width: int, height: int, now: float, glyphs: Glyphs, asked: str = ""
+) -> list[Line]:
+    """What is known of one line; what is too much is behind a key. ``asked``: what is being done with it."""
+    if isinstance(item, Link):
+        return ended(_of_link(item, width, now, glyphs), height)
+    tone = tone_of(item)
+    title = item.title if isinstance(item, AgentSnapshot) else "a server of the project"
+    lines: list[Line] = [(shape(tone, glyphs), (f" {fit(item.name, width - 2, glyphs)}", STRONG))]
+    if title and title != item.name:
+        lines.append(((fit(title, width, glyphs), DIM),))
+    if asked:
+        lines.append(((f"{glyphs.reloading} {asked}{glyphs.ellipsis}", STYLES[Tone.STARTING]),))
+    if reason := reason_of(item):
+        lines.append(())
+        lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
+        lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
+    lines.append(())
+    if isinstance(item, AgentSnapshot):
+        lines += _of_agent(item, width, now, glyphs)
+    else:
+        lines += fact("state", item.state.value, width)
+        if item.pid is not None:
+            lines += fact("process", str(item.pid), width)
+    lines.append(((fit(item.url, width, glyphs), DIM),))
+    if isinstance(item, AgentSnapshot) and item.downstreams:
+        lines += [(), (("downstreams", DIM),)]
+        for link in links_of(item, ()):
+            lines += _downstream(link, width, glyphs)
+    return ended(lines, height)
+
+
+def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> list[Line]:
+    lines = fact("state", _state(agent, now), width)
+    if agent.state is AgentState.READY:
+        health = agent.health.status.value
+        if at := since(agent.health.since, now):
+            health += f" since {at}"
+        lines += fact("health", health, width)
+    lines += _numbers("runs", [(agent.runs_active, "now"), (agent.runs_queued, "queued")], width)
+    lines += _numbers("", [(agent.runs_total, "so far")], width)
+    lines += _times(agent, width)
+    if agent.tokens_in or agent.tokens_out:
+        lines += _numbers("tokens", [(agent.tokens_in, "in"), (agent.tokens_out, "out")], width)
+    lines += _numbers("restarts", [(agent.restarts, "")], width)
+    if agent.model:
+        dot = f" {glyphs.dot} "
+        lines += fact("model", agent.model + (f"{dot}vision" if agent.vision else ""), width)
+    if agent.started_in is not None:
+        lines += fact("start", f"took {duration(agent.started_in)}", width)
+    if agent.depends_on:
+        lines += fact("needs", ", ".join(agent.depends_on), width)
+    if agent.source:
+        lines += fact("source", agent.source, width)
+    return lines
+
+
+def _state(agent: AgentSnapshot, now: float) -> str:
+    if tone_of(agent) is Tone.STARTING:
+        return f"{agent.state.value} for {duration(now - agent.since, running=True)}"
+    at = since(agent.since, now)
+    return agent.state.value + (f" since {at}" if at else "")
+
+
+def _numbers(label: str, numbers: list[tuple[int, str]], width: int) -> list[Line]:
+    """Numbers that end in one column, each on a line of its own."""
+    return [
+        (
+            (f"{label if index == 0 else '':<{_LABEL}}", DIM),
+            (right(_digits(number), _NUMBER), ""),
+            (fit(f" {unit}", max(0, width - _LABEL - _NUMBER)).rstrip(), DIM),
+        )
+        for index, (number, unit) in enumerate(numbers)
+    ]
+
+
+def _digits(number: int) -> str:
+    """At most nine cells: all digits while they fit, else a round number."""
+    return f"{number:,}".replace(",", " ") if number < 10_000_000 else short(number)
+
+
+def _times(agent: AgentSnapshot, width: int) -> list[Line]:
+    if agent.last_latency is None and agent.latency_p50 is None:
+        return fact("latency", "none yet", width)
+    found = [(agent.latency_p50, "p50"), (agent.latency_p95, "p95"), (agent.last_latency, "last")]
+    told = [(seconds, word) for seconds, word in found if seconds is not None]
+    return [
+        (
+            (f"{'latency' if index == 0 else '':<{_LABEL}}", DIM),
+            (right(duration(seconds), _NUMBER), ""),
+            (fit(f" {word}", max(0, width - _LABEL - _NUMBER)).rstrip(), DIM),
+        )
+        for index, (seconds, word) in enumerate(told)
+    ]
+
+
+def _downstream(link: Link, width: int, glyphs: Glyphs) -> list[Line]:
+    one, tone = link.downstream, tone_of_link(link)
+    what = f"{one.transport}  {one.reach.value}"
+    name = fit(one.name, width - 2 - len(what) - 1, glyphs)
+    lines: list[Line] = [(shape(tone, glyphs), (f" {name} ", ""), (what, DIM))]
+    if one.detail and one.reach is not Reach.OK:
+        lines += [((f"  {line}", STYLES[tone]),) for line in wrapped(one.detail, width - 2)]
+    return lines
+
+
+def _of_link(link: Link, width: int, now: float, glyphs: Glyphs) -> list[Line]:
+    one, tone = link.downstream, tone_of_link(link)
+    lines: list[Line] = [
+        (shape(tone, glyphs), (f" {fit(one.name, width - 2, glyphs)}", STRONG)),
+        ((fit(f"called by {link.owner}", width, glyphs), DIM),),
+    ]
+    if one.detail and one.reach is not Reach.OK:
+        lines += [(), *(((line, STYLES[tone]),) for line in wrapped(one.detail, width))]
+    lines.append(())
+    lines += fact("probe", one.reach.value, width)
+    if one.last_call is not None:
+        at = since(one.last_call.at, now)
+        outcome = "ok" if one.last_call.ok else one.last_call.detail or word_of_link(link)
+        lines += fact("call", f"{outcome} at {at}" if at else outcome, width)
+    lines += fact("over", one.transport, width)
+    if link.delegate is not None:
+        health = link.delegate.health.status.value
+        lines += fact("agent", f"{link.delegate.name}, {health}", width)
+    lines += fact("at", one.target, width)
+    lines += [(), (("enter", KEY), (" its tools", DIM))]
+    return lines

@@ -1,0 +1,336 @@
+"""The fields of a form on screen, and every key that changes one."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static
+
+from pallas.text import one_line
+
+from ...forms import ABSENT, Form, JsonMistake, Kind, Row, Shape
+from ...forms.entry import written
+from ...forms.json_text import brief, dump, same
+from ...screens.choice import ChoiceScreen
+from ...text import Glyphs
+from ..lines import LineView
+from ..pane import Pane
+from .editor import Abandoned, FieldEditor, Finished
+from .fields import FormList
+from .view import hint_lines, kind_of
+
+_WRITTEN = (Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.ANY)
+
+
+class FieldKeys(Pane):
+    """The part of a form's pane that shows fields and writes them. ``form`` may be replaced by another."""
+
+    OF_FIELDS: ClassVar[frozenset[str]] = frozenset(
+        ("edit", "next", "unset", "null", "empty", "default", "add", "variant", "as_json", "fold")
+    )
+    """The actions that belong to a field."""
+
+    def __init__(self, form: Form, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self.form = form
+        self.glyphs = glyphs
+        self._take: Callable[[str], str] | None = None
+
+    def compose_fields(self) -> ComposeResult:
+        """The list, what is known of the selected field, and the line it is written in."""
+        yield FormList(self.form, self.glyphs)
+        yield Static(id="form-hint", markup=False)
+        yield FieldEditor()
+
+    @property
+    def fields(self) -> FormList:
+        """The list."""
+        return self.query_one(FormList)
+
+    @property
+    def editor(self) -> FieldEditor:
+        """Where a field is written."""
+        return self.query_one(FieldEditor)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a field is being written."""
+        return self._take is not None
+
+    def begin_fields(self) -> None:
+        """Show the form, and write into the first text or number that is required and missing."""
+        self.fields.show(self.form)
+        self.form_changed()
+        first = next((r for r in self.fields.rows if r.required and r.value is ABSENT and r.path), None)
+        if first is not None:
+            self.fields.select(first.path)
+            if first.shape.kind in _WRITTEN:
+                # At once: what is typed right after the form opened must not reach the list as keys.
+                self.action_edit()
+
+    def form_changed(self) -> None:
+        """The arguments changed."""
+        self.fields.take()
+        self.call_after_refresh(self.hint)
+
+    def focus_fields(self) -> None:
+        """The keys go to what is written, else to the list."""
+        self.screen.set_focus(self.editor.area if self.writing else self.fields)
+
+    def hint(self) -> None:
+        """Say what is known of the selected field."""
+        static, row = self.query_one("#form-hint", Static), self.fields.selected
+        size = static.content_region.size
+        reason = self.fields.reason(row) if row is not None else ""
+        lines = hint_lines(row, reason, size.width, size.height) if size else []
+        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
+
+    def on_resize(self) -> None:
+        """What is known is wrapped to a width."""
+        self.call_after_refresh(self.hint)
+
+    @on(LineView.Moved)
+    def _moved(self, event: LineView.Moved) -> None:
+        event.stop()
+        if event.view is self.fields:
+            self.hint()
+
+    @on(LineView.Chosen)
+    def _chosen(self, event: LineView.Chosen) -> None:
+        event.stop()
+        if event.view is self.fields:
+            self.action_edit()
+
+    # Writing
+
+    def write(self, label: str, text: str, hint: str, take: Callable[[str], str]) -> None:
+        """Open the line to write in; ``take`` gets the text and returns why it is refused, else empty."""
+        self._take = take
+        self.editor.open(label, text, hint)
+
+    def finish_writing(self) -> bool:
+        """Take what is being written; False when it cannot be taken, which is said there."""
+        take = self._take
+        if take is None:
+            return True
+        if self.editor.touched or not self.editor.text:
+            reason = take(self.editor.text)
+            if reason:
+                self.editor.refuse(reason)
+                self.screen.set_focus(self.editor.area)
+                return False
+        self._close()
+        return True
+
+    def _close(self) -> None:
+        self._take = None
+        self.editor.close()
+        self.form_changed()
+        self.screen.set_focus(self.fields)
+
+    @on(Finished)
+    def _finished(self, event: Finished) -> None:
+        event.stop()
+        if self.finish_writing():
+            self.fields.action_move(event.step or 1)
+            row = self.fields.selected
+            if (
+                event.step
+                and row is not None
+                and row.path
+                and row.shape.kind in _WRITTEN
+                and not row.foldable
+            ):
+                self.action_edit()
+
+    @on(Abandoned)
+    def _abandoned(self, event: Abandoned) -> None:
+        event.stop()
+        self._close()
+
+    def _taking(self, do: Callable[[str], None]) -> Callable[[str], str]:
+        def take(text: str) -> str:
+            try:
+                do(text)
+            except JsonMistake as mistake:
+                return str(mistake)
+            return ""
+
+        return take
+
+    # Keys
+
+    def action_edit(self) -> None:
+        """Write the selected field, choose for it, or fold it."""
+        row = self.fields.selected
+        if row is None or row.more:
+            return
+        kind = row.shape.kind
+        if not row.path:
+            self.action_variant()
+        elif row.foldable and (kind in (Kind.OBJECT, Kind.ARRAY) or row.value is not ABSENT):
+            self._fold(row, not row.opened)
+        elif kind is Kind.BOOLEAN:
+            self.action_next()
+        elif kind is Kind.CHOICE:
+            self._choose(row)
+        elif kind is Kind.NULL:
+            self.action_null()
+        elif row.value is not ABSENT and not row.shape.fits(row.value):
+            self.action_as_json()  # as text it would turn into something else
+        else:
+            self._write(row)
+
+    def _write(self, row: Row) -> None:
+        path, shape, required = row.path, row.shape, row.required
+        do = self._taking(lambda text: self.form.type_in(path, shape, text, required))
+        empty = "" if required else "; left empty it is not sent"
+        self.write(row.label, written(shape, row.value), f"{kind_of(row)}{empty}", do)
+
+    def action_as_json(self) -> None:
+        """Write the selected field as JSON, whatever its kind."""
+        row = self.fields.selected
+        if row is None or row.more or not row.path:
+            return
+        path = row.path
+        text = (
+            "" if row.value is ABSENT else dump(row.value, 2 if isinstance(row.value, dict | list) else None)
+        )
+        do = self._taking(lambda text: self.form.type_json(path, text))
+        self.write(row.label, text, "JSON; left empty it is not sent", do)
+
+    def _choose(self, row: Row) -> None:
+        shape, path = row.shape, row.path
+        names = [_named(shape, index) for index in range(len(shape.choices))]
+
+        def chosen(index: int | None) -> None:
+            if index is not None:
+                self._do(lambda: self.form.set(path, shape.choices[index]))
+
+        now = next((i for i, one in enumerate(shape.choices) if same(one, row.value)), -1)
+        self.app.push_screen(ChoiceScreen(row.label, names, now), chosen)
+
+    def action_next(self) -> None:
+        """Yes or no, or the next choice."""
+        row = self.fields.selected
+        if row is None or not row.path:
+            return
+        if row.shape.kind is Kind.BOOLEAN:
+            self._do(lambda: self.form.set(row.path, row.value is not True))
+        elif row.shape.kind is Kind.CHOICE and row.shape.choices:
+            choices = row.shape.choices
+            now = next((i for i, one in enumerate(choices) if same(one, row.value)), -1)
+            self._do(lambda: self.form.set(row.path, choices[(now + 1) % len(choices)]))
+
+    def action_unset(self) -> None:
+        """Send nothing for the selected field; an item is removed."""
+        if (row := self.fields.selected) is not None and not row.more:
+            self._do(lambda: self.form.unset(row.path))
+
+    def action_null(self) -> None:
+        """Send null."""
+        self._put(None)
+
+    def action_empty(self) -> None:
+        """Send an empty text."""
+        self._put("")
+
+    def _put(self, value: Any) -> None:
+        row = self.fields.selected
+        if row is not None and row.path and not row.more:
+            self._do(lambda: self.form.set(row.path, value))
+
+    def action_default(self) -> None:
+        """Send the default."""
+        row = self.fields.selected
+        if row is not None and row.path and row.shape.default is not ABSENT:
+            self._do(lambda: self.form.set(row.path, row.shape.default))
+
+    def action_fold(self, unfold: bool) -> None:
+        """Fold or unfold the selected field; what has nothing to fold goes up to the one above it."""
+        row = self.fields.selected
+        if row is None:
+            return
+        if row.foldable and row.opened is not unfold:
+            self._fold(row, unfold)
+        elif not unfold and len(row.path) > 1:
+            self.fields.select(row.path[:-1])
+
+    def _fold(self, row: Row, opened: bool) -> None:
+        if opened and row.value is ABSENT and row.shape.kind is Kind.ARRAY:
+            self._do(lambda: self.form.set(row.path, []))
+        self.form.opened[row.path] = opened
+        self.form_changed()
+
+    def action_add(self) -> None:
+        """Add an item to the selected list or the one around the field; or a field to an object."""
+        row = self.fields.selected
+        path: tuple[str | int, ...] = row.path if row is not None else ()
+        shape = row.shape if row is not None and row.path else self.form.root_shape
+        if (
+            row is not None
+            and shape.kind not in (Kind.ARRAY, Kind.OBJECT)
+            and not isinstance(row.value, list)
+        ):
+            path = path[:-1]
+            above = next((one for one in self.fields.rows if one.path == path), None)
+            shape = above.shape if above is not None else self.form.root_shape
+        if shape.kind is Kind.ARRAY:
+            new = self.form.add(path, shape)
+            self._added(new, "No more items may stand there.")
+        elif shape.kind is Kind.OBJECT and shape.more is not None:
+            self.write(
+                "name of the field", "", "enter takes it", lambda text: self._take_name(path, shape, text)
+            )
+        else:
+            self.notify("Nothing can be added there.", markup=False)
+
+    def _take_name(self, path: tuple[str | int, ...], shape: Shape, text: str) -> str:
+        if not text:
+            return ""
+        return (
+            "" if self.form.name(path, shape, text) is not None else f"{one_line(text, 40)} is there already"
+        )
+
+    def _added(self, path: tuple[str | int, ...] | None, refused: str) -> None:
+        if path is None:
+            self.notify(refused, markup=False)
+            return
+        self.form_changed()
+        self.fields.select(path)
+        row = self.fields.selected
+        if row is not None and row.path == path and row.shape.kind in _WRITTEN:
+            self.action_edit()
+
+    def action_variant(self) -> None:
+        """Choose among the variants of the selected field."""
+        row = self.fields.selected
+        if row is None or row.chooser is None:
+            return
+        chooser, path = row.chooser, row.path
+        shapes = [self.form.shapes.of(node) for node in chooser.variants]
+        names = [_described(shape) for shape in shapes]
+
+        def chosen(index: int | None) -> None:
+            if index is not None:
+                self._do(lambda: self.form.choose(path, chooser, index))
+
+        self.app.push_screen(ChoiceScreen(row.label, names, row.variant), chosen)
+
+    def _do(self, change: Callable[[], None]) -> None:
+        change()
+        self.form_changed()
+
+
+def _described(shape: Shape) -> str:
+    name = shape.title or shape.kind.value
+    fields = ", ".join(one_line(field, 30) for field in list(shape.properties)[:6])
+    return f"{name}: {fields}" if fields else name
+
+
+def _named(shape: Shape, index: int) -> str:
+    title = shape.titles[index] if index < len(shape.titles) else ""
+    value = brief(shape.choices[index], 80)
+    return f"{title}  {value}" if title else value

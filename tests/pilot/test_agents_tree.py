@@ -1,0 +1,254 @@
+"""The tree of agents: folding, what stands below an agent, and what can be done with one."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, Verb
+from pallas_tui.app import Workbench
+from pallas_tui.screens.agent import AgentScreen
+from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.targets import AgentTarget, ToolTarget
+from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.agents.tree import AgentTree
+from tests.support.fake_fleet import NOON, FakeFleet
+from tests.support.shell import StandInChat, screen_text, workbench
+from tests.support.tools import fleet_with_tools
+from tests.support.waiting import until
+
+WIDE = (120, 40)
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def pane_of(app: Workbench) -> AgentsPane:
+    return app.main.query_one(AgentsPane)
+
+
+def names(app: Workbench) -> list[str]:
+    return [branch.item.name for branch in pane_of(app).agents.shown]
+
+
+def told(app: Workbench) -> str:
+    """What was said in a corner, one line each: on the screen it is wrapped."""
+    return "\n".join(notification.message for notification in app._notifications)
+
+
+async def at(app: Workbench, pilot: Pilot[Any], name: str) -> None:
+    """Put the cursor on an agent, with the keys in the tree."""
+    await until(lambda: isinstance(app.focused, Input), pilot)
+    await pilot.press("f2")
+    await until(lambda: name in names(app) and isinstance(app.focused, AgentTree), pilot)
+    assert pane_of(app).agents.show_agent(name)
+    await pilot.pause()
+
+
+def rail(app: Workbench) -> str:
+    return "\n".join(line[:31] for line in screen_text(app).splitlines()[1:20])
+
+
+async def test_what_an_agent_calls_stands_below_it_with_transport_and_state() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "research")
+        await until(lambda: "vault" in rail(app), pilot)
+        shown = [line.split() for line in rail(app).splitlines()]
+        assert ["│", "├", "docs", "stdio", "ok"] in shown
+        assert ["│", "└", "vault", "http", "key"] in shown
+        assert ["└", "tickets", "http", "down"] in shown
+
+
+async def test_left_folds_then_goes_up_and_right_unfolds() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "research")
+        await pilot.press("left")
+        assert names(app) == ["concierge", "research", "engineering", "tickets", "vision"]
+        await until(lambda: "research ▸2" in rail(app), pilot)
+        await pilot.press("left")
+        branch = pane_of(app).agents.selected
+        assert branch is not None
+        assert branch.item.name == "concierge"
+        await pilot.press("left")
+        assert names(app) == ["concierge", "vision"]
+        await pilot.press("right", "down", "right")
+        assert names(app) == ["concierge", "research", "docs", "vault", "engineering", "tickets", "vision"]
+
+
+async def test_what_is_folded_stays_folded_when_the_fleet_changes() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "concierge")
+        await pilot.press("left")
+        fleet.change("vision", runs_active=3)
+        await until(lambda: "3▶" in rail(app), pilot)
+        assert names(app) == ["concierge", "vision"]
+        # Whoever is asked for is shown, folded or not.
+        app.main.reveal(AgentTarget("engineering"))
+        await until(lambda: "engineering" in names(app), pilot)
+        branch = pane_of(app).agents.selected
+        assert branch is not None
+        assert branch.item.name == "engineering"
+
+
+async def test_the_details_of_a_downstream_say_what_is_wrong_with_it_and_enter_shows_its_tools() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "research")
+        await pilot.press("down", "down")
+        await until(lambda: "auth required" in rail(app) or "auth required" in screen_text(app), pilot)
+        assert "called by research" in screen_text(app)
+        await pilot.press("enter")
+        await until(
+            lambda: isinstance(app.screen, AgentScreen) and "401: a credential" in screen_text(app), pilot
+        )
+        assert app.main.query_one(StandInChat).opened == []
+
+
+@pytest.mark.parametrize(("key", "verb", "state"), [("r", "reload", "ready"), ("s", "start", "stopped")])
+async def test_reload_and_start_are_asked_for_at_once_and_shown_while_under_way(
+    key: str, verb: Verb, state: str
+) -> None:
+    fleet = fleet_with_tools()
+    fleet.change("vision", state=AgentState(state))
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press(key)
+        assert fleet.controlled == [("vision", verb)]
+        await until(lambda: "↻" in rail(app) and f"{verb}ing" in rail(app), pilot)
+        fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
+        await until(lambda: "↻" not in rail(app), pilot)
+
+
+@pytest.mark.parametrize(("key", "verb"), [("x", "stop"), ("R", "restart")])
+async def test_what_ends_runs_is_asked_about_once_in_place(key: str, verb: Verb) -> None:
+    fleet = fleet_with_tools()
+    fleet.change("vision", runs_active=2)
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press(key)
+        await until(lambda: "2 runs are in flight and will be cancelled." in app.main.asking, pilot)
+        await pilot.press("n")
+        assert fleet.controlled == []
+        await until(lambda: not app.main.asking and isinstance(app.focused, AgentTree), pilot)
+        await pilot.press(key)
+        await until(lambda: app.main.asking, pilot)
+        await pilot.press("y")
+        await until(lambda: fleet.controlled == [("vision", verb)], pilot)
+        # Once is enough: a second wish waits for the first one's outcome.
+        await until(lambda: isinstance(app.focused, AgentTree), pilot)
+        await pilot.press("r")
+        assert fleet.controlled == [("vision", verb)]
+
+
+async def test_a_reload_that_failed_is_over_when_a_notice_says_so() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press("r")
+        await until(lambda: "reloading" in rail(app), pilot)
+        fleet.say(Notice(level="error", text="line 3: syntax", agent="vision", at=NOON))
+        await until(lambda: "reloading" not in rail(app), pilot)
+
+
+async def test_a_fleet_that_may_only_be_looked_at_refuses_politely() -> None:
+    fleet = fleet_with_tools()
+    fleet.can_control = False
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        for key in ("r", "x", "R", "s"):
+            await pilot.press(key)
+        await until(lambda: "may only be looked at" in told(app), pilot)
+        assert fleet.controlled == []
+        assert app.main.asking == ""
+
+
+async def test_what_makes_no_sense_now_is_told_and_not_asked_for() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press("s")
+        await until(lambda: "vision runs already" in told(app), pilot)
+        fleet.change("vision", state=AgentState.STOPPED)
+        await until(lambda: "stopped" in rail(app), pilot)
+        await pilot.press("x")
+        await until(lambda: "vision is stopped already" in told(app), pilot)
+        assert fleet.controlled == []
+
+
+class Refusing(FakeFleet):
+    """A fleet whose agents cannot be controlled just now."""
+
+    def control(self, agent: str, verb: Verb) -> None:
+        raise Fault(FaultType.UPSTREAM, f"{agent} is busy [not markup]")
+
+
+async def test_a_refusal_by_the_fleet_is_told_and_nothing_stays_under_way() -> None:
+    app = workbench(Refusing())
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press("r")
+        await until(lambda: "vision is busy [not markup]" in told(app), pilot)
+        assert pane_of(app).under_way.verb("vision") is None
+
+
+async def test_the_palette_finds_agents_at_once_and_tools_once_they_are_known() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        pane = pane_of(app)
+        found = {entity.title: entity.target for entity in pane.entities()}
+        assert found["research"] == AgentTarget("research")
+        await until(lambda: any(entity.title == "docs/search" for entity in pane.entities()), pilot)
+        target = next(entity.target for entity in pane.entities() if entity.title == "docs/search")
+        assert target == ToolTarget("research", "docs", "search")
+        app.main.reveal(target)
+        await until(lambda: isinstance(app.screen, ToolScreen) and "query*" in screen_text(app), pilot)
+        await pilot.press("escape", "escape")
+        await until(lambda: isinstance(app.screen, AgentScreen), pilot)
+
+
+async def test_an_agent_that_is_gone_is_not_revealed() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        assert not pane_of(app).reveal(AgentTarget("nobody"))
+        assert not pane_of(app).reveal(ToolTarget("nobody", "", "x"))
+
+
+async def test_editing_without_an_editor_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.delenv("EDITOR", raising=False)
+    (tmp_path / "agents.yaml").write_text("x")
+    app = workbench(fleet_with_tools())
+    app.root = tmp_path
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "research")
+        await pilot.press("e")
+        await until(lambda: "set EDITOR" in told(app), pilot)
+        # Nowhere to show an editor: this application has no terminal.
+        monkeypatch.setenv("EDITOR", "true")
+        await pilot.press("e")
+        await until(lambda: "an editor cannot take this screen" in told(app), pilot)
