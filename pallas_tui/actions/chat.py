@@ -70,8 +70,15 @@ ACTIONS = (
         "show_run('traces')",
         "",
     ),
-    Action(
-        "chat.prompts", "chat", "Saved prompts", "Take, keep or delete a prompt", "prompts", "f7", "prompts"
+    Action(  # before the text area, which takes F7 for itself
+        "chat.prompts",
+        "chat",
+        "Saved prompts",
+        "Take, keep or delete a prompt",
+        "prompts",
+        "f7",
+        "prompts",
+        priority=True,
     ),
     Action(
         "chat.side",

@@ -113,7 +113,8 @@ class PromptsScreen(ModalScreen[str | None]):
         Binding("escape", "dismiss(None)", "back"),
         Binding("up", "move(-1)", "Up", show=False),
         Binding("down", "move(1)", "Down", show=False),
-        Binding("delete,ctrl+d", "delete", "delete"),
+        # Before the line, which would delete a character at the end where there is none.
+        Binding("delete,ctrl+d", "delete", "delete", priority=True),
     ]
 
     def __init__(self, book: PromptBook, draft: str) -> None:

@@ -230,9 +230,12 @@ class ChatActions(PartsPane):
     def action_back(self) -> None:
         """One step back: ask to cancel a run, leave a change, the calls, a message, the prompt."""
         view = self._current
-        if view is None or view.ask_to_cancel() or view.stop_editing():
+        if view is None or view.ask_to_cancel():
             return
-        if isinstance(self.app.focused, ToolTree) or not view.transcript.unselect():
+        if view.stop_editing():
+            if view.transcript.selected is not None:
+                view.transcript.focus()
+        elif isinstance(self.app.focused, ToolTree) or not view.transcript.unselect():
             view.transcript.focus()
 
     def action_write(self) -> None:

@@ -1,0 +1,510 @@
+"""Calls as a tree, branches, changes, commands, principals, side by side: over a real agent."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.chat import Chat, chat, server
+from support.echo_agent import EchoAgent
+from support.fake_fleet import FakeFleet, agent
+from support.pane_app import PaneApp
+from support.waiting import until
+from textual.widgets import Input, OptionList
+
+from pallas.bearer import fingerprint
+from pallas.model import AgentDetail, Exchange, RunStarted, ServerDetail, ToolDetail
+from pallas_tui.chat.prompts import PromptBook
+from pallas_tui.json_file import JsonFile
+from pallas_tui.targets import ConversationTarget, Reveal, RunTarget
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.deck import SharedPrompt
+from pallas_tui.widgets.chat.dialogs import ConfirmScreen, LineScreen, PromptsScreen, SideScreen
+from pallas_tui.widgets.chat.pane import MAX_TABS
+from pallas_tui.widgets.chat.tooltree import ToolTree
+from pallas_tui.widgets.list_pane import Story
+
+assert chat
+assert server
+
+TOKEN = "tok-5f0c-very-private-000001"
+
+
+def tree(chat: Chat) -> ToolTree:
+    return list(chat.view.query(ToolTree))[-1]
+
+
+def labels(chat: Chat) -> list[str]:
+    return [row.label for row in tree(chat).rows]
+
+
+async def command(chat: Chat, text: str) -> str:
+    """Type a command; the note that it leaves."""
+    before = len(chat.conversation.entries)
+    chat.prompt.load_text(text)
+    await chat.pilot.press("enter")
+    await chat.until(lambda: len(chat.conversation.entries) > before)
+    await chat.until(lambda: chat.prompt.text == "")
+    assert chat.conversation.entries[-1].role == "note"
+    return chat.texts()[-1]
+
+
+# Calls
+
+
+async def test_calls_grow_while_it_works_and_fold_to_one_row_after_it(chat: Chat) -> None:
+    # PI-25
+    await chat.type("hold")
+    await chat.until(chat.server.held.is_set)
+    run = chat.conversation.run
+    assert run is not None
+    for message in (
+        "echo step 2 (tool)",
+        "research/ask: started",
+        "research step 1 (tool)",
+        "docs/search: started",
+    ):
+        chat.conversation.hear(run, message)
+    await chat.until(lambda: labels(chat) == ["research/ask", "docs/search"])
+    chat.app.feed(later=2)
+    await chat.until(lambda: [row.figures for row in tree(chat).rows] == ["2.0 s · 1 tool", "2.0 s"])
+    chat.conversation.hear(run, "docs/search: completed")
+    chat.conversation.hear(run, "research/ask: completed")
+    chat.server.release()
+    await chat.until(lambda: chat.conversation.run is None and len(tree(chat).rows) == 1)
+    await chat.until(lambda: "▸ ● research/ask  2.0 s · 1 tool" in chat.app.screen_text())
+
+
+async def test_calls_are_folded_and_left_by_keys(chat: Chat) -> None:
+    await chat.ask("delegate")
+    await chat.pilot.press("escape", "t")
+    await chat.until(lambda: tree(chat).has_focus and len(tree(chat).rows) == 3)
+    assert labels(chat) == ["research/ask", "docs/search", "vault/lookup"]
+    assert "failed" in tree(chat).rows[2].figures
+    await chat.pilot.press("left")
+    assert labels(chat) == ["research/ask"]
+    await chat.pilot.press("right")
+    assert len(labels(chat)) == 3
+    await chat.pilot.press("escape")
+    assert chat.view.transcript.has_focus
+    await chat.pilot.press("enter")
+    assert chat.prompt.has_focus
+
+
+async def test_an_answer_tells_tokens_and_cost_where_a_price_is_known(chat: Chat) -> None:
+    chat.app.settings = type("S", (), {"prices": {"generic.*": {"input": 3.0, "output": 15.0}}})()  # type: ignore[attr-defined]
+    chat.app.feed(chat.snapshot(runs_total=1))
+    await chat.ask("delegate")
+    answer = chat.conversation.entries[-1]
+    assert answer.cost == pytest.approx(0.0045)
+    await chat.until(lambda: "3 steps · 3 tool calls · $0.0045 · 1.0k in 100 out" in chat.app.screen_text())
+
+
+async def test_the_result_of_a_call_is_copied_from_the_fleet_or_from_what_was_told(chat: Chat) -> None:
+    fleet = FakeFleet()
+    chat.app.fleet = fleet  # type: ignore[attr-defined]
+    response = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"content": [{"type": "text", "text": "Acme and Globex"}]},
+    }
+    fleet.wire["run-of-echo"] = (
+        Exchange("run-of-echo", 1.0, "inbound", "workbench", "tools/call"),
+        Exchange(
+            "run-of-echo",
+            1.0,
+            "downstream",
+            "research",
+            "tools/call",
+            request=json.dumps(
+                {"method": "tools/call", "params": {"name": "ask", "arguments": {"q": "who"}}}
+            ),
+            response=json.dumps(response),
+        ),
+    )
+    chat.app.feed(events=(RunStarted(run_id="run-of-echo", agent="echo"),))
+    await chat.ask("delegate")
+    stories: list[Story] = []
+    chat.app._on_story = stories.append  # type: ignore[attr-defined]
+    await chat.pilot.press("escape", "t", "y")
+    await chat.until(lambda: chat.app.clipboard == "Acme and Globex")
+    await chat.pilot.press("down", "y")
+    await chat.until(lambda: chat.app.clipboard.startswith("docs/search"))
+
+
+async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, tmp_path: Path) -> None:
+    seen: list[Reveal] = []
+
+    class Noting(PaneApp):
+        def on_reveal(self, event: Reveal) -> None:
+            seen.append(event)
+
+    pane = ChatPane(base=tmp_path)
+    app = Noting(pane)
+    async with app.run_test(size=(100, 30)) as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot())
+        await chat.until(lambda: chat.prompt.has_focus)
+        await chat.ask("hello")
+        await pilot.press("escape", "f")
+        await chat.until(lambda: "told of no run" in chat.notices())
+        trace = server.metas[-1]["traceparent"].split("-")[1]
+        app.feed(events=(RunStarted(run_id="r7", agent="echo", trace_id=trace),))
+        app.feed(events=(RunStarted(run_id="r8", agent="other", trace_id=trace),))
+        await pilot.press("f")
+        await chat.until(lambda: [event.target for event in seen] == [RunTarget("r7")])
+
+
+# Branch, change, again
+
+
+async def test_a_branch_knows_what_was_said_before_it_and_nothing_of_the_other(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("two")
+    first = chat.view
+    await chat.pilot.press("escape", "k", "k", "k", "a")
+    await chat.until(lambda: chat.view is not first and chat.prompt.has_focus)
+    assert chat.texts() == ["one", "you said: one"]
+    await chat.until(lambda: len(chat.shown()) == 2)
+    await chat.ask("recall")
+    assert chat.texts()[-1] == "one | you said: one"
+    assert chat.server.calls[-1]["history"]
+    await chat.ask("recall again")
+    assert chat.texts()[-1] == "one | you said: one | recall"
+    assert not chat.server.calls[-1]["history"]
+    handles = {call["conversation_id"] for call in chat.server.calls}
+    assert len(handles) == 2
+    chat.pane.reveal(ConversationTarget(str(first.id)))
+    await chat.until(lambda: chat.view is first)
+    await chat.ask("recall")
+    assert chat.texts()[-1] == "one | two"
+
+
+async def test_a_message_is_changed_and_sent_anew(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("tow")
+    await chat.ask("three")
+    chat.prompt.insert("a draft")
+    await chat.pilot.press("escape", "k", "k", "k", "k", "e")
+    await chat.until(lambda: chat.prompt.text == "tow" and chat.prompt.has_focus)
+    await chat.until(lambda: "enter sends it anew" in chat.app.screen_text())
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.prompt.text == "a draft")
+    assert len(chat.texts()) == 6
+    await chat.pilot.press("e")
+    await chat.until(lambda: chat.prompt.text == "tow")
+    chat.prompt.load_text("recall two")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: chat.texts() == ["one", "you said: one", "recall two", "one | you said: one"])
+    await chat.until(lambda: [view.entry.text for view in chat.shown()] == chat.texts())
+
+
+async def test_an_answer_is_asked_for_again_only_after_a_question(chat: Chat) -> None:
+    await chat.ask("one")
+    await chat.ask("recall")
+    await chat.pilot.press("ctrl+r")
+    await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+    await chat.pilot.press("escape")
+    await chat.until(lambda: not isinstance(chat.app.screen, ConfirmScreen))
+    assert len(chat.server.calls) == 2
+    await chat.pilot.press("ctrl+r")
+    await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+    await chat.pilot.press("y")
+    await chat.until(lambda: len(chat.server.calls) == 3 and chat.conversation.run is None)
+    assert chat.texts() == ["one", "you said: one", "recall", "one | you said: one"]
+
+
+# Commands
+
+
+async def test_a_command_is_completed_hinted_and_done(chat: Chat) -> None:
+    # AG-26
+    chat.prompt.insert("/s")
+    await chat.until(lambda: "tab: set system save" in chat.app.screen_text())
+    await chat.pilot.press("e", "tab")
+    assert chat.prompt.text == "/set "
+    await chat.pilot.press("e", "r", "tab", "h", "tab")
+    assert chat.prompt.text == "/set era handshake "
+    await chat.pilot.press("enter")
+    await chat.until(
+        lambda: chat.texts()[-1:] == ["From the next message on: handshake. The conversation goes on."]
+    )
+    assert chat.server.calls == []
+    await chat.ask("hello")
+    assert "initialize" in chat.server.rpc
+    await chat.until(lambda: "handshake 2025" in chat.pane.caption)
+    await chat.pilot.press("up", "up")
+    assert chat.prompt.text == "/set era handshake "
+
+
+async def test_an_unknown_command_stays_to_be_mended_and_two_slashes_send_one(chat: Chat) -> None:
+    # AG-26
+    await chat.type("/hlep")
+    await chat.until(lambda: "Did you mean /help?" in chat.notices())
+    assert chat.prompt.text == "/hlep"
+    assert chat.server.calls == []
+    chat.prompt.load_text("//help")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: [call["message"] for call in chat.server.calls] == ["/help"])
+
+
+async def test_help_thread_tools_and_system_are_told_in_the_transcript_and_to_nobody_else(chat: Chat) -> None:
+    # AG-26
+    fleet = FakeFleet()
+    chat.app.fleet = fleet  # type: ignore[attr-defined]
+    fleet.details["echo"] = AgentDetail(
+        "echo", instruction="You say it again.", servers=(ServerDetail("docs", (ToolDetail("search"),)),)
+    )
+    assert "/export [md|json] [path]" in await command(chat, "/help")
+    assert chat.conversation.handle in await command(chat, "/thread")
+    assert await command(chat, "/system") == "You say it again."
+    assert "docs\n  search" in await command(chat, "/tools")
+    await chat.ask("recall")
+    assert chat.texts()[-1] == "nothing"
+    chat.app.fleet = None  # type: ignore[attr-defined]
+    assert "send_message: Send a message." in await command(chat, "/tools")
+
+
+async def test_clear_begins_anew_in_the_same_tab(chat: Chat) -> None:
+    # AG-26
+    await chat.ask("one")
+    await chat.type("/clear")
+    await chat.until(lambda: chat.conversation.untouched and not chat.shown())
+    await chat.until(lambda: "A new conversation with echo" in chat.app.screen_text())
+    await chat.ask("recall")
+    assert chat.texts() == ["recall", "nothing"]
+
+
+async def test_save_asks_for_a_file_and_export_takes_one(chat: Chat, tmp_path: Path) -> None:
+    # AG-26
+    await chat.ask("work")
+    await chat.type("/save")
+    await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
+    chat.app.screen.query_one(Input).value = "talk.md"
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "Written to" in chat.texts()[-1])
+    assert "did the work: work" in (tmp_path / "talk.md").read_text()
+    assert "(JSON)" in await command(chat, "/export json talk")
+    document = json.loads((tmp_path / "talk.json").read_text())
+    assert [message["role"] for message in document["messages"]] == ["user", "assistant"]
+    await chat.type("/export md talk.md")
+    await chat.until(lambda: "nothing is overwritten" in chat.notices())
+
+
+# As whom
+
+
+async def test_a_bearer_is_sent_and_seen_nowhere(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    chat.server.key = TOKEN
+    await chat.ask("hello")
+    assert "none was sent" in chat.texts()[-1]
+    said = await command(chat, "/set bearer $DESK_TOKEN")
+    assert fingerprint(TOKEN)[:8] in said
+    await chat.ask("hello")
+    assert chat.texts()[-1] == "you said: hello"
+    assert chat.server.bearers[-1] == f"Bearer {TOKEN}"
+    await chat.until(lambda: f"as $DESK_TOKEN {fingerprint(TOKEN)[:8]}" in chat.pane.caption)
+    assert fingerprint(TOKEN)[:8] in await command(chat, "/thread")
+    await command(chat, "/export json out.json")
+    assert fingerprint(TOKEN) in (tmp_path / "out.json").read_text()
+    everywhere = [
+        chat.app.screen_text(),
+        chat.notices(),
+        chat.pane.caption,
+        (tmp_path / "out.json").read_text(),
+        caplog.text,
+        repr(chat.view.talk.options),
+        *chat.texts(),
+        *chat.pane._desk.history._sent,
+    ]
+    assert not [text for text in everywhere if TOKEN in text]
+    assert "/set bearer $DESK_TOKEN" not in chat.pane._desk.history._sent
+
+
+async def test_a_token_is_typed_masked_and_only_for_this_conversation(chat: Chat) -> None:
+    await chat.type("/set bearer ask")
+    await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
+    line = chat.app.screen.query_one(Input)
+    await chat.pilot.press(*TOKEN)
+    assert TOKEN not in chat.app.screen_text()
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "you ask as typed" in chat.texts()[-1])
+    assert line.value == ""
+    await chat.ask("hello")
+    assert chat.server.bearers[-1] == f"Bearer {TOKEN}"
+    chat.pane.new_conversation("other", wanted=True)
+    await chat.until(lambda: chat.conversation.agent == "other" and chat.prompt.has_focus)
+    await chat.ask("hello")
+    assert chat.server.bearers[-1] == ""
+
+
+async def test_a_token_that_is_typed_into_the_prompt_is_refused_and_goes_at_once(chat: Chat) -> None:
+    await chat.type(f"/set bearer {TOKEN}")
+    await chat.until(lambda: "never typed here" in chat.notices())
+    assert TOKEN not in chat.prompt.text + chat.notices() + chat.app.screen_text()
+    assert not [text for text in chat.pane._desk.history._sent if TOKEN in text]
+
+
+async def test_another_caller_begins_the_conversation_anew_with_what_was_said(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    await chat.ask("one")
+    handle = chat.conversation.handle
+    assert "begins anew" in await command(chat, "/set bearer $DESK_TOKEN")
+    assert chat.conversation.handle != handle
+    await chat.ask("recall")
+    assert chat.texts()[-1] == "one | you said: one"
+
+
+async def test_a_token_goes_in_clear_to_another_machine_only_after_a_yes(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    chat.app.feed(chat.snapshot(url="http://192.0.2.1:9/mcp"))
+    await chat.type("/set bearer $DESK_TOKEN")
+    await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+    assert "http://192.0.2.1:9" in chat.app.screen_text()
+    await chat.pilot.press("escape")
+    await chat.until(lambda: chat.texts()[-1:] == ["Nothing was changed."])
+    assert chat.view.talk.options.principal.token == ""
+    await chat.type("/set bearer $DESK_TOKEN")
+    await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+    await chat.pilot.press("y")
+    await chat.until(lambda: "you ask as $DESK_TOKEN" in chat.texts()[-1])
+    # It was allowed for that place, and for no other one.
+    chat.app.feed(chat.snapshot(url="http://192.0.2.2:9/mcp"))
+    await chat.ask("hello")
+    assert "192.0.2.2:9 unencrypted" in chat.texts()[-1]
+
+
+async def test_the_other_era_is_another_conversation(chat: Chat) -> None:
+    await chat.ask("hello")
+    first = chat.view
+    await chat.pilot.press("alt+e")
+    await chat.until(lambda: chat.view is not first and chat.prompt.has_focus)
+    assert chat.view.talk.options.era == "legacy"
+    await chat.ask("recall")
+    assert chat.texts()[-1] == "nothing"
+    assert "initialize" in chat.server.rpc
+
+
+# Several at once
+
+
+async def test_one_message_goes_to_several_agents_side_by_side(chat: Chat) -> None:
+    await chat.pilot.press("alt+s")
+    await chat.until(lambda: isinstance(chat.app.screen, SideScreen))
+    await chat.pilot.press("enter")
+    await chat.until(lambda: "Two to four agents: 1 chosen" in chat.app.screen_text())
+    await chat.pilot.press("down", "space", "enter")
+    shared = chat.pane.query_one(SharedPrompt)
+    await chat.until(lambda: shared.has_focus)
+    both = chat.pane._beside
+    assert [view.conversation.agent for view in both] == ["echo", "other"]
+    assert all(view.display for view in both)
+    assert not chat.prompt.display
+    shared.insert("hello both")
+    await chat.pilot.press("enter")
+    await chat.until(lambda: all(len(view.conversation.entries) == 2 for view in both))
+    assert {view.conversation.entries[-1].text for view in both} == {"you said: hello both"}
+    assert both[0].conversation.handle != both[1].conversation.handle
+    await chat.until(lambda: chat.app.screen_text().count("you said: hello both") == 2)
+    assert shared.text == ""
+    await chat.pilot.press("alt+s")
+    await chat.until(lambda: chat.prompt.has_focus)
+    assert not shared.display
+    assert chat.prompt.display
+
+
+async def test_where_it_is_narrow_one_of_them_is_seen_and_keys_go_to_the_others(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test(size=(60, 20)) as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot(), agent("other", server.port, url=server.url))
+        await chat.until(lambda: chat.prompt.has_focus)
+        await chat.type("/set side echo other")
+        await chat.until(lambda: pane.query_one(SharedPrompt).has_focus)
+        assert [view.display for view in pane._beside] == [True, False]
+        await pilot.press("ctrl+pagedown")
+        await chat.until(lambda: [view.display for view in pane._beside] == [False, True])
+        pane.query_one(SharedPrompt).insert("to both")
+        await pilot.press("enter")
+        await chat.until(lambda: all(len(view.conversation.entries) == 2 for view in pane._beside))
+        await pilot.resize_terminal(120, 40)
+        await chat.until(lambda: [view.display for view in pane._beside] == [True, True])
+        await chat.pilot.press("alt+w")
+        await chat.until(lambda: not pane._beside and chat.view.display)
+
+
+# Prompts, tabs
+
+
+async def test_a_prompt_is_kept_taken_and_forgotten(server: EchoAgent, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.json"
+    pane = ChatPane(prompts=PromptBook(JsonFile(file)))
+    app = PaneApp(pane)
+    async with app.run_test(size=(80, 24)) as pilot:
+        chat = Chat(app, pane, pilot, server)
+        app.feed(chat.snapshot())
+        await chat.until(lambda: chat.prompt.has_focus)
+
+        async def to_prompts() -> None:
+            await pilot.press("f7")
+            await chat.until(lambda: isinstance(app.screen, PromptsScreen))
+
+        chat.prompt.insert("Which customers were hit?")
+        await to_prompts()
+        await pilot.press(*"invoice", "enter")
+        await chat.until(lambda: not isinstance(app.screen, PromptsScreen))
+        assert [each.name for each in PromptBook(JsonFile(file)).prompts] == ["invoice"]
+        chat.prompt.load_text("")
+        await to_prompts()
+        await pilot.press("enter")
+        await chat.until(lambda: chat.prompt.text == "Which customers were hit?")
+        await to_prompts()
+        await pilot.press("delete")
+        await chat.until(lambda: "delete again forgets invoice" in app.screen_text())
+        await pilot.press("delete")
+        await chat.until(lambda: app.screen.query_one(OptionList).option_count == 0)
+        assert PromptBook(JsonFile(file)).prompts == ()
+
+
+async def test_a_tab_has_a_name_and_the_palette_finds_it(chat: Chat) -> None:
+    await chat.ask("which customers")
+    await chat.pilot.press("alt+n")
+    await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
+    await chat.pilot.press(*"bug [red]", "enter")
+    await chat.until(lambda: "bug [red]" in chat.app.screen_text())
+    (entity,) = chat.pane.entities()
+    assert (entity.title, entity.help) == ("Conversation: bug [red]", "which customers")
+    chat.pane.open_agent("other")
+    await chat.until(lambda: chat.conversation.agent == "other")
+    assert chat.pane.reveal(entity.target)
+    await chat.until(lambda: chat.conversation.agent == "echo")
+    assert not chat.pane.reveal(ConversationTarget("conversation-99"))
+
+
+async def test_there_is_an_end_to_tabs(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pallas_tui.widgets.chat.pane.MAX_TABS", 2)
+    chat.pane.new_conversation("echo")
+    await chat.until(lambda: len(chat.pane._views) == 2)
+    chat.pane.new_conversation("echo")
+    await chat.until(lambda: "2 conversations are open" in chat.notices())
+    assert len(chat.pane._views) == 2
+    assert MAX_TABS == 100
+
+
+async def test_a_closed_conversation_forgets_its_token(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pallas.log import redact_text
+
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    await command(chat, "/set bearer $DESK_TOKEN")
+    view = chat.view
+    assert TOKEN not in redact_text(f"x {TOKEN}")
+    await chat.pilot.press("alt+w")
+    await until(lambda: view.talk.options.principal.token == "", chat.pilot)
+    assert TOKEN in redact_text(f"x {TOKEN}")
