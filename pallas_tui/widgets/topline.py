@@ -46,6 +46,10 @@ class TopLine(Bar):
                 shape(Tone.ERROR, self._glyphs),
                 (" did not start", STYLES[Tone.ERROR]),
             )
+        if summary.stale:  # what is shown below is how it was
+            parts += [(gap, ""), shape(Tone.ERROR, self._glyphs), (" ", "")]
+            room = max(8, self.content_size.width - width_of(parts) - (14 if wide else 4))
+            return (*parts, (fit(summary.stale, room, self._glyphs), STYLES[Tone.ERROR]))
         if not summary.agents:
             return (*parts, (gap, ""), shape(Tone.STARTING, self._glyphs), (f" {summary.state.value}", DIM))
         parts.append((gap + (count(summary.agents, "agent") if wide else ""), ""))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pallas.model import AgentDetail, EventBatch, Exchange, Fault, FaultType, FleetSnapshot, ToolOutcome, Verb
+from pallas.model import AgentDetail, EventBatch, Exchange, FleetSnapshot, ToolOutcome, Verb
 from pallas.surfaces.control.opening import open_control
 
 from .fleet import Fleet
@@ -36,8 +36,7 @@ class LoopPort:
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent. Raises Fault."""
-        detail: AgentDetail = await self._asked("describe", agent)
-        return detail
+        return await self._fleet.describe(agent)
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What a run said over the wire. Raises Fault."""
@@ -47,14 +46,7 @@ class LoopPort:
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
         """Call a tool by hand. Raises Fault."""
-        outcome: ToolOutcome = await self._asked("call_tool", agent, server, tool, arguments, bearer)
-        return outcome
-
-    async def _asked(self, what: str, *arguments: Any) -> Any:
-        answer = getattr(self._fleet, what, None)
-        if answer is None:
-            raise Fault(FaultType.CONFIG, "this fleet cannot do that yet")
-        return await answer(*arguments)
+        return await self._fleet.call_tool(agent, server, tool, arguments, bearer)
 
 
 def offer_control(fleet: Fleet, log_file: Path) -> None:
