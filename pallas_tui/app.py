@@ -163,8 +163,7 @@ class Workbench(Bounded, Look, Notices):
     async def on_unmount(self) -> None:
         """Let go of the fleets elsewhere, and of the title; keep the arrangement."""
         self.restore_title()
-        if self.screen_stack and isinstance(self.screen_stack[0], MainScreen):
-            self.main.save_layout()
+        self._layouts.save_if_possible()
         await self.instances.close()
 
     async def _start_fleet(self) -> None:

@@ -1,7 +1,10 @@
 """How the panes are arranged, for each size of terminal, kept between two starts."""
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
+
+from pallas.text import one_line
 
 from .json_file import JsonFile
 
@@ -15,6 +18,7 @@ TINY: Final = (40, 10)
 _LARGE: Final = (160, 50)
 _SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large")
 _MOST: Final = 1_000
+_logger = logging.getLogger("pallas_tui")
 
 
 def size_class(width: int, height: int) -> SizeClass:
@@ -81,6 +85,13 @@ class Layouts:
         if self._file is not None and self.changed:
             self._file.save({size: asdict(layout) for size, layout in self._kept.items()})
         self._saved = dict(self._kept)
+
+    def save_if_possible(self) -> None:
+        """``save``; a disk that cannot is told in the log, since nothing depends on it."""
+        try:
+            self.save()
+        except OSError as error:
+            _logger.warning("the arrangement of the panes could not be kept: %s", one_line(str(error), 120))
 
 
 def _layout(document: Any) -> Layout | None:

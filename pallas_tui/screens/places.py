@@ -1,6 +1,5 @@
 """Where the panes stand on the main screen, which of them can be seen, and how large they are."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,8 +10,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from pallas.text import one_line
-
 from ..actions import DEFAULT_KEYS
 from ..layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 from ..text import Glyphs
@@ -22,14 +19,13 @@ from ..widgets.pane import Pane
 from ..widgets.titlebar import TitleBar
 
 _RAIL: Final = (24, 60)
-_DRAWER: Final = 40
+_DRAWER: Final = 36
 _DOCK_LEAST: Final = 5
 _CHAT_LEAST: Final = 8
 _BARS: Final = 2
 """Rows that are not the panes': the top line and the bottom line."""
 _SAVE_AFTER: Final = 1.0
 _BESIDE_DOCK: Final = ("agents", "chat")
-_logger = logging.getLogger("pallas_tui")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,14 +278,7 @@ class Places(Screen[None]):
             return
         self._layouts.keep(self._size_class, self._layout)
         # Not with each cell that is dragged.
-        self.set_timer(_SAVE_AFTER, self.save_layout)
-
-    def save_layout(self) -> None:
-        """Write what changed; a disk that cannot is told in the log, since nothing depends on it."""
-        try:
-            self._layouts.save()
-        except OSError as error:
-            _logger.warning("the arrangement of the panes could not be kept: %s", one_line(str(error), 120))
+        self.set_timer(_SAVE_AFTER, self._layouts.save_if_possible)
 
     # Back
 

@@ -55,7 +55,7 @@ class TitleBar(Bar):
             shown = pane == self._shown
             mark = self._glyphs.focus if shown and self._focused else " "
             style = STRONG if shown else DIM
-            buttons.append(Button(((mark, KEY), (f"{key} ", DIM), (f"{title}  ", style)), key))
+            buttons.append(Button(((mark, KEY), (f"{key} ", DIM), (f"{title}  ", style))))
         right: Line = ((f"{self._caption} ", DIM),) if self._caption else ()
         self.put(tuple(buttons), right)
 
@@ -73,19 +73,30 @@ class TitleBar(Bar):
         self._held.drop()
 
     def on_click(self, event: events.Click) -> None:
-        """What was dragged was not clicked."""
+        """Go to the pane whose title was hit; what was dragged was not hit."""
+        event.stop()
         if self._held.moved:
             self._held.moved = False
-            event.stop()
-            event.prevent_default()
+            return
+        hit = [spot for spot in self.jump_spots() if spot.x <= event.x - self.gutter.left]
+        if hit and event.x < self._end():
+            hit[-1].go()
 
     def jump_spots(self) -> Iterator[Spot]:
         """Each title, for the jump mode."""
         x = 0
         for pane, key, title in self._titles:
             yield Spot(x, partial(self._show, pane))
-            x += 1 + width_of(((f"{key} ", ""), (f"{title}  ", "")))
+            x += _width(key, title)
+
+    def _end(self) -> int:
+        return self.gutter.left + sum(_width(key, title) for _, key, title in self._titles)
 
     def _show(self, pane: str) -> None:
         if (show := getattr(self.screen, "show", None)) is not None:
             show(pane)
+
+
+def _width(key: str, title: str) -> int:
+    """Cells of a title with its mark and its key."""
+    return 1 + width_of(((f"{key} ", ""), (f"{title}  ", "")))

@@ -1,0 +1,188 @@
+"""Panes are resized by keys and by mouse, maximised, reset, and stand as they were left at the next start."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from pallas_tui.app import Workbench
+from pallas_tui.json_file import JsonFile
+from pallas_tui.layout import Layout, Layouts, is_tiny, size_class
+from tests.support.shell import screen_text, workbench
+from tests.support.waiting import until
+
+WIDE = (120, 40)
+SMALL = (80, 24)
+LARGE = (170, 55)
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    yield
+
+
+def sizes(app: Workbench) -> tuple[int, int]:
+    """Columns of the rail, rows of the dock."""
+    rail, dock = app.main.query_one("#rail"), app.main.query_one("#dock")
+    return rail.outer_size.width, dock.size.height
+
+
+async def test_sizes_and_tab_are_kept_for_each_size_of_terminal(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "workbench.yaml"
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        first = sizes(app)
+        await pilot.press("f4", "plus", "plus", "greater_than_sign", "f5")
+        await until(lambda: sizes(app) == (first[0] + 2, first[1] + 4), pilot)
+        wanted = sizes(app)
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await until(lambda: sizes(app) == wanted, pilot)
+        assert "The log stands here." in screen_text(app)
+        # Another size of terminal has an arrangement of its own.
+        await pilot.resize_terminal(*LARGE)
+        await until(lambda: sizes(app)[0] == first[0], pilot)
+        await pilot.press("f4", "b")
+        await until(lambda: not app.main.query_one("#rail").display, pilot)
+        await pilot.resize_terminal(*WIDE)
+        await until(lambda: sizes(app) == wanted, pilot)
+    app = workbench(home=home)
+    async with app.run_test(size=LARGE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert not app.main.query_one("#rail").display
+        assert (tmp_path / "workbench.layout.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_maximised_pane_is_so_again_also_one_that_comes_late(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "workbench.yaml"
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f5", "f8")
+        await until(lambda: "A conversation" not in screen_text(app), pilot)
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: app.main.current == "logs" and "The log stands" in screen_text(app), pilot)
+        assert "A conversation" not in screen_text(app)
+        await pilot.press("escape")
+        await until(lambda: "A conversation" in screen_text(app), pilot)
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert "1 Agents" in screen_text(app)
+
+
+async def test_the_mouse_drags_the_edge_of_the_rail_and_the_title_of_the_dock() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        rail, title = app.main.query_one("#rail"), app.main.query_one("#dock-title")
+        columns, rows = sizes(app)
+        edge = rail.region.right - 1
+        await pilot.mouse_down(offset=(edge, 10))
+        await pilot.hover(offset=(edge + 5, 10))
+        await until(lambda: sizes(app)[0] == columns + 5, pilot)
+        await pilot.mouse_up(offset=(edge + 5, 10))
+        await pilot.hover(offset=(edge + 20, 10))
+        await pilot.pause()
+        assert sizes(app)[0] == columns + 5
+        y = title.region.y
+        # On the name of the log: what is dragged is not pressed.
+        await pilot.mouse_down(offset=(title.region.x + 11, y))
+        await pilot.hover(offset=(title.region.x + 11, y - 3))
+        await until(lambda: sizes(app)[1] == rows + 3, pilot)
+        await pilot.mouse_up(offset=(title.region.x + 11, y - 3))
+        await pilot.pause()
+        assert app.main.current == "chat"
+        # Without moving it is a click.
+        await pilot.click("#dock-title", offset=(11, 0))
+        await until(lambda: app.main.current == "logs", pilot)
+
+
+async def test_reset_puts_everything_back() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        first = sizes(app)
+        await pilot.press("f4", "plus", "greater_than_sign", "z")
+        await until(lambda: not app.main.query_one("#rail").display, pilot)
+        await app.run_action("reset_layout")
+        await until(lambda: sizes(app) == first and app.main.query_one("#rail").display, pilot)
+
+
+async def test_a_tall_dock_never_takes_the_chat_when_the_terminal_shrinks() -> None:
+    app = workbench()
+    async with app.run_test(size=(120, 48)) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("f4", *["plus"] * 20)
+        await until(lambda: app.main.query_one("#talk").size.height == 8, pilot)
+        await pilot.resize_terminal(120, 32)
+        await until(lambda: app.main.query_one("#dock").size.height == 32 - 2 - 8, pilot)
+        assert app.main.query_one("#talk").size.height == 8
+
+
+async def test_a_spoiled_file_is_told_and_the_panes_stand_as_at_first(tmp_path: Path) -> None:
+    home = tmp_path / "workbench.yaml"
+    (tmp_path / "workbench.layout.json").write_text("{")
+    app = workbench(home=home)
+    async with app.run_test(size=WIDE, notifications=True) as pilot:
+        await until(lambda: "workbench.layout.json: cannot be read" in screen_text(app), pilot)
+        assert "1 Agents" in screen_text(app)
+
+
+# Without a screen
+
+
+def test_what_makes_no_sense_in_the_file_is_as_at_first(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "layout.json")
+    document = {
+        "wide": {"rail": -3, "dock": True, "rail_hidden": "yes", "tab": "../x", "zoomed": 5},
+        "large": {"rail": 40, "dock": 12, "rail_hidden": True, "tab": "logs", "zoomed": "feed", "new": 1},
+        "small": 3,
+        "other": {},
+    }
+    file.path.write_text(json.dumps(document))
+    layouts = Layouts(file)
+    assert layouts.load() == ""
+    assert layouts.of("wide") == Layout()
+    assert layouts.of("large") == Layout(40, 12, True, "logs", "feed")
+    assert layouts.of("small") == Layout()
+    file.path.write_text("[]")
+    assert layouts.load() == "layout.json: is no arrangement of panes; delete it"
+
+
+def test_only_what_changed_is_written(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "layout.json")
+    layouts = Layouts(file)
+    layouts.load()
+    layouts.save()
+    assert not file.path.exists()
+    layouts.keep("wide", Layout(rail=30))
+    assert layouts.changed
+    layouts.save()
+    assert not layouts.changed
+    again = Layouts(file)
+    again.load()
+    assert again.of("wide") == Layout(rail=30)
+
+
+def test_the_classes_of_sizes() -> None:
+    assert [size_class(*size) for size in ((99, 50), (100, 29), (100, 30), (160, 49), (160, 50))] == [
+        "small",
+        "small",
+        "wide",
+        "wide",
+        "large",
+    ]
+    assert is_tiny(39, 20)
+    assert is_tiny(60, 9)
+    assert not is_tiny(40, 10)
