@@ -12,6 +12,7 @@ from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
 
 from .fuzzy import Query
+from .output_guard import OUTPUT_GUARD
 from .settings import Settings
 from .themes import DARK, OWN, SIXTEEN, Quiet, opposite, themes_folder, user_themes
 
@@ -55,6 +56,7 @@ class Look(App[int]):
         """The user's settings file; None keeps nothing between two starts."""
         self._quiet = Quiet()
         self._filters.insert(0, self._quiet)
+        self._filters.append(OUTPUT_GUARD)
         self._theme_before: str | None = None
         for theme in OWN:
             self.register_theme(theme)

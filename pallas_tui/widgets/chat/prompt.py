@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
@@ -69,6 +70,10 @@ class Prompt(TextArea):
         self._send = send
         self._complete = complete
         self._walk: Walk | None = None
+
+    def validate_placeholder(self, placeholder: str | Content) -> Content:
+        """Never markup: an agent's name stands in it."""
+        return Content(placeholder) if isinstance(placeholder, str) else placeholder
 
     def action_submit(self) -> None:
         """Send what is written."""

@@ -1,0 +1,162 @@
+"""Text that wants to be more than text, through every place of the workbench.
+
+``PLACES`` is the table: a new pane or screen is one line in it. The fleet of the test says hostile things in
+every field of every value of the model, so a new field is hostile by itself.
+"""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import textual.drivers.headless_driver as headless
+from support.fake_fleet import NOON, FakeFleet
+from support.hostile import HOSTILE, LONG, MARK, Listening, hostile_fleet, speak, stray, unruly
+from support.shell import screen_text
+from support.waiting import until
+from textual.pilot import Pilot
+
+from pallas.text import sanitize
+from pallas_tui.app import Workbench
+from pallas_tui.launch import late_panes
+from pallas_tui.output_guard import OUTPUT_GUARD
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.chat.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where text is shown: the keys that lead there, and whether the fleet's own words are to be seen."""
+
+    name: str
+    keys: Sequence[str]
+    seen: bool = True
+
+
+PLACES = (
+    Place("agents", ["f2"]),
+    Place("agent in full", ["f2", "i"]),
+    Place("agent details", ["f2", "d"]),
+    Place("agent's tools", ["f2", "t"]),
+    Place("agents, filtered", ["f2", "slash", *MARK]),
+    Place("chat", ["f3"]),
+    Place("chat, choosing", ["f3", "ctrl+t"]),
+    Place("feed", ["f4"]),
+    Place("feed, unfolded", ["f4", "home", "right"]),
+    Place("run in full", ["f4", "home", "i"]),
+    Place("run", ["f4", "home", "enter"]),
+    Place("run, its last line", ["f4", "home", "enter", "end", "enter"]),
+    Place("logs", ["f5"]),
+    Place("log record", ["f5", "end", "enter"]),
+    Place("traces", ["f6"]),
+    Place("traces, in full", ["f6", "home", "i"]),
+    Place("traces, opened", ["f6", "home", "enter"]),
+    Place("instances", ["f10"], seen=False),
+    Place("palette", ["ctrl+p", *MARK]),
+    Place("help", ["f2", "f1"], seen=False),
+)
+
+# What the model promises, and what it would be if somebody forgot.
+TEXTS = {"sanitised": sanitize(HOSTILE), "raw": HOSTILE}
+
+
+def log_of(folder: Path, text: str) -> Path:
+    """A log with hostile records, a line that is no JSON, raw bytes and a very long line."""
+    record = {
+        "time": "2026-01-01T00:00:00.000Z",
+        "level": "ERROR",
+        "logger": f"l{text}",
+        "message": text,
+        "agent": text,
+        "exception": f"Traceback\n  {text}\nError: {text}",
+        text[:20]: {text[:20]: [text]},
+    }
+    lines = [
+        json.dumps(record).encode(),
+        json.dumps({**record, "message": LONG}).encode(),
+        b"no JSON " + text.encode("utf-8", "surrogatepass"),
+        b"raw \x9b2J \x1b[2J \xff\xfe\x00",
+        json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+    ]
+    path = folder / "pallas.log"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+@asynccontextmanager
+async def shown(
+    folder: Path, fleet: FakeFleet, text: str, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> AsyncIterator[tuple[Workbench, Pilot[Any]]]:
+    """The workbench with all its panes on a terminal that listens."""
+    monkeypatch.setattr(headless, "HeadlessDriver", Listening)
+    monkeypatch.setattr(Listening, "written", [])
+    for name, value in (
+        ("PALLAS_WORKBENCH_CONFIG", str(folder / "workbench.yaml")),
+        ("COLORTERM", "truecolor"),
+    ):
+        monkeypatch.setenv(name, value)
+    for name in ("TMUX", "STY", "DISPLAY", "WAYLAND_DISPLAY", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    app = Workbench(
+        lambda: fleet,
+        name=f"desk {text}",
+        late=late_panes(log_of(folder, text)),
+        settings=Settings(theme="textual-dark", ascii=False),
+        clock=lambda: NOON,
+        strict=True,
+    )
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: app.main.query(Prompt) or app.main.query("#chat-start"), pilot)
+        speak(fleet, text)
+        app.notify(text, title=text, markup=False)
+        app._beat()
+        await pilot.pause()
+        yield app, pilot
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+async def test_nothing_but_text_reaches_the_terminal(
+    place: Place, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEXTS[kind]
+    fleet = hostile_fleet(text)
+    async with shown(tmp_path, fleet, text, monkeypatch, (120, 40)) as (app, pilot):
+        if kind == "sanitised":  # then nothing is left for the last look to do
+            app._filters.remove(OUTPUT_GUARD)
+        for key in place.keys:
+            await pilot.press(key)
+            await pilot.pause()
+        if place.seen:
+            app.clear_notifications()
+            await until(lambda: MARK in screen_text(app), pilot, timeout=20)
+        assert unruly(app) == []
+        await pilot.resize_terminal(60, 20)
+        await until(lambda: app.screen.size.width == 60, pilot)
+        await pilot.pause()
+        assert unruly(app) == []
+        assert app.is_running
+        for _ in range(4):
+            await pilot.press("escape")
+        await pilot.pause()
+        assert unruly(app) == []
+        written = "".join(Listening.written)
+    assert len(written) > 5_000
+    assert stray(written) == []
+    assert app.return_code in (None, 0)
+
+
+async def test_a_very_long_text_moves_nothing_and_crashes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = sanitize(LONG, 20_000)
+    async with shown(tmp_path, hostile_fleet(text), text, monkeypatch, (80, 24)) as (app, pilot):
+        for key in ("f2", "f3", "f4", "f5", "f6"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert unruly(app) == []
+        assert app.is_running
+    assert stray("".join(Listening.written)) == []
