@@ -1,49 +1,5 @@
 """Small JSON files beside the settings: what the workbench itself keeps between two starts."""
 
-import json
-import os
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from pallas.json_file import MAX_FILE, JsonFile
 
-from pallas.text import one_line
-
-MAX_FILE: Final = 1024 * 1024
-"""Bytes that are read of one file."""
-
-
-class JsonFile:
-    """The document in the file at ``path``. Nothing secret may be put into it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self) -> tuple[Any, str]:
-        """The document, and what is wrong with the file in one line. Not there: None and no mistake."""
-        name = self.path.name
-        try:
-            with self.path.open("rb") as file:
-                raw = file.read(MAX_FILE + 1)
-            if len(raw) > MAX_FILE:
-                return None, f"{name}: is larger than {MAX_FILE} bytes and was not read; delete it"
-            return json.loads(raw), ""
-        except FileNotFoundError:
-            return None, ""
-        except (OSError, ValueError, RecursionError) as error:
-            return None, f"{name}: cannot be read ({one_line(str(error), 120)}); mend or delete it"
-
-    def save(self, document: Any) -> None:
-        """Write all of it at once, readable by this user only; raises OSError."""
-        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder, so that the exchange is one step and a full disk leaves the old file whole.
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            draft.unlink(missing_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            draft.replace(self.path)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
+__all__ = ["MAX_FILE", "JsonFile"]

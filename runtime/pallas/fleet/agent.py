@@ -94,6 +94,14 @@ class FleetAgent:
         return self._succession.current
 
     @property
+    def servers(self) -> tuple[str, ...]:
+        """Names of the downstreams it declares, as they were known last."""
+        executor = self.executor
+        if executor is not None:
+            return executor.info.servers
+        return tuple(each.name for each in self.watched.downstreams)
+
+    @property
     def predecessors(self) -> int:
         """Executors that were exchanged and still finish their runs."""
         return self._succession.predecessors

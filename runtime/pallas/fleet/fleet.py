@@ -37,6 +37,7 @@ from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
 from pallas.text import one_line
+from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
@@ -45,8 +46,6 @@ from .inspect import Inspector
 from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
 from .programs import Program, children_use_our_python
 from .succession import MakeExecutor
-from pallas.toolbox.seen import SeenTools
-
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
@@ -65,8 +64,9 @@ class Fleet:
     ``dev`` binds loopback, else all interfaces, unless the project says ``bind:`` (C23). With
     ``only`` a single agent is served: no registry, no dependencies (PR-4), and ``/healthz``, ``/readyz`` and
     ``/metrics`` on the agent's own port. ``record`` says whether what runs say over the wire is kept for
-    ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. Making one reads the
-    offline model's script: raises ConfigError with its mistakes.
+    ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. ``seen`` is a file for
+    the tool lists that servers had; without it they are kept in memory. Making one reads the offline model's
+    script: raises ConfigError with its mistakes.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +20,11 @@ from pallas.model import (
     FleetChanged,
     FleetSnapshot,
     FleetState,
+    Notice,
     ToolOutcome,
     Verb,
 )
+from pallas.text import one_line
 
 from .loop import run
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Seconds that the fleet's loop has to answer a question.
+# Seconds that the fleet's loop has to answer a question; what is asked gives up by itself before.
 ANSWER_TIMEOUT: Final = 30.0
+CALL_TIMEOUT: Final = 305.0
 
 
 class FleetThread:
@@ -88,37 +91,75 @@ class FleetThread:
             loop.call_soon_threadsafe(fleet.kernel.cancel, run_id)
 
     def control(self, agent: str, verb: Verb) -> None:
-        """Ask for something to be done with one agent."""
-        raise _unsupported()
+        """Ask for something to be done with one agent; what cannot be done is told in a Notice."""
+        fleet, loop = self._fleet, self._loop
+        try:
+            if fleet is None or loop is None or not loop.is_running():
+                raise RuntimeError
+            loop.call_soon_threadsafe(fleet.control, agent, verb)
+        except RuntimeError:  # it has just been closed
+            text = f"{one_line(agent, 80)}: {one_line(verb, 40)} was not done: {self._absent()}"
+            self._hub.publish(Notice(level="warning", text=text))
 
     async def describe(self, agent: str) -> AgentDetail:
-        """Everything about an agent. Raises Fault."""
-        raise _unsupported()
+        """Everything about an agent, within 30 s. Raises Fault."""
+        return await self._ask(lambda fleet: fleet.describe(agent), ANSWER_TIMEOUT)
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What a run said over the wire. Raises Fault."""
-        fleet, loop = self._fleet, self._loop
-        if fleet is None or loop is None or not loop.is_running():
+        """What a run said over the wire; nothing of it where the fleet does not run. Raises Fault."""
+        if self._fleet is None or self._loop is None or not self._loop.is_running():
             return ()
 
-        async def read() -> tuple[Exchange, ...]:
+        async def read(fleet: "Fleet") -> tuple[Exchange, ...]:
             return fleet.exchanges(run_id)
 
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
-        except TimeoutError:
-            raise Fault(
-                FaultType.TIMEOUT,
-                f"the fleet did not answer in {ANSWER_TIMEOUT:.0f} s: an agent's code blocks it; try again",
-                retryable=True,
-            ) from None
+        return await self._ask(read, ANSWER_TIMEOUT)
 
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
-        """Call a tool by hand. Raises Fault."""
-        raise _unsupported()
+        """Call a tool by hand, within 300 s. Raises Fault."""
+        return await self._ask(
+            lambda fleet: fleet.call_tool(agent, server, tool, arguments, bearer), CALL_TIMEOUT
+        )
+
+    async def _ask[T](self, work: Callable[["Fleet"], Coroutine[Any, Any, T]], seconds: float) -> T:
+        """Have the fleet's loop do ``work``; cancelling the caller cancels it. Raises Fault.
+
+        ``seconds`` is for a loop that some agent's code blocks: what is asked has a deadline of its own.
+        """
+        fleet, loop = self._fleet, self._loop
+        if fleet is None or loop is None or not loop.is_running():
+            raise Fault(FaultType.TRANSPORT, self._absent())
+        coroutine = work(fleet)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError:  # it was closed in this very moment
+            coroutine.close()
+            raise Fault(FaultType.TRANSPORT, self._absent()) from None
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"the fleet did not answer in {seconds:.0f} s: an agent's code blocks it; try again",
+                retryable=True,
+            ) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not the caller was cancelled: the loop ended, and all that was in it.
+            raise Fault(FaultType.TRANSPORT, self._absent()) from None
+
+    def _absent(self) -> str:
+        """Why there is nobody to ask."""
+        if self._state is FleetState.FAILED:
+            return "the fleet could not start; mend what it says and start it again"
+        ended = self._thread.ident is not None and not self._thread.is_alive()
+        stopped = ended or self._stopping.is_set()
+        return "the fleet is not running any more" if stopped else "the fleet is starting; ask in a moment"
 
     def _main(self) -> None:
         try:
@@ -141,11 +182,13 @@ class FleetThread:
         self._name = project.name
         log_file = setup_logging(project.log_level)
         redact_project(project)
+        from pallas.toolbox.seen import seen_path
+
         from .fleet import Fleet
         from .port import offer_control
 
         try:
-            fleet = Fleet(project, hub=self._hub, dev=True)
+            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen_path(project.root, log_file.parent))
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._fail(str(error))
@@ -172,7 +215,3 @@ class FleetThread:
     def _fail(self, error: str) -> None:
         self._error, self._state, self._since = error, FleetState.FAILED, time()
         self._hub.publish(FleetChanged(state=FleetState.FAILED, detail=error.split("\n", 1)[0][:200]))
-
-
-def _unsupported() -> Fault:
-    return Fault(FaultType.CONFIG, "this fleet cannot do that yet")

@@ -1,0 +1,159 @@
+"""A connection of its own to one MCP server, in either era, and what to say when there is none."""
+
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, TextIO, cast
+
+import httpx2
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, Implementation
+from pydantic import ValidationError
+
+from pallas import __version__
+from pallas.config.models import DownstreamConfig
+from pallas.log import redact_text
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+from .endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+# Bytes of one server-sent event: as much as an agent takes.
+MAX_EVENT: Final = 16 * 1024 * 1024
+# What is read of a program's last words.
+_TAIL: Final = 2_000
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint, bearer: str | None = None) -> AsyncIterator[Client]:
+    """A client of the server, connected as the project says; closed, with its program, at the end.
+
+    ``bearer`` goes along only where the server was opted in. Has no deadline: its owner cancels, once.
+    Raises Fault (UPSTREAM, CONFIG) with one line that says what is wrong and where to mend it.
+    """
+    seen = _Seen(endpoint.config)
+    headers = endpoint.headers(bearer)
+    stack = AsyncExitStack()
+    try:
+        async with stack:
+            transport = await _transport(endpoint, headers, seen, stack)
+            info = Implementation(name="pallas", version=__version__)
+            client = Client(transport, mode=endpoint.mode, client_info=info, cache=None)
+            yield await stack.enter_async_context(client)
+    except Exception as error:
+        # What was raised in the block comes out in groups: of the client's tasks, of the transport's.
+        for leaf in _leaves(error):
+            if isinstance(leaf, Fault):
+                raise leaf from leaf.__cause__
+        log.debug("%s: the connection failed", endpoint.config.name, exc_info=error)
+        raise seen.fault(error) from error
+    finally:
+        seen.close()
+
+
+async def _transport(
+    endpoint: Endpoint, headers: dict[str, str], seen: "_Seen", stack: AsyncExitStack
+) -> Any:
+    config = endpoint.config
+    if config.transport == "stdio":
+        program, *arguments = config.command
+        parameters = StdioServerParameters(
+            command=program, args=arguments, env=dict(endpoint.env), cwd=endpoint.cwd
+        )
+        return stdio_client(parameters, errlog=seen.stderr())
+    if config.transport == "sse":
+        return sse_client(config.url, headers)
+    http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+    http.event_hooks["response"].append(seen.answer)
+    return streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+
+
+class _Seen:
+    """What one connection met, for whoever has to explain its failure."""
+
+    def __init__(self, config: DownstreamConfig) -> None:
+        self._config = config
+        self._status: int | None = None
+        self._errors: TextIO | None = None
+
+    def stderr(self) -> TextIO:
+        """A file for what a program says beside the protocol."""
+        # A real file, since a program writes to its descriptor.
+        file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = cast(TextIO, file)
+        return self._errors
+
+    async def answer(self, response: httpx2.Response) -> None:
+        """Note the status of an answer."""
+        # A server of the older era refuses what it does not know: later answers say how it is.
+        self._status = response.status_code
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._errors is not None:
+            self._errors.close()
+
+    def fault(self, error: BaseException) -> Fault:
+        """The failure in one line, without secrets."""
+        return Fault(FaultType.UPSTREAM, one_line(redact_text(self._reason(error)), 400))
+
+    def _reason(self, error: BaseException) -> str:
+        config, leaves = self._config, list(_leaves(error))
+        if self._status in (401, 403):
+            return f"HTTP {self._status}: {_credentials(config)}"
+        for leaf in leaves:
+            if isinstance(leaf, FileNotFoundError | PermissionError | NotADirectoryError) and config.command:
+                return (
+                    f"{config.command[0]} cannot be started ({leaf.strerror}); correct it at {config.where}"
+                )
+            if isinstance(leaf, httpx2.ConnectError):
+                return f"cannot connect ({leaf}); is it running at the url of {config.where}?"
+            if isinstance(leaf, httpx2.HTTPStatusError):
+                return f"HTTP {leaf.response.status_code} at the url of {config.where}"
+        refusal = next((leaf for leaf in leaves if isinstance(leaf, MCPError)), None)
+        failed = self._status is not None and self._status >= 400
+        if refusal is not None and refusal.code != CONNECTION_CLOSED and not failed:
+            return f"it answered with an error: {refusal}"
+        if self._errors is not None and (last := self._last_line()):
+            return f"its program ended: {last}"
+        if failed:
+            return f"HTTP {self._status} at the url of {config.where}"
+        leaf = leaves[0] if leaves else error
+        if isinstance(leaf, ValidationError):
+            return f"its answer is not one of the protocol ({leaf.error_count()} mistakes in {leaf.title})"
+        return f"the connection failed ({type(leaf).__name__}: {leaf})"
+
+    def _last_line(self) -> str:
+        assert self._errors is not None
+        try:
+            size = self._errors.seek(0, 2)
+            self._errors.seek(max(0, size - _TAIL))
+            lines = [line for line in self._errors.read().splitlines() if line.strip()]
+        except (OSError, ValueError):
+            return ""
+        return one_line(lines[-1], 200) if lines else ""
+
+
+def _credentials(config: DownstreamConfig) -> str:
+    if config.unset:
+        return f"it asks for credentials, and {', '.join(config.unset)} is not set (see {config.where})"
+    if config.forward_inbound_auth:
+        return "it asks for a caller's credentials; call it with a bearer token"
+    return f"it refuses the credentials that {config.where} has for it, or there are none"
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """What really went wrong, out of groups of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

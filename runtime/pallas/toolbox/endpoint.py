@@ -1,0 +1,71 @@
+"""An MCP server as the project configures it, for whoever connects to it without an agent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pallas.config.models import DownstreamConfig, Project
+from pallas.model import Fault, FaultType
+
+_MODES: Final = {"legacy": "legacy", "modern": "2026-07-28"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach one server. ``mode`` is how the protocol's era is found, as the SDK's client takes it.
+
+    ``env`` and ``cwd`` are for a command; the environment may hold secrets.
+    """
+
+    config: DownstreamConfig
+    mode: str = "auto"
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether the project itself has a credential for it, which wins over any caller's."""
+        return any(name.lower() == "authorization" for name in self.config.headers)
+
+    def headers(self, bearer: str | None) -> dict[str, str]:
+        """What goes with each request: what is configured, and ``bearer`` where the server was opted in.
+
+        Raises Fault (PROTOCOL) when that is no token.
+        """
+        headers = dict(self.config.headers)
+        if bearer and self.config.forward_inbound_auth and not self.configured:
+            if not bearer.isascii() or not bearer.isprintable() or " " in bearer:
+                raise Fault(
+                    FaultType.PROTOCOL,
+                    "the bearer token holds spaces or characters that no header takes; paste the token alone",
+                )
+            headers["Authorization"] = f"Bearer {bearer}"
+        return headers
+
+
+def downstream_endpoint(project: Project, name: str) -> Endpoint | None:
+    """The downstream of that name, with the project's settings; None where the project has none."""
+    config = project.downstreams.get(name)
+    if config is None:
+        return None
+    entry = _entry(project.settings, name)
+    env, cwd = entry.get("env"), entry.get("cwd")
+    return Endpoint(
+        config,
+        _MODES.get(str(entry.get("protocol_mode")), "auto"),
+        {str(key): str(value) for key, value in env.items()} if isinstance(env, Mapping) else {},
+        project.root / str(cwd) if cwd else project.root,
+    )
+
+
+def own_endpoint(name: str, url: str) -> Endpoint:
+    """An agent's own port, which takes a caller's bearer."""
+    return Endpoint(DownstreamConfig(name, "http", url, forward_inbound_auth=True))
+
+
+def _entry(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Any = settings
+    for key in ("mcp", "servers", name):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

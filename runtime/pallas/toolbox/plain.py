@@ -1,0 +1,56 @@
+"""JSON values from outside as text that may be shown: valid, sanitised, secrets masked, bounded."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pallas.log import redact_text
+from pallas.log.redaction import MASK, is_sensitive, longest_secret
+from pallas.text import sanitize
+
+_MAX_DEPTH: Final = 64
+# As long as credentials are that are known by their shape alone.
+_SHAPED: Final = 4 * 1024
+_DEEPER: Final = "… (nested too deeply)"
+
+
+def json_text(
+    value: Any, limit: int, *, each: int | None = None, indent: int | None = None, names: bool = True
+) -> str:
+    """``value`` as JSON of at most about ``limit`` characters; each text in it of at most ``each``.
+
+    Shortened texts say so and the JSON stays valid; where it is too long all the same, one object tells its
+    size instead. Secrets are masked by value and shape, and with ``names`` by the names of fields too: not
+    in a schema, where those only describe.
+    """
+    for most in (each or limit, 1_000, 100):
+        text = json.dumps(_clean(value, most, 0, names), ensure_ascii=False, indent=indent, allow_nan=True)
+        if len(text) <= limit:
+            return text
+    return json.dumps({"$comment": f"left out: it has {len(text)} characters, shown are at most {limit}"})
+
+
+def text_of(value: str, limit: int) -> str:
+    """One text, sanitised and masked; says how much is left out where it is longer than ``limit``."""
+    if len(value) <= limit:
+        return sanitize(redact_text(value))
+    # A cut may fall into a secret and leave a stump that nothing knows: taken so much later, then dropped.
+    beyond = max(longest_secret(), _SHAPED)
+    masked = redact_text(value[: limit + beyond])
+    shown = masked[: max(0, min(limit, len(masked) - beyond))]
+    return f"{sanitize(shown)}… ({len(value) - limit} more characters)"
+
+
+def _clean(value: Any, each: int, depth: int, names: bool, name: str = "") -> Any:
+    if isinstance(value, str):
+        return MASK if names and value and is_sensitive(name) else text_of(value, each)
+    if depth >= _MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+        return _DEEPER
+    if isinstance(value, Mapping):
+        return {
+            text_of(str(key), 500): _clean(inner, each, depth + 1, names, str(key))
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_clean(inner, each, depth + 1, names, name) for inner in value]
+    return value
