@@ -1,0 +1,199 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.pane_app import PaneApp
+from support.shell import screen_text
+from support.waiting import until
+from textual.pilot import Pilot
+
+from pallas.model import AuthHop, RunFinished, RunStarted
+from pallas_tui.app import Workbench
+from pallas_tui.screens.main import LatePane
+from pallas_tui.screens.story import StoryScreen
+from pallas_tui.settings import Settings
+from pallas_tui.targets import Reveal, RunTarget
+from pallas_tui.widgets.pane import Pane
+from pallas_tui.widgets.traces import TracesPane
+
+KEY = "a11ce" + "0" * 19
+
+
+def started(run: str, agent: str = "concierge", **more: Any) -> RunStarted:
+    return RunStarted(
+        **{"run_id": run, "agent": agent, "at": NOON, "principal": KEY, "caller": "curl", **more}
+    )
+
+
+def hop(run: str, to: str, **more: Any) -> AuthHop:
+    fields = {"agent": "concierge", "source": "forwarded", "fingerprint": KEY, "status": 200, **more}
+    return AuthHop(**{"run_id": run, "downstream": to, "at": NOON + 1, "method": "tools/call", **fields})
+
+
+class Traces:
+    """A traces pane in an application."""
+
+    def __init__(self, app: PaneApp, pane: TracesPane, pilot: Pilot[None]) -> None:
+        self.app, self.pane, self.pilot = app, pane, pilot
+
+    def say(self, *events: Any, later: float = 0) -> None:
+        self.app.feed(events=events, later=later)
+
+    async def until_shown(self, *texts: str, gone: bool = False) -> str:
+        def shows() -> bool:
+            screen = self.app.screen_text()
+            return all((text in screen) is not gone for text in texts)
+
+        await until(shows, self.pilot)
+        return self.app.screen_text()
+
+    def row(self, text: str) -> str:
+        return next(row for row in self.app.screen_text().splitlines() if text in row)
+
+
+@pytest.fixture
+async def traces(request: pytest.FixtureRequest) -> AsyncIterator[Traces]:
+    pane = TracesPane()
+    app = PaneApp(pane)
+    async with app.run_test(size=getattr(request, "param", (120, 16))) as pilot:
+        pane.focus_pane()
+        yield Traces(app, pane, pilot)
+
+
+async def test_an_empty_pane_says_how_hops_come_about(traces: Traces) -> None:
+    await traces.until_shown("No hops yet.", "Ask an agent something", "forward_inbound_auth: true")
+    assert traces.pane.caption == ""
+
+
+async def test_a_hop_is_a_line_and_its_time_runs_down(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault", expires_at=NOON + 100, audience=("api://vault",)))
+    await traces.until_shown("concierge → vault")
+    row = traces.row("→ vault")
+    for part in ("r1", "forward", "a11ce000", "api://vault", "tools/call", "00:01:40", "200"):
+        assert part in row
+    traces.say(later=41)
+    await traces.until_shown("00:00:59")
+    assert len(traces.row("→ vault")) == len(row)
+    traces.say(later=60)
+    await traces.until_shown("expired")
+
+
+@pytest.mark.parametrize("traces", [(60, 20)], indirect=True)
+async def test_in_a_small_terminal_the_same_is_told(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault", expires_at=NOON + 100, status=401))
+    await traces.until_shown("→ vault")
+    for part in ("◐", "fwd", "a11ce0", "00:01:40", "401"):
+        assert part in traces.row("→ vault")
+
+
+async def test_o_shows_only_what_is_odd_with_the_reason_and_escape_goes_back(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"), hop("r1", "tickets", status=401))
+    await traces.until_shown("→ tickets")
+    assert traces.row("→ tickets").startswith("◐")
+    assert not traces.row("→ vault").startswith("◐")
+    await traces.pilot.press("o")
+    await traces.until_shown("→ vault", gone=True)
+    assert traces.pane.caption == "1 odd hop of 3"
+    story = traces.pane.story()
+    assert story is not None
+    assert "What is odd:\n  refused with 401" in story[1]
+    await traces.pilot.press("escape")
+    await traces.until_shown("→ vault")
+    assert traces.pane.caption == ""
+
+
+async def test_when_nothing_is_odd_it_says_so(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"))
+    await traces.until_shown("→ vault")
+    await traces.pilot.press("o")
+    await traces.until_shown("Nothing is odd about the 2 hops that are kept. Press o to see all.")
+
+
+async def test_the_filter_takes_words_and_parts(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"), hop("r1", "docs", source="none", fingerprint=""))
+    await traces.until_shown("→ docs")
+    await traces.pilot.press("slash", *"source:none")
+    await traces.until_shown("→ vault", gone=True)
+    assert traces.pane.caption == "filter: source:none"
+    await traces.pilot.press("enter", "slash", *" nowhere")
+    await traces.until_shown("No hop matches.")
+    await traces.pilot.press("escape")
+    await traces.until_shown("→ vault")
+
+
+async def test_what_is_read_stays_and_what_came_is_counted(traces: Traces) -> None:
+    traces.say(started("r1"), *[hop("r1", f"server{n}") for n in range(40)])
+    await traces.until_shown("→ server39")
+    await traces.pilot.press("up", "up")
+    before = traces.app.screen_text()
+    traces.say(*[hop("r1", f"late{n}") for n in range(3)])
+    await until(lambda: traces.pane.caption == "3 new below", traces.pilot)
+    assert traces.app.screen_text() == before
+    await traces.pilot.press("f")
+    await traces.until_shown("→ late2")
+
+
+async def test_a_hidden_pane_paints_nothing_and_catches_up(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"))
+    await traces.until_shown("→ vault")
+    traces.pane.hide_pane()
+    traces.say(hop("r1", "docs"))
+    await traces.pilot.pause()
+    assert "docs" not in traces.app.screen_text()
+    traces.pane.show_pane()
+    await traces.until_shown("→ docs")
+
+
+async def test_hostile_text_is_text(traces: Traces) -> None:
+    traces.say(started("r1", caller="[@click=app.quit]x[/]"), hop("r1", "[bold]vault[/]"))
+    await traces.until_shown("[@click=app.quit]x[/]", "[bold]vault[/]")
+
+
+async def test_y_copies_the_hop_in_full(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"))
+    await traces.until_shown("→ vault")
+    await traces.pilot.press("y")
+    await until(lambda: KEY in traces.app.clipboard, traces.pilot)
+
+
+async def test_a_run_is_revealed_with_what_it_asked_for(traces: Traces) -> None:
+    traces.say(started("r1"), hop("r1", "vault"), started("r2", "research"), hop("r2", "docs"))
+    await traces.until_shown("→ docs")
+    await traces.pilot.press("o")
+    assert traces.pane.reveal(RunTarget("r1", pane="traces"))
+    await traces.until_shown("→ vault")
+    assert "→ docs" not in traces.app.screen_text()
+    assert traces.pane.hops.cursor == 0
+    assert not traces.pane.reveal(RunTarget("gone", pane="traces"))
+
+
+async def test_in_the_workbench_a_hop_opens_and_leads_to_its_run() -> None:
+    fleet = FakeFleet()
+    panes: list[TracesPane] = []
+
+    def make() -> Pane:
+        panes.append(TracesPane())
+        return panes[0]
+
+    app = Workbench(
+        lambda: fleet,
+        name="desk",
+        late=(LatePane("traces", "Traces", make),),
+        settings=Settings(theme="textual-dark", ascii=False),
+        clock=lambda: NOON,
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        fleet.say(
+            started("r1"),
+            hop("r1", "vault", status=403),
+            RunFinished(run_id="r1", agent="concierge", outcome="ok", seconds=1.0, at=NOON + 2),
+        )
+        await until(lambda: panes, pilot)
+        app.main.post_message(Reveal(RunTarget("r1", pane="traces")))
+        await until(lambda: "concierge → vault" in screen_text(app), pilot)
+        await pilot.press("down", "enter")
+        await until(lambda: isinstance(app.screen, StoryScreen), pilot)
+        await until(lambda: "refused with 403" in screen_text(app), pilot)
+        await pilot.press("escape", "r")
+        await until(lambda: app.main.current == "feed", pilot)
