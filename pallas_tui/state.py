@@ -155,7 +155,6 @@ class Summary:
     registry_port: int | None
     headline: Headline | None
     stale: str = ""
-    stale: str = ""
 
     @property
     def runs_text(self) -> str:
