@@ -1,9 +1,8 @@
 """The runs of the fleet as the feed shows them, made of events; nothing of the screen in here."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pallas.model import (
     AuthHop,
@@ -16,179 +15,22 @@ from pallas.model import (
     ToolEvent,
 )
 
-from .feed_hops import Hops, why_stopped
+from .feed_hops import why_stopped
+from .feed_run import MAX_NESTING, Run, State, Step
 from .frame import Frame
+
+__all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "Run", "State", "Step"]
 
 MAX_RUNS: Final = 500
 MAX_STEPS: Final = 20_000
 MAX_STEPS_OF_RUN: Final = 2_000
 
-State = Literal["running", "ok", "error", "cancelled", "unknown"]
-"""``unknown``: it is over, but the event that told how it ended was lost."""
-
-
-@dataclass(slots=True)
-class Step:
-    """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
-
-    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong.
-
-    ``ended`` is None while it runs, and stays None when nobody told; ``started`` is None when the start
-    was lost.
-    """
-
-    at: float
-    label: str
-    depth: int
-    state: State = "running"
-    started: float | None = None
-    ended: float | None = None
-    call_id: str = ""
-    notice: str = ""
-
-    def seconds(self, now: float) -> float | None:
-        """How long it took, or takes so far; None when that is not known."""
-        if self.started is None:
-            return None
-        if self.ended is not None:
-            return max(0.0, self.ended - self.started)
-        return max(0.0, now - self.started) if self.state == "running" else None
-
-
-@dataclass(slots=True)
-class Run:
-    """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
-
-    ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams.
-    """
-
-    id: str
-    agent: str
-    started: float
-    preview: str = ""
-    images: int = 0
-    conversation: str = ""
-    state: State = "running"
-    seconds: float | None = None
-    fault: str = ""
-    warning: str = ""
-    tokens: tuple[int | None, int | None] = (None, None)
-    cancelling: bool = False
-    left_out: int = 0
-    burst: int = 0
-    version: int = 0
-    steps: list[Step] = field(default_factory=list)
-    hops: Hops = field(default_factory=Hops)
-    _open: dict[str, Step] = field(default_factory=dict)
-    _loops: dict[str, Step] = field(default_factory=dict)
-    _noticed: dict[int, Step] = field(default_factory=dict)
-
-    @property
-    def running(self) -> bool:
-        """Whether it is not over."""
-        return self.state == "running"
-
-    def elapsed(self, now: float) -> float | None:
-        """Seconds it took, or takes so far; None when the event that told was lost."""
-        if self.seconds is not None:
-            return self.seconds
-        return max(0.0, now - self.started) if self.running else None
-
-    def matches(self, words: Iterable[str]) -> bool:
-        """Whether every one of the lower-case ``words`` occurs in it; ``agent:x`` asks the agent only."""
-        return all(self._matches(word) for word in words)
-
-    def _matches(self, word: str) -> bool:
-        if word.startswith("agent:"):
-            return word.removeprefix("agent:") in self.agent.lower()
-        own = (self.agent, self.preview, self.fault, self.warning, self.state, self.id)
-        return any(word in text.lower() for text in own) or any(
-            word in f"{step.label} {step.notice}".lower() for step in self.steps
-        )
-
-    def step(self, event: StepStarted) -> None:
-        """A loop goes to its next step: the one before is over."""
-        self._end_loop(event.actor, event.at)
-        child = event.actor != self.agent
-        label = f"{event.actor} step {event.step}" if child else f"step {event.step}"
-        step = Step(event.at, f"{label} ({event.kind})", 2 if child else 0, started=event.at)
-        self._loops[event.actor] = step
-        self._add(step)
-
-    def tool(self, event: ToolEvent) -> None:
-        """A call begins or ends."""
-        if event.phase == "started":
-            step = self._call(event, started=event.at)
-            self._open[event.call_id] = step
-            self._add(step)
-            return
-        ending = self._open.pop(event.call_id, None)
-        if ending is None:  # its beginning was lost
-            ending = self._call(event, started=None)
-            self._add(ending)
-        ending.state = "ok" if event.phase == "completed" else "error"
-        ending.ended = event.at
-        if not event.nested:
-            self._end_children(event)
-
-    def hop(self, event: AuthHop) -> None:
-        """A request to a downstream: only one that went wrong gets a line, and its like no second one."""
-        hop = self.hops.add(event)
-        if hop is None or not hop.notice:
-            return
-        if (step := self._noticed.get(id(hop))) is None:
-            step = Step(event.at, hop.label, 1, "error", notice=hop.notice)
-            self._noticed[id(hop)] = step
-            self._add(step)
-        else:
-            step.label = hop.label
-
-    def finish(self, event: RunFinished) -> None:
-        """It is over, and so is everything in it."""
-        self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
-        self.tokens = event.tokens_in, event.tokens_out
-        self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
-
-    def lose(self) -> None:
-        """It is over, and nobody knows how."""
-        self.state = "unknown"
-        self._close(None, "unknown")
-
-    def drop_oldest(self, number: int) -> None:
-        """Keep all but the first ``number`` steps."""
-        del self.steps[:number]
-        self.left_out += number
-        self.version += 1
-
-    def _call(self, event: ToolEvent, started: float | None) -> Step:
-        depth = 3 if event.nested else 1
-        return Step(event.at, f"{event.server}/{event.tool}", depth, "running", started, None, event.call_id)
-
-    def _add(self, step: Step) -> None:
-        self.steps.append(step)
-
-    def _end_loop(self, actor: str, at: float | None, state: State = "ok") -> None:
-        if (step := self._loops.pop(actor, None)) is not None:
-            step.state, step.ended = state, at
-
-    def _end_children(self, event: ToolEvent) -> None:
-        """A sub-agent says when a step begins; its last one ends with the call that asked for it."""
-        others = any(step.depth == 1 for step in self._open.values())
-        for actor in [actor for actor in self._loops if actor != self.agent]:
-            if actor == event.server or not others:
-                self._end_loop(actor, event.at)
-
-    def _close(self, at: float | None, state: State) -> None:
-        for actor in list(self._loops):
-            self._end_loop(actor, at, state)
-        for step in self._open.values():
-            step.state, step.ended = state, at
-        self._open.clear()
-        self.cancelling = False
-
 
 class Feed:
     """The last runs, oldest first: at most ``MAX_RUNS`` of them, with at most ``MAX_STEPS`` steps in all.
+
+    A run stands within the call that asked for it, wherever that call was made, as soon as both are known:
+    ``roots`` are those that stand on their own.
 
     ``version`` changes whenever anything but the passing of time did. ``added`` counts lines that ever
     came (runs and steps), ``lost`` the events that were dropped before they could be read.
@@ -196,6 +38,8 @@ class Feed:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._calls: dict[str, tuple[Run, Step]] = {}
+        self._orphans: dict[str, list[Run]] = {}
         self._steps = 0
         self._burst = 0
         self._active = 0
@@ -218,6 +62,11 @@ class Feed:
         return tuple(self._runs.values())
 
     @property
+    def roots(self) -> list[Run]:
+        """The runs that no known call asked for, oldest first."""
+        return [run for run in self._runs.values() if run.parent is None]
+
+    @property
     def active(self) -> int:
         """How many of them are not over."""
         return self._active
@@ -227,7 +76,11 @@ class Feed:
         return self._runs.get(run_id)
 
     def is_open(self, run: Run) -> bool:
-        """Whether a run shows its steps unasked: while it runs, and until the next calls come."""
+        """Whether a run shows its steps unasked: while it runs, and until the next calls come.
+
+        One that another asked for does so together with that one.
+        """
+        run = run.root
         return run.running or run.burst == self._burst
 
     def absorb(self, frame: Frame) -> bool:
@@ -268,16 +121,34 @@ class Feed:
 
     def _started(self, event: RunStarted) -> None:
         run = self._run_of(event)
-        run.preview, run.images, run.conversation = event.preview, event.images, event.conversation
+        run.begin(event)
+        if event.parent_span and run.parent is None:
+            if (call := self._calls.get(event.parent_span)) is not None:
+                self._adopt(run, *call)
+            else:
+                self._orphans.setdefault(event.parent_span, []).append(run)
 
     def _stepped(self, event: StepStarted) -> None:
-        self._grow(self._run_of(event), lambda run: run.step(event))
+        run = self._run_of(event)
+        run.step(event)
+        self._grew(run, 1)
 
     def _called(self, event: ToolEvent) -> None:
-        self._grow(self._run_of(event), lambda run: run.tool(event))
+        run = self._run_of(event)
+        step = run.tool(event)
+        if step is None:
+            return
+        if step.span:
+            self._calls[step.span] = run, step
+            for child in self._orphans.pop(step.span, ()):
+                self._adopt(child, run, step)
+        self._grew(run, 1)
 
     def _hopped(self, event: AuthHop) -> None:
-        self._grow(self._run_of(event), lambda run: run.hop(event))
+        run = self._run_of(event)
+        before = len(run.steps)
+        run.hop(event)
+        self._grew(run, len(run.steps) - before)
 
     def _stopped(self, event: LoopStopped) -> None:
         self._run_of(event).warning = why_stopped(event)
@@ -288,18 +159,38 @@ class Feed:
             self._active -= 1
         run.finish(event)
 
-    def _grow(self, run: Run, change: Callable[[Run], None]) -> None:
-        before = len(run.steps)
-        change(run)
-        grown = len(run.steps) - before
-        self._steps += grown
-        self.added += grown
+    def _adopt(self, run: Run, parent: Run, step: Step) -> None:
+        """``run`` stands within the call ``step`` of ``parent`` from now on."""
+        if run is parent or run in parent.ancestors():
+            return
+        if parent.nesting + run.height >= MAX_NESTING:
+            return
+        run.parent, run.parent_step = parent, step
+        step.runs = [*(step.runs or ()), run]
+        self._changed(run)
+
+    def _abandon(self, steps: Iterable[Step]) -> None:
+        """Calls that are kept no more: what they asked for stands on its own."""
+        for step in steps:
+            if step.span:
+                self._calls.pop(step.span, None)
+            for child in step.runs or ():
+                child.parent = child.parent_step = None
+                self._changed(child)
+
+    def _grew(self, run: Run, by: int) -> None:
+        self._steps += by
+        self.added += by
         if len(run.steps) > MAX_STEPS_OF_RUN:
             self._shorten(run, MAX_STEPS_OF_RUN // 10)
 
     def _changed(self, run: Run) -> None:
         run.version += 1
         self.version += 1
+        above: Run | None = run
+        while above is not None:
+            above.tree_version += 1
+            above = above.parent
 
     def _settle(self, frame: Frame) -> None:
         """After a gap: a run of an agent that is idle must have ended in it."""
@@ -316,20 +207,32 @@ class Feed:
 
     def _shorten(self, run: Run, number: int) -> None:
         number = min(number, len(run.steps))
-        run.drop_oldest(number)
+        self._abandon(run.drop_oldest(number))
         self._steps -= number
+        self._changed(run)
 
     def _trim(self) -> None:
         while len(self._runs) > MAX_RUNS:
             # The oldest that is over; with that many running at once, the oldest.
             ended = (run for run in self._runs.values() if not run.running)
             gone = next(ended, None) or next(iter(self._runs.values()))
-            del self._runs[gone.id]
-            self._steps -= len(gone.steps)
-            self._active -= gone.running
-            self.version += 1
+            self._forget(gone)
         if self._steps > MAX_STEPS:
             for run in islice(self._runs.values(), MAX_RUNS):
                 self._shorten(run, self._steps - MAX_STEPS)
                 if self._steps <= MAX_STEPS:
                     break
+
+    def _forget(self, run: Run) -> None:
+        del self._runs[run.id]
+        self._steps -= len(run.steps)
+        self._active -= run.running
+        self.version += 1
+        self._abandon(run.steps)
+        if run.parent is not None and run.parent_step is not None:
+            run.parent_step.runs = [each for each in run.parent_step.runs or () if each is not run]
+            self._changed(run.parent)
+        elif (waiting := self._orphans.get(run.parent_span)) is not None:
+            waiting[:] = [each for each in waiting if each is not run]
+            if not waiting:
+                del self._orphans[run.parent_span]

@@ -35,6 +35,11 @@ class Glyphs:
     dot: str = "·"
     ellipsis: str = "…"
     focus: str = "▌"
+    bar: str = "█"
+    bar_left: str = "▌"
+    bar_right: str = "▐"
+    inbound: str = "←"
+    outbound: str = "→"
 
 
 UNICODE: Final = Glyphs()
@@ -54,6 +59,11 @@ ASCII: Final = Glyphs(
     dot="-",
     ellipsis="~",
     focus=">",
+    bar="=",
+    bar_left="=",
+    bar_right="=",
+    inbound="<",
+    outbound=">",
 )
 assert all(
     cell_len(getattr(glyphs, field.name)) == 1 for glyphs in (UNICODE, ASCII) for field in fields(Glyphs)

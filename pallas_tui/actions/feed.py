@@ -3,10 +3,19 @@
 from .action import Action
 
 ACTIONS = (
-    Action("feed.toggle", "feed", "Fold or unfold run", "Show or hide its steps", "choose", "enter", "fold"),
+    Action(
+        "feed.open",
+        "feed",
+        "Open run",
+        "Its facts, its trace, and the raw exchanges",
+        "choose",
+        "enter",
+        "open",
+    ),
+    Action("feed.toggle", "feed", "Fold or unfold run", "Show or hide its steps", "turn", "space", "fold"),
     Action("feed.fold", "feed", "Fold run", "Hide its steps", "fold", "left"),
     Action("feed.unfold", "feed", "Unfold run", "Show its steps", "unfold", "right"),
-    Action("feed.story", "feed", "Run in full", "Everything about the run", "story", "i", "story"),
+    Action("feed.story", "feed", "Run in full", "Everything about the run, as text", "story", "i", "story"),
     Action(
         "feed.cancel",
         "feed",
@@ -15,6 +24,24 @@ ACTIONS = (
         "cancel",
         "k,ctrl+k",
         "cancel",
+    ),
+    Action(
+        "feed.logs",
+        "feed",
+        "Log of run",
+        "Go to what was logged for the run",
+        "elsewhere('logs')",
+        "l",
+        "log",
+    ),
+    Action(
+        "feed.traces",
+        "feed",
+        "Hops of run",
+        "Go to the credentials of the run's requests",
+        "elsewhere('traces')",
+        "t",
+        "hops",
     ),
     Action("feed.follow", "feed", "Follow feed", "Go to the end and stay there", "follow", "f", "follow"),
     Action("feed.filter", "feed", "Filter runs", "Show only some runs", "filter", "slash", "filter"),

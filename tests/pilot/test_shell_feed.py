@@ -18,6 +18,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas_tui.app import Workbench
+from pallas_tui.screens.run import RunScreen
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.widgets.feed import FeedPane
 from tests.support.fake_fleet import NOON, FakeFleet
@@ -130,7 +131,7 @@ async def test_a_failed_run_tells_why_even_when_it_is_folded() -> None:
         assert "docs/search" not in screen_text(app)
 
 
-async def test_enter_folds_and_unfolds_a_run() -> None:
+async def test_space_folds_and_unfolds_a_run() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
@@ -139,9 +140,9 @@ async def test_enter_folds_and_unfolds_a_run() -> None:
         fleet.say(begin("b", "second"), end("b"))
         await until(lambda: "second" in screen_text(app), pilot)
         assert "docs/search" not in screen_text(app)
-        await pilot.press("up", "enter")
+        await pilot.press("up", "space")
         await until(lambda: "docs/search" in screen_text(app), pilot)
-        await pilot.press("enter")
+        await pilot.press("space")
         await until(lambda: "docs/search" not in screen_text(app), pilot)
         await pilot.press("right")
         await until(lambda: "docs/search" in screen_text(app), pilot)
@@ -288,7 +289,7 @@ async def test_the_whole_story_of_a_run_can_be_read_and_copied() -> None:
         await until(lambda: "run run-7" in app.clipboard, pilot)
 
 
-async def test_a_double_click_unfolds_the_run_it_hits() -> None:
+async def test_a_double_click_opens_the_run_it_hits() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
@@ -296,7 +297,7 @@ async def test_a_double_click_unfolds_the_run_it_hits() -> None:
         fleet.say(begin("a", "first"), call("a", "started"), end("a"), begin("b", "second"), end("b"))
         await until(lambda: "second" in screen_text(app), pilot)
         await pilot.click(pane.runs, offset=(20, 0), times=2)
-        await until(lambda: "docs/search" in screen_text(app), pilot)
+        await until(lambda: isinstance(app.screen, RunScreen) and app.screen.run.id == "a", pilot)
 
 
 async def test_the_wheel_stops_following_and_going_back_to_the_end_follows_again() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, ToolEvent
+from pallas_tui.feed_filter import parse
 from pallas_tui.feed_hops import MAX_HOPS
 from pallas_tui.feed_state import Feed, Run
 from pallas_tui.frame import Frame
@@ -83,7 +84,7 @@ def test_a_request_that_went_wrong_has_a_line_that_says_with_which_credential(
     (_, line) = lines(run, opened=True)
     assert label in line
     assert line.rstrip().endswith(f"✖ {word}")
-    assert run.matches([*word.lower().split(), "vault"])
+    assert parse(f"{word} vault").matches(run)
     assert len(lines(run, opened=False)) == 1
 
 
@@ -130,7 +131,7 @@ def test_a_loop_that_a_guard_stopped_is_a_warning_also_of_a_folded_run(
     for opened in (True, False):
         assert lines(run, opened)[1].strip() == f"◐ {told}"
     assert told in run_story(run, NOON)
-    assert run.matches(["loop", "stopped"])
+    assert parse("loop stopped").matches(run)
 
 
 def test_warning_and_fault_stand_together_and_every_line_fills_its_width() -> None:
@@ -141,7 +142,7 @@ def test_warning_and_fault_stand_together_and_every_line_fills_its_width() -> No
     run = run_of(hop(401), stopped, failed)
     outline = Outline([run], lambda _: True)
     assert len(outline) == 4
-    assert outline.find("r1", HEAD) == 0
+    assert outline.find(run, HEAD) == 0
     for glyphs in (UNICODE, ASCII):
         for width in (60, 80, 120):
             for index in range(len(outline)):

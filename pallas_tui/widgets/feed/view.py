@@ -1,20 +1,21 @@
-"""How a run and its steps look in the feed, and where each line of them stands."""
+"""How a run and its steps look in the feed: one line each, with columns that stay where they are."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import accumulate, islice
 from typing import Final
 
-from ...feed_state import Run, State, Step
+from ...feed_run import Run, State
+from ...feed_tree import FAULT, HEAD, LEFT_OUT, WARNING, Outline, Row
 from ...state import Tone
 from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
+from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
+
+__all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "Outline", "feed_line", "run_story"]
 
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
-_LOOK_AHEAD: Final = 50
+# However far in something stands, so many cells of it are left for words.
+_DEEPEST: Final = 12
 _TONES: Final[dict[State, Tone]] = {
     "running": Tone.STARTING,
     "ok": Tone.OK,
@@ -23,130 +24,97 @@ _TONES: Final[dict[State, Tone]] = {
     "unknown": Tone.STOPPED,
 }
 
-Place = tuple[Run, int]
-"""A line: a run and the index of a step in it, or one of those below."""
-HEAD: Final = -1
-FAULT: Final = -2
-LEFT_OUT: Final = -3
-WARNING: Final = -4
+
+def feed_line(
+    row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
+) -> Line:
+    """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
+
+    The bars are drawn in ``window``, without one in the time of the run that stands on its own.
+    """
+    window = window or window_of(row.run, now)
+    return cropped(_line(row, opened, width, now, glyphs, window), width)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """The lines of one run, in order: its head, its warning, its fault, what was left out, its steps."""
-
-    run: Run
-    opened: bool
-
-    @property
-    def extras(self) -> tuple[int, ...]:
-        run = self.run
-        wanted = (
-            (HEAD, True),
-            (WARNING, bool(run.warning)),
-            (FAULT, bool(run.fault)),
-            (LEFT_OUT, self.opened and run.left_out > 0),
-        )
-        return tuple(place for place, there in wanted if there)
-
-    def __len__(self) -> int:
-        return len(self.extras) + (len(self.run.steps) if self.opened else 0)
-
-
-class Outline:
-    """Which line of the feed is what. Made anew for each change: it costs one pass over the runs."""
-
-    def __init__(self, runs: Iterable[Run], is_open: Callable[[Run], bool]) -> None:
-        self._blocks = [_Block(run, is_open(run)) for run in runs]
-        self._ends = list(accumulate(len(block) for block in self._blocks))
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def at(self, index: int) -> Place:
-        """What stands in line ``index``."""
-        number = bisect_right(self._ends, index)
-        block = self._blocks[number]
-        offset = index - (self._ends[number] - len(block))
-        extras = block.extras
-        return block.run, extras[offset] if offset < len(extras) else offset - len(extras)
-
-    def find(self, run_id: str, place: int) -> int | None:
-        """The line of a place, or of its run's head when it is not there any more."""
-        for block, end in zip(self._blocks, self._ends, strict=True):
-            if block.run.id == run_id:
-                start, extras = end - len(block), block.extras
-                if place in extras:
-                    return start + extras.index(place)
-                if place >= 0 and start + len(extras) + place < end:
-                    return start + len(extras) + place
-                return start
-        return None
-
-
-def feed_line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
-    """One line of the feed; durations and outcomes stand in columns of their own on the right."""
-    return cropped(_line(place, opened, width, now, glyphs), width)
-
-
-def _line(place: Place, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
-    run, index = place
-    if index == HEAD:
-        return _head(run, opened, width, now, glyphs)
-    if index in (FAULT, WARNING):
-        text, tone = (run.fault, Tone.ERROR) if index == FAULT else (run.warning, Tone.DEGRADED)
-        lead = " " * _TIME_WIDTH + "  "
+def _line(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    run = row.run
+    if row.place == HEAD:
+        return _head(row, opened, width, now, glyphs, window)
+    if row.place in (FAULT, WARNING):
+        text, tone = (run.fault, Tone.ERROR) if row.place == FAULT else (run.warning, Tone.DEGRADED)
+        lead = " " * _TIME_WIDTH + _pipes(row, glyphs) + "  "
         mark = str(getattr(glyphs, tone.value))
-        return (lead, ""), (f"{mark} {fit(text, width - len(lead) - 2, glyphs)}", STYLES[tone])
-    if index == LEFT_OUT:
+        return (lead, DIM), (f"{mark} {fit(text, width - len(lead) - 2, glyphs)}", STYLES[tone])
+    if row.place == LEFT_OUT:
         text = f"{glyphs.ellipsis} {count(run.left_out, 'earlier step')} not kept"
-        return ((fit(" " * _TIME_WIDTH + "  " + text, width, glyphs), DIM),)
-    return _step(run, index, width, now, glyphs)
+        lead = " " * _TIME_WIDTH + _pipes(row, glyphs) + "  "
+        return ((fit(lead + text, width, glyphs), DIM),)
+    return _step(row, width, now, glyphs, window)
 
 
-def _head(run: Run, opened: bool, width: int, now: float, glyphs: Glyphs) -> Line:
-    marker = glyphs.open if opened else glyphs.closed
+def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    run = row.run
+    lead = _branches(row, glyphs) + f"{glyphs.open if opened else glyphs.closed} "
+    bars = bar_width(width)
     preview = run.preview or ("(only images)" if run.images else "(began before this was open)")
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
-    room = width - _TIME_WIDTH - 2 - _AGENT_WIDTH - 1 - DURATION_WIDTH - 1 - _STATE_WIDTH
+    room = _room(width, bars) - len(lead)
+    agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
     word = "cancelling" if run.cancelling else run.state
     return (
         (f"{clock(run.started)} ", DIM),
-        (f"{marker} ", DIM),
-        (fit(run.agent, _AGENT_WIDTH, glyphs) + " ", STRONG),
-        (fit(preview + extra, room, glyphs), ""),
+        (lead, DIM),
+        (fit(run.agent, agent, glyphs) + " ", STRONG),
+        (fit(preview + extra, room - agent - 1, glyphs), ""),
+        *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
     )
 
 
-def _step(run: Run, index: int, width: int, now: float, glyphs: Glyphs) -> Line:
-    step = run.steps[index]
-    lead = "  " + _branches(run.steps, index, glyphs) + " "
-    room = width - _TIME_WIDTH - len(lead) - DURATION_WIDTH - 1 - _STATE_WIDTH
+def _step(row: Row, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
+    step = row.run.steps[row.place]
+    lead = _branches(row, glyphs)
+    bars = bar_width(width)
     running = step.state == "running"
+    own = not step.call_id and not step.notice
     # A step of a loop says only how long it took: whether all went well is said by its calls and its run.
-    word = step.notice or ("" if not step.call_id and step.state == "ok" else step.state)
+    word = step.notice or ("" if own and step.state == "ok" else step.state)
     return (
         (f"{clock(step.at)} ", DIM),
         (lead, DIM),
-        (fit(step.label, room, glyphs), "" if step.call_id or step.notice else DIM),
+        (fit(step.label, _room(width, bars) - len(lead), glyphs), DIM if own else ""),
+        *_bar(span_of_step(step, now), window, step.state, own, bars, glyphs),
         *_outcome(step.seconds(now), running, step.state, word, glyphs),
     )
 
 
-def _branches(steps: list[Step], index: int, glyphs: Glyphs) -> str:
-    """The lines of the tree in front of a step: they go on where more is to come on their level."""
-    depth = steps[index].depth
-    goes_on = [False] * (depth + 1)
-    level = depth
-    for step in islice(steps, index + 1, index + _LOOK_AHEAD):
-        if step.depth <= level:
-            goes_on[step.depth] = True
-            level = step.depth - 1
-            if level < 0:
-                break
-    above = "".join(f"{glyphs.pipe} " if more else "  " for more in goes_on[:-1])
-    return above + (glyphs.tee if goes_on[-1] else glyphs.corner)
+def _room(width: int, bars: int) -> int:
+    """Cells for the tree and the words."""
+    return width - _TIME_WIDTH - (bars + 1 if bars else 0) - DURATION_WIDTH - 1 - _STATE_WIDTH
+
+
+def _pipes(row: Row, glyphs: Glyphs) -> str:
+    """The lines of the tree that pass by on the left."""
+    levels = range(1, min(row.level, _DEEPEST) + 1)
+    lead = "".join(f"{glyphs.pipe} " if row.rails >> level & 1 else "  " for level in levels)
+    return f"  {lead}" if row.level else ""
+
+
+def _branches(row: Row, glyphs: Glyphs) -> str:
+    """The lines of the tree in front of something: they go on where more is to come on their level."""
+    if row.level == 0:
+        return ""
+    above = _pipes(Row(row.run, row.place, row.level - 1, row.rails), glyphs) or "  "
+    return f"{above}{glyphs.tee if row.rails >> row.level & 1 else glyphs.corner} "
+
+
+def _bar(
+    span: Span | None, window: Span, state: State, quiet: bool, cells: int, glyphs: Glyphs
+) -> tuple[Part, ...]:
+    if not cells:
+        return ()
+    style = DIM if quiet else STYLES[_TONES[state]]
+    return ((" ", ""), (bar(span, window, cells, glyphs), style))
 
 
 def _outcome(

@@ -1,0 +1,118 @@
+"""An exchange of the wire record as text and as JSON; nothing of the screen in here."""
+
+import json
+from typing import Any, Final
+
+from pallas.model import Exchange
+from pallas.text import sanitize
+
+from .text import Line, clock, duration
+
+_STRONG: Final = "bold"
+_DIM: Final = "dim"
+_KEY: Final = "$text-accent"
+
+
+def pretty(body: str) -> str:
+    """A body as indented JSON where it is some, else as it is.
+
+    Unpacking it may bring out characters that stood there as ``\\u`` escapes: they are made safe again.
+    """
+    try:
+        document = json.loads(body)
+        return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return body
+
+
+def state_of(exchange: Exchange) -> str:
+    """How it ended, in a word or two: an HTTP status, an error of JSON-RPC or of a tool; or that it waits."""
+    if exchange.seconds is None:
+        return "waiting"
+    if exchange.status is not None and exchange.status >= 400:
+        return f"HTTP {exchange.status}"
+    if not exchange.response:
+        return f"HTTP {exchange.status}" if exchange.status is not None else "no answer"
+    if '"error"' in exchange.response[:400] and '"result"' not in exchange.response[:400]:
+        return "error"
+    if '"isError":true' in exchange.response.replace(" ", ""):
+        return "tool error"
+    return f"HTTP {exchange.status}" if exchange.status is not None else "ok"
+
+
+def went_wrong(exchange: Exchange) -> bool:
+    """Whether it is worth a second look."""
+    return state_of(exchange) in ("error", "tool error", "no answer") or (exchange.status or 0) >= 400
+
+
+def title_of(exchange: Exchange) -> str:
+    """Who asked whom for what, in one line."""
+    way = "from" if exchange.side == "inbound" else "to"
+    return f"{exchange.method or 'request'} {way} {exchange.peer}"
+
+
+def lines_of(exchange: Exchange) -> list[Line]:
+    """All of it, line by line; a line may be wider than the screen."""
+    took = "" if exchange.seconds is None else f", {duration(exchange.seconds)}"
+    lines: list[Line] = [
+        ((f"{clock(exchange.at)} {title_of(exchange)}: {state_of(exchange)}{took}", _STRONG),)
+    ]
+    if exchange.span_id:
+        lines.append((("span ", _DIM), (exchange.span_id, "")))
+    if exchange.cut:
+        lines.append((("A body was longer than what is kept; it ends where it was cut.", "$text-warning"),))
+    for name, headers, body in _halves(exchange):
+        lines += [(), ((name, _STRONG),)]
+        lines += [((f"{key}: ", _DIM), (value, "")) for key, value in headers]
+        if headers and body:
+            lines.append(())
+        lines += [_json_line(line) for line in pretty(body).split("\n")] if body else []
+        if not headers and not body:
+            lines.append((("nothing yet" if exchange.seconds is None else "nothing", _DIM),))
+    return lines
+
+
+def as_text(exchange: Exchange) -> str:
+    """All of it, to paste somewhere."""
+    return "\n".join("".join(text for text, _ in line) for line in lines_of(exchange))
+
+
+def as_json(exchange: Exchange) -> str:
+    """All of it as one JSON document: bodies as JSON where they are some, else as text."""
+    document: dict[str, Any] = {
+        "run": exchange.run_id,
+        "at": exchange.at,
+        "side": exchange.side,
+        "peer": exchange.peer,
+        "method": exchange.method,
+        "status": exchange.status,
+        "seconds": exchange.seconds,
+        "span": exchange.span_id,
+        "cut": exchange.cut,
+    }
+    for name, headers, body in _halves(exchange):
+        document[name.lower()] = {"headers": [list(pair) for pair in headers], "body": _parsed(body)}
+    return sanitize(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _halves(exchange: Exchange) -> tuple[tuple[str, tuple[tuple[str, str], ...], str], ...]:
+    return (
+        ("Request", exchange.request_headers, exchange.request),
+        ("Response", exchange.response_headers, exchange.response),
+    )
+
+
+def _parsed(body: str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+
+
+def _json_line(line: str) -> Line:
+    """The key in another colour than its value."""
+    blank = len(line) - len(line.lstrip())
+    head, colon, rest = line.partition('": ')
+    if not colon or not head.lstrip().startswith('"'):
+        return ((line, ""),)
+    return ((line[:blank], ""), (head[blank:] + '":', _KEY), (" " + rest, ""))

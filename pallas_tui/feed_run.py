@@ -1,0 +1,228 @@
+"""One call of an agent as the feed shows it, made of its events; nothing of the screen in here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pallas.model import AuthHop, RunFinished, RunStarted, StepStarted, ToolEvent
+
+from .feed_hops import Hops
+
+MAX_NESTING: Final = 20
+"""How many runs stand within one another at most; what is further in stands on its own."""
+
+State = Literal["running", "ok", "error", "cancelled", "unknown"]
+"""``unknown``: it is over, but the event that told how it ended was lost."""
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
+
+    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong.
+
+    ``ended`` is None while it runs, and stays None when nobody told; ``started`` is None when the start
+    was lost. ``span`` is what the call sent along, and ``runs`` are those of other agents that came of it.
+    ``actor`` is whose step it is where that is an agent further down.
+    """
+
+    at: float
+    label: str
+    depth: int
+    state: State = "running"
+    started: float | None = None
+    ended: float | None = None
+    call_id: str = ""
+    notice: str = ""
+    span: str = ""
+    actor: str = ""
+    runs: "list[Run] | None" = field(default=None, repr=False)
+
+    def seconds(self, now: float) -> float | None:
+        """How long it took, or takes so far; None when that is not known."""
+        if self.started is None:
+            return None
+        if self.ended is not None:
+            return max(0.0, self.ended - self.started)
+        return max(0.0, now - self.started) if self.state == "running" else None
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One call of an agent. ``seconds`` is set when it is over; ``left_out`` counts steps no longer kept.
+
+    ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams. ``parent`` is
+    the run that asked for it by the call ``parent_step``, None where nobody known did. ``version`` changes
+    with the run, ``tree_version`` also with any run below it.
+    """
+
+    id: str
+    agent: str
+    started: float
+    preview: str = ""
+    images: int = 0
+    conversation: str = ""
+    principal: str = ""
+    caller: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span: str = ""
+    state: State = "running"
+    seconds: float | None = None
+    fault: str = ""
+    warning: str = ""
+    tokens: tuple[int | None, int | None] = (None, None)
+    cancelling: bool = False
+    left_out: int = 0
+    burst: int = 0
+    version: int = 0
+    tree_version: int = 0
+    steps: list[Step] = field(default_factory=list)
+    hops: Hops = field(default_factory=Hops)
+    parent: "Run | None" = field(default=None, repr=False)
+    parent_step: Step | None = field(default=None, repr=False)
+    _open: dict[str, Step] = field(default_factory=dict, repr=False)
+    _loops: dict[str, Step] = field(default_factory=dict, repr=False)
+    _noticed: dict[int, Step] = field(default_factory=dict, repr=False)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is not over."""
+        return self.state == "running"
+
+    @property
+    def root(self) -> "Run":
+        """The run that stands on its own and came first: this one, or what asked for it in the end."""
+        run = self
+        while run.parent is not None:
+            run = run.parent
+        return run
+
+    @property
+    def nesting(self) -> int:
+        """In how many others it stands."""
+        return sum(1 for _ in self.ancestors())
+
+    @property
+    def height(self) -> int:
+        """How many runs stand within one another below it."""
+        return max((1 + child.height for child in self.children()), default=0)
+
+    def ancestors(self) -> Iterator["Run"]:
+        """What asked for it, from the nearest on."""
+        run = self.parent
+        while run is not None:
+            yield run
+            run = run.parent
+
+    def children(self) -> Iterator["Run"]:
+        """The runs that its calls asked for, in the order of the calls."""
+        for step in self.steps:
+            yield from step.runs or ()
+
+    def family(self) -> Iterator["Run"]:
+        """It and all below it."""
+        yield self
+        for child in self.children():
+            yield from child.family()
+
+    def elapsed(self, now: float) -> float | None:
+        """Seconds it took, or takes so far; None when the event that told was lost."""
+        if self.seconds is not None:
+            return self.seconds
+        return max(0.0, now - self.started) if self.running else None
+
+    def begin(self, event: RunStarted) -> None:
+        """What is told of it at its beginning."""
+        self.preview, self.images, self.conversation = event.preview, event.images, event.conversation
+        self.principal, self.caller = event.principal, event.caller
+        self.trace_id, self.span_id, self.parent_span = event.trace_id, event.span_id, event.parent_span
+
+    def step(self, event: StepStarted) -> None:
+        """A loop goes to its next step: the one before is over."""
+        self._end_loop(event.actor, event.at)
+        child = event.actor != self.agent
+        label = f"{event.actor} step {event.step}" if child else f"step {event.step}"
+        step = Step(
+            event.at,
+            f"{label} ({event.kind})",
+            2 if child else 0,
+            started=event.at,
+            actor=event.actor if child else "",
+        )
+        self._loops[event.actor] = step
+        self._add(step)
+
+    def tool(self, event: ToolEvent) -> Step | None:
+        """A call begins or ends; returns its step when that is new."""
+        if event.phase == "started":
+            step = self._call(event, started=event.at)
+            self._open[event.call_id] = step
+            self._add(step)
+            return step
+        ending, new = self._open.pop(event.call_id, None), None
+        if ending is None:  # its beginning was lost
+            ending = new = self._call(event, started=None)
+            self._add(ending)
+        ending.state = "ok" if event.phase == "completed" else "error"
+        ending.ended = event.at
+        if not event.nested:
+            self._end_children(event)
+        return new
+
+    def hop(self, event: AuthHop) -> None:
+        """A request to a downstream: only one that went wrong gets a line, and its like no second one."""
+        hop = self.hops.add(event)
+        if hop is None or not hop.notice:
+            return
+        if (step := self._noticed.get(id(hop))) is None:
+            step = Step(event.at, hop.label, 1, "error", notice=hop.notice)
+            self._noticed[id(hop)] = step
+            self._add(step)
+        else:
+            step.label = hop.label
+
+    def finish(self, event: RunFinished) -> None:
+        """It is over, and so is everything in it."""
+        self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
+        self.tokens = event.tokens_in, event.tokens_out
+        self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
+
+    def lose(self) -> None:
+        """It is over, and nobody knows how."""
+        self.state = "unknown"
+        self._close(None, "unknown")
+
+    def drop_oldest(self, number: int) -> list[Step]:
+        """Keep all but the first ``number`` steps; returns those."""
+        gone = self.steps[:number]
+        del self.steps[:number]
+        self.left_out += number
+        return gone
+
+    def _call(self, event: ToolEvent, started: float | None) -> Step:
+        depth = 3 if event.nested else 1
+        label = f"{event.server}/{event.tool}"
+        return Step(event.at, label, depth, started=started, call_id=event.call_id, span=event.span_id)
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def _end_loop(self, actor: str, at: float | None, state: State = "ok") -> None:
+        if (step := self._loops.pop(actor, None)) is not None:
+            step.state, step.ended = state, at
+
+    def _end_children(self, event: ToolEvent) -> None:
+        """A sub-agent says when a step begins; its last one ends with the call that asked for it."""
+        others = any(step.depth == 1 for step in self._open.values())
+        for actor in [actor for actor in self._loops if actor != self.agent]:
+            if actor == event.server or not others:
+                self._end_loop(actor, event.at)
+
+    def _close(self, at: float | None, state: State) -> None:
+        for actor in list(self._loops):
+            self._end_loop(actor, at, state)
+        for step in self._open.values():
+            step.state, step.ended = state, at
+        self._open.clear()
+        self.cancelling = False

@@ -1,0 +1,127 @@
+"""Which line of the feed is what: each run with its steps, and below a call the runs that came of it."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from .feed_run import Run, Step
+
+HEAD: Final = -1
+FAULT: Final = -2
+LEFT_OUT: Final = -3
+WARNING: Final = -4
+_BESIDE: Final = frozenset({FAULT, LEFT_OUT, WARNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line: a run and the index of a step in it, or one of those above.
+
+    ``level`` says how far in it stands, 0 for a run on its own. ``rails`` has a bit for each level on which
+    more comes further down.
+    """
+
+    run: Run
+    place: int
+    level: int
+    rails: int = 0
+
+
+Rows = Sequence[Row]
+Test = Callable[[Run], bool]
+
+
+def everything(run: Run) -> bool:
+    """Shows every run."""
+    return True
+
+
+def rows_of(run: Run, is_open: Test, shows: Test = everything) -> list[Row]:
+    """The lines of a run and of what stands within it, in order; of other runs only those that ``shows``."""
+    found: list[tuple[Run, int, int]] = []
+    _collect(run, 0, is_open, shows, found)
+    # From the end, so that each line knows whether its level goes on.
+    rows: list[Row] = []
+    rails = 0
+    for each, place, level in reversed(found):
+        if place in _BESIDE:
+            rows.append(Row(each, place, level, rails))
+            continue
+        rails &= (2 << level) - 1
+        rows.append(Row(each, place, level, rails))
+        rails |= 1 << level
+    rows.reverse()
+    return rows
+
+
+def _collect(run: Run, level: int, is_open: Test, shows: Test, into: list[tuple[Run, int, int]]) -> None:
+    opened = is_open(run)
+    into.append((run, HEAD, level))
+    if run.warning:
+        into.append((run, WARNING, level))
+    if run.fault:
+        into.append((run, FAULT, level))
+    if not opened:
+        return
+    if run.left_out:
+        into.append((run, LEFT_OUT, level))
+    told = _told_below(run)
+    for index, step in enumerate(run.steps):
+        if told is not None and step.depth >= 2 and _is_told(step, *told):
+            continue
+        inner = level + 1 + step.depth
+        into.append((run, index, inner))
+        for child in step.runs or ():
+            if shows(child):
+                _collect(child, inner + 1, is_open, shows, into)
+
+
+def _told_below(run: Run) -> tuple[set[str], set[str]] | None:
+    """The calls whose runs tell for themselves what the agent was told of them, and those runs' agents."""
+    calls = {step.call_id for step in run.steps if step.runs}
+    if not calls:
+        return None
+    return calls, {each.agent for child in run.children() for each in child.family()}
+
+
+def _is_told(step: Step, calls: set[str], agents: set[str]) -> bool:
+    if step.actor:
+        return step.actor in agents
+    return step.call_id.rpartition(".")[0] in calls
+
+
+class Outline:
+    """The lines of several runs, one after the other; ``blocks`` are the lines of each."""
+
+    def __init__(self, runs: Iterable[Run], is_open: Test, rows: Callable[[Run], Rows] | None = None) -> None:
+        runs = tuple(runs)
+        self._blocks = [rows(run) if rows is not None else rows_of(run, is_open) for run in runs]
+        self._ends = list(accumulate(len(block) for block in self._blocks))
+        self._numbers = {run.id: number for number, run in enumerate(runs)}
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def at(self, index: int) -> Row:
+        """What stands in line ``index``."""
+        number = bisect_right(self._ends, index)
+        block = self._blocks[number]
+        return block[index - (self._ends[number] - len(block))]
+
+    def find(self, run: Run, place: int) -> int | None:
+        """The line of a place, of its run's head where it is not there, or of the run above that is."""
+        number = self._numbers.get(run.root.id)
+        if number is None:
+            return None
+        block = self._blocks[number]
+        start = self._ends[number] - len(block)
+        wanted = [run, *run.ancestors()]
+        heads: dict[str, int] = {}
+        for offset, row in enumerate(block):
+            if row.run is run and row.place == place:
+                return start + offset
+            if row.place == HEAD:
+                heads[row.run.id] = offset
+        return next((start + heads[each.id] for each in wanted if each.id in heads), None)

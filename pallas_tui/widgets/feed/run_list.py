@@ -1,0 +1,173 @@
+"""The lines of one run's screen: what is known of it, its trace, and what went over the wire."""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+from pallas.model import Exchange
+
+from ...exchange_text import state_of, title_of, went_wrong
+from ...feed_run import Run
+from ...feed_tree import HEAD, Row, rows_of
+from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
+from ..lines import LineView
+from ..tones import DIM, LEVELS, STRONG
+from .view import feed_line
+from .waterfall import Span, window_of
+
+_NAME_WIDTH = 14
+_STATE_WIDTH = 12
+_REMARK = "remark"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A line of the beginning, a heading (without a value), or a blank one (without anything)."""
+
+    name: str = ""
+    value: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An exchange, by its number in the order of time."""
+
+    number: int
+    exchange: Exchange
+
+
+Entry = Fact | Row | Kept
+
+
+def facts_of(run: Run, now: float) -> Iterator[Fact]:
+    """What is known of a run, a line each; nothing of what was not told."""
+    took = run.elapsed(now)
+    outcome = run.state + ("" if took is None else f" after {duration(took, run.running)}")
+    tokens = " in, ".join("?" if number is None else str(number) for number in run.tokens) + " out"
+    caller = run.caller or "unknown"
+    if run.parent is not None:
+        caller = f"{run.parent.agent} ({caller})"
+    facts = (
+        ("agent", run.agent),
+        ("outcome", outcome),
+        ("message", run.preview + (f" +{count(run.images, 'image')}" if run.images else "")),
+        ("caller", caller),
+        ("principal", f"key {run.principal}" if run.principal else "anonymous"),
+        ("conversation", run.conversation),
+        ("tokens", "" if run.tokens == (None, None) else tokens),
+        ("run", run.id),
+        ("trace", run.trace_id),
+        ("span", run.span_id + (f" below {run.parent_span}" if run.parent_span else "")),
+    )
+    yield from (Fact(name, value) for name, value in facts if value)
+    if run.warning:
+        yield Fact("warning", run.warning, LEVELS["warning"])
+    if run.fault:
+        yield Fact("fault", run.fault, LEVELS["error"])
+
+
+class RunList(LineView):
+    """``relatives`` gives the runs of the trace that stand on their own, oldest first."""
+
+    def __init__(self, run: Run, relatives: Callable[[], list[Run]], glyphs: Glyphs, now: float) -> None:
+        super().__init__(id="run-list")
+        self.run = run
+        self.exchanges: tuple[Exchange, ...] = ()
+        self.remark = ""
+        self._relatives = relatives
+        self._glyphs = glyphs
+        self._now = now
+        self._window: Span = (run.started, run.started + 1)
+        self._entries: list[Entry] = []
+        self._lay_out()
+
+    @property
+    def selected(self) -> Entry | None:
+        """What the cursor stands on."""
+        return self._entries[self.cursor] if self.cursor < len(self._entries) else None
+
+    def advance(self, now: float, changed: bool) -> None:
+        """Time went on and perhaps more than that."""
+        self._now = now
+        if changed or self.run.root.running:
+            self._lay_out()
+            self.reload()
+
+    def tell(self, exchanges: tuple[Exchange, ...], remark: str) -> None:
+        """Show exchanges, and a remark in place of those that are not there."""
+        self.exchanges, self.remark = exchanges, remark
+        self._lay_out()
+        self.reload()
+
+    def _lay_out(self) -> None:
+        roots = self._relatives()
+        windows = [window_of(root, self._now) for root in roots] or [window_of(self.run, self._now)]
+        self._window = min(begin for begin, _ in windows), max(end for _, end in windows)
+        width = max(20, self.line_width)
+        entries: list[Entry] = []
+        for fact in facts_of(self.run, self._now):
+            pieces = wrapped(fact.value, width - _NAME_WIDTH) if fact.style else [fact.value]
+            entries += [
+                Fact("" if number else fact.name, each, fact.style) for number, each in enumerate(pieces)
+            ]
+        entries += [Fact(), Fact("Trace")]
+        for root in roots:
+            entries += rows_of(root, _unfolded)
+        entries += [Fact(), Fact("Exchanges")]
+        entries += [Kept(number, each) for number, each in enumerate(self.exchanges)]
+        if self.remark:
+            entries += [Fact(_REMARK, each) for each in wrapped(self.remark, width - 2)]
+        self._entries = entries
+
+    def on_resize(self) -> None:
+        self._lay_out()
+        super().on_resize()
+
+    def line_count(self) -> int:
+        return len(self._entries)
+
+    def line_at(self, index: int, width: int) -> Line:
+        entry = self._entries[index]
+        if isinstance(entry, Row):
+            line = feed_line(entry, True, width, self._now, self._glyphs, self._window)
+            own = entry.run is self.run and entry.place == HEAD
+            return tuple((text, f"{style} underline".strip()) for text, style in line) if own else line
+        if isinstance(entry, Kept):
+            return self._exchange(entry.exchange, width)
+        if entry.name == _REMARK:
+            return ((fit(f"  {entry.value}", width, self._glyphs), DIM),)
+        if not entry.value:
+            return ((fit(entry.name, width, self._glyphs), STRONG),)
+        name = f"{entry.name:<{_NAME_WIDTH}}"
+        value = fit(entry.value, width - len(name), self._glyphs)
+        return cropped(((name, DIM), (value, entry.style)), width)
+
+    def _exchange(self, exchange: Exchange, width: int) -> Line:
+        took = "" if exchange.seconds is None else duration(exchange.seconds)
+        way = self._glyphs.inbound if exchange.side == "inbound" else self._glyphs.outbound
+        room = width - 9 - 2 - DURATION_WIDTH - 1 - _STATE_WIDTH
+        tone = LEVELS["error"] if went_wrong(exchange) else ""
+        line = (
+            (f"{clock(exchange.at)} ", DIM),
+            (f"{way} ", DIM),
+            (fit(title_of(exchange), room, self._glyphs), ""),
+            (right(took, DURATION_WIDTH) + " ", ""),
+            (fit(state_of(exchange), _STATE_WIDTH, self._glyphs), tone),
+        )
+        return cropped(line, width)
+
+    def key_at(self, index: int) -> Hashable:
+        entry = self._entries[index]
+        if isinstance(entry, Row):
+            return entry.run.id, entry.place
+        if isinstance(entry, Kept):
+            return entry.number
+        return (entry.name, entry.value) if entry.name else index
+
+    def find(self, key: Hashable) -> int | None:
+        places = (index for index in range(len(self._entries)) if self.key_at(index) == key)
+        return next(places, None)
+
+
+def _unfolded(run: Run) -> bool:
+    return True

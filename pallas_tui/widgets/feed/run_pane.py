@@ -1,0 +1,173 @@
+"""One run, whole: its facts, its trace, and its raw exchanges."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+
+from pallas.model import Exchange, Fault
+from pallas.text import one_line
+
+from ...actions import bindings
+from ...clipboard import copy
+from ...exchange_text import as_json, as_text
+from ...feed_run import Run
+from ...feed_tree import Row
+from ...text import Glyphs
+from ..lines import LineView
+from ..list_pane import Story
+from ..pane import Pane
+from .run_list import Kept, RunList
+from .view import run_story
+
+if TYPE_CHECKING:
+    from .pane import FeedPane
+
+DEADLINE: Final = 35.0
+"""Seconds that the exchanges may take; the fleet gives up by itself a little before."""
+
+
+class RunPane(Pane):
+    """Follows the run that it shows for as long as the feed keeps it."""
+
+    TITLE = "Run"
+    HELP = """\
+Everything about one run: who asked for it, how it ended, the whole trace it belongs to with the time of
+each part, and below that what went over the wire: each request with its answer, the agent's own and those
+to its downstreams. Credentials are told by their fingerprint only.
+
+**enter** on an exchange shows it with its headers, on another run of the trace goes there. **r** reads the
+exchanges again. **y** copies what the cursor is on as text, **c** an exchange as JSON.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = bindings("run")
+
+    class Open(Message):
+        """Another run, or an exchange, is to be shown."""
+
+        def __init__(self, what: Run | Exchange) -> None:
+            super().__init__()
+            self.what = what
+
+    class Elsewhere(Message):
+        """Another pane is to show the run."""
+
+        def __init__(self, pane: str) -> None:
+            super().__init__()
+            self.pane = pane
+
+    def __init__(self, run: Run, feed: "FeedPane", glyphs: Glyphs) -> None:
+        super().__init__(id="run")
+        self.run = run
+        self._feed = feed
+        self._glyphs = glyphs
+        self._was_running = run.running
+
+    def compose(self) -> ComposeResult:
+        yield RunList(self.run, self._relatives, self._glyphs, self._feed.now)
+
+    @property
+    def rows(self) -> RunList:
+        """The lines."""
+        return self.query_one(RunList)
+
+    def on_mount(self) -> None:
+        """Hear of what happens from now on, and fetch what happened."""
+        self._feed.watchers.append(self._advance)
+        self.action_read()
+
+    def on_unmount(self) -> None:
+        """Hear of nothing more."""
+        if self._advance in self._feed.watchers:
+            self._feed.watchers.remove(self._advance)
+
+    def _relatives(self) -> list[Run]:
+        """The runs on their own that belong to the trace; without a trace the one that this stands within."""
+        root = self.run.root
+        trace = self.run.trace_id
+        found = [each for each in self._feed.feed.roots if trace and each.trace_id == trace]
+        return found if root in found else [*found, root]
+
+    def _advance(self, now: float, changed: bool) -> None:
+        if not self.is_mounted:
+            return
+        self.rows.advance(now, changed)
+        if self._was_running != self.run.running:
+            self._was_running = self.run.running
+            self.action_read()
+
+    def action_read(self) -> None:
+        """Fetch the exchanges."""
+        if not self.rows.exchanges:
+            self.rows.tell((), "reading ...")
+        self.run_worker(self._read(), group="exchanges", exclusive=True, exit_on_error=False)
+
+    async def _read(self) -> None:
+        fleet: Any = getattr(self.app, "fleet", None)
+        try:
+            if fleet is None:
+                self.rows.tell((), "There is no fleet to ask.")
+                return
+            async with asyncio.timeout(DEADLINE):
+                exchanges = await fleet.exchanges(self.run.id)
+        except TimeoutError:
+            self._failed(f"no answer within {DEADLINE:.0f} s")
+        except Fault as fault:
+            self._failed(fault.message)
+        except Exception as error:  # a fleet elsewhere may fail in ways of its own
+            self._failed(f"{type(error).__name__}: {one_line(str(error))}")
+        else:
+            none = "Nothing of it is kept: only the last runs are, and only while the fleet records them."
+            self.rows.tell(tuple(exchanges), "" if exchanges else none)
+        self.refresh_bindings()
+
+    def _failed(self, why: str) -> None:
+        self.rows.tell(self.rows.exchanges, f"The exchanges could not be read: {why}. r tries again.")
+
+    @property
+    def _exchange(self) -> Exchange | None:
+        entry = self.rows.selected
+        return entry.exchange if isinstance(entry, Kept) else None
+
+    def action_choose(self) -> None:
+        """Open what the cursor is on."""
+        entry = self.rows.selected
+        if isinstance(entry, Kept):
+            self.post_message(self.Open(entry.exchange))
+        elif isinstance(entry, Row) and entry.run is not self.run:
+            self.post_message(self.Open(entry.run))
+
+    def action_story(self) -> None:
+        """Everything about the run as text."""
+        self.post_message(Story(f"{self.run.agent} run", run_story(self.run, self._feed.now)))
+
+    async def action_copy(self) -> None:
+        """Copy the exchange under the cursor as text, anywhere else everything about the run."""
+        exchange = self._exchange
+        text = run_story(self.run, self._feed.now) if exchange is None else as_text(exchange)
+        self.notify(await copy(self.app, text), markup=False)
+
+    async def action_copy_json(self) -> None:
+        """Copy the exchange under the cursor as JSON."""
+        if (exchange := self._exchange) is not None:
+            self.notify(await copy(self.app, as_json(exchange)), markup=False)
+
+    def action_elsewhere(self, pane: str) -> None:
+        """Show the run in another pane."""
+        self.post_message(self.Elsewhere(pane))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only an exchange can be copied as JSON."""
+        return self._exchange is not None if action == "copy_json" and self.is_mounted else True
+
+    @on(LineView.Moved)
+    def _moved(self, event: LineView.Moved) -> None:
+        event.stop()
+        self.refresh_bindings()
+
+    @on(LineView.Chosen)
+    def _chosen(self, event: LineView.Chosen) -> None:
+        event.stop()
+        self.action_choose()

@@ -1,0 +1,54 @@
+"""When something happened within the time of the whole, as a bar: half a cell is the least."""
+
+from math import ceil, floor
+from typing import Final
+
+from ...feed_run import Run, Step
+from ...text import Glyphs
+
+Span = tuple[float, float]
+"""Beginning and end, in Unix seconds."""
+
+_LEAST_WIDTH: Final = 84
+_MOST: Final = 48
+_LEAST: Final = 12
+
+
+def bar_width(width: int) -> int:
+    """Cells of the bars in a line of ``width`` cells; 0 where there is no room for any."""
+    return max(_LEAST, min(_MOST, (width - 42) * 2 // 5)) if width >= _LEAST_WIDTH else 0
+
+
+def window_of(run: Run, now: float) -> Span:
+    """The time that all bars of a tree are drawn in: that of the run that stands on its own."""
+    root = run.root
+    took = root.elapsed(now)
+    if took is None:  # how long nobody knows: until the last that was heard of it
+        took = max((step.ended or step.at for step in root.steps), default=root.started) - root.started
+    return root.started, root.started + max(took, 0.001)
+
+
+def span_of_run(run: Run, now: float) -> Span | None:
+    """When a run began and ended, or ``now`` while it runs; None when its end is not known."""
+    took = run.elapsed(now)
+    return None if took is None else (run.started, run.started + took)
+
+
+def span_of_step(step: Step, now: float) -> Span | None:
+    """When a step began and ended, or ``now`` while it runs; None when that is not known."""
+    took = step.seconds(now)
+    return None if took is None or step.started is None else (step.started, step.started + took)
+
+
+def bar(span: Span | None, window: Span, cells: int, glyphs: Glyphs) -> str:
+    """Exactly ``cells`` cells with the bar of ``span`` in them; blank without one."""
+    if span is None or cells <= 0:
+        return " " * max(0, cells)
+    halves = 2 * cells
+    first, length = window[0], window[1] - window[0]
+    begin = max(0, min(floor((span[0] - first) / length * halves), halves - 1))
+    end = max(begin + 1, min(ceil((span[1] - first) / length * halves), halves))
+    shapes = {(False, False): " ", (True, False): glyphs.bar_left, (False, True): glyphs.bar_right}
+    return "".join(
+        shapes.get((begin <= left < end, begin <= left + 1 < end), glyphs.bar) for left in range(0, halves, 2)
+    )

@@ -1,0 +1,268 @@
+"""One run on a screen of its own: facts, trace, and the raw exchanges behind it."""
+
+import asyncio
+import json
+
+import pytest
+from textual.widgets import Input
+
+from pallas.model import Event, Exchange, Fault, FaultType, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas_tui.app import Workbench
+from pallas_tui.exchange_text import as_json, as_text, pretty, state_of
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.main import MainScreen
+from pallas_tui.screens.run import ExchangeScreen, RunScreen
+from pallas_tui.widgets.feed import FeedPane
+from pallas_tui.widgets.feed.run_pane import RunPane
+from tests.support.fake_fleet import NOON, FakeFleet
+from tests.support.shell import screen_text, workbench
+from tests.support.waiting import until
+
+SIZE = (100, 40)
+TRACE = "ab" * 16
+REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message"}}
+ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "[b]done[/b]"}]}}
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+
+
+def events(outcome: bool = True) -> list[Event]:
+    top = {"run_id": "top", "agent": "concierge"}
+    call = {"server": "research", "tool": "send_message", "call_id": "c", "span_id": "c1", **top}
+    known = {"trace_id": TRACE, "caller": "claude code", "principal": "3fc2aa", "conversation": "inv-0001"}
+    said: list[Event] = [
+        RunStarted(at=NOON, preview="Which customers?", span_id="s1", **known, **top),
+        StepStarted(at=NOON, actor="concierge", step=1, kind="llm", **top),
+        ToolEvent(at=NOON, phase="started", **call),  # type: ignore[arg-type]
+        RunStarted(at=NOON, run_id="mid", agent="research", preview="look", trace_id=TRACE, parent_span="c1"),
+    ]
+    if outcome:
+        over = {"outcome": "ok", "seconds": 1.0, "tokens_in": 120, "tokens_out": 8}
+        said += [
+            RunFinished(at=NOON + 1, run_id="mid", agent="research", **over),  # type: ignore[arg-type]
+            RunFinished(at=NOON + 1, **over, **top),  # type: ignore[arg-type]
+        ]
+    return said
+
+
+def exchange(**changes: object) -> Exchange:
+    known: dict[str, object] = {
+        "run_id": "top",
+        "at": NOON,
+        "side": "inbound",
+        "peer": "claude code",
+        "method": "tools/call",
+        "request": json.dumps(REQUEST),
+        "response": json.dumps(ANSWER),
+        "request_headers": (("authorization", "Bearer [key 3fc2aa]"), ("accept", "application/json")),
+        "response_headers": (("content-type", "application/json"),),
+        "status": 200,
+        "seconds": 1.2,
+        "span_id": "s1",
+    }
+    return Exchange(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def down(**changes: object) -> Exchange:
+    plain = {
+        "side": "downstream",
+        "peer": "docs",
+        "status": None,
+        "request_headers": (),
+        "response_headers": (),
+    }
+    return exchange(**{**plain, **changes})
+
+
+async def open_run(app: Workbench, pilot: object, fleet: FakeFleet, run: str = "top") -> RunScreen:
+    """The screen of a run, opened from the feed by its key."""
+    press = pilot.press  # type: ignore[attr-defined]
+    await until(lambda: isinstance(app.focused, Input), pilot)  # type: ignore[arg-type]
+    await press("f4")
+    pane = app.main.query_one(FeedPane)
+    await until(lambda: pane.feed.run(run) is not None, pilot)  # type: ignore[arg-type]
+    found = pane.feed.run(run)
+    assert found is not None
+    pane.runs.go_to(found)
+    await press("enter")
+    await until(lambda: isinstance(app.screen, RunScreen) and app.screen.query(RunPane), pilot)  # type: ignore[arg-type]
+    screen = app.screen
+    assert isinstance(screen, RunScreen)
+    await until(lambda: "reading" not in screen.query_one(RunPane).rows.remark, pilot)  # type: ignore[arg-type]
+    return screen
+
+
+async def test_a_run_shows_its_facts_its_trace_and_its_exchanges() -> None:
+    fleet = FakeFleet()
+    fleet.wire["top"] = (exchange(), down(seconds=0.4))
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "tools/call to docs" in screen_text(app), pilot)
+        text = screen_text(app)
+        for words in (
+            "concierge",
+            "ok after 1.0 s",
+            "claude code",
+            "key 3fc2aa",
+            "inv-0001",
+            "120 in, 8 out",
+            TRACE,
+            "Which customers?",
+            "▾ research look",
+            "← tools/call from claude code",
+            "→ tools/call to docs",
+            "HTTP 200",
+        ):
+            assert words in text, words
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, MainScreen), pilot)
+        assert app.is_running
+
+
+async def test_an_exchange_is_read_as_json_with_its_headers_and_copied_in_both_forms() -> None:
+    fleet = FakeFleet()
+    fleet.wire["top"] = (exchange(),)
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await pilot.press("end", "enter")
+        await until(lambda: isinstance(app.screen, ExchangeScreen), pilot)
+        await until(lambda: "Response" in screen_text(app), pilot)
+        text = screen_text(app)
+        assert "authorization: Bearer [key 3fc2aa]" in text
+        assert '"method": "tools/call",' in text
+        assert "[b]done[/b]" in text  # markup is text
+        await pilot.press("y")
+        await until(lambda: "authorization: Bearer [key 3fc2aa]" in app.clipboard, pilot)
+        await pilot.press("c")
+        await until(lambda: app.clipboard.startswith("{"), pilot)
+        document = json.loads(app.clipboard)
+        assert document["response"]["body"] == ANSWER
+        assert document["request"]["headers"][0] == ["authorization", "Bearer [key 3fc2aa]"]
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        await pilot.press("escape", "escape")
+        await until(lambda: isinstance(app.screen, RunScreen), pilot)
+
+
+async def test_what_cannot_be_read_says_why_and_is_read_again_on_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = FakeFleet()
+    fleet.say(*events())
+    asked: list[str] = []
+
+    async def exchanges(run_id: str) -> tuple[Exchange, ...]:
+        asked.append(run_id)
+        if len(asked) == 1:
+            raise Fault(FaultType.CONFIG, "this fleet does not keep what goes over the wire")
+        if len(asked) == 2:
+            raise OSError("[red]gone[/red]\x1b[2J")
+        return (exchange(),)
+
+    monkeypatch.setattr(fleet, "exchanges", exchanges)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "this fleet does not keep what goes over" in screen_text(app), pilot)
+        await pilot.press("r")
+        await until(lambda: "OSError: [red]gone[/red]␛[2J. r tries again" in screen_text(app), pilot)
+        await pilot.press("r")
+        await until(lambda: "tools/call from claude code" in screen_text(app), pilot)
+        assert asked == ["top"] * 3
+
+
+async def test_a_fleet_that_does_not_answer_is_given_up_and_the_screen_can_be_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pallas_tui.widgets.feed import run_pane
+
+    fleet = FakeFleet()
+    fleet.say(*events())
+
+    async def never(run_id: str) -> tuple[Exchange, ...]:
+        await asyncio.Event().wait()
+        return ()
+
+    monkeypatch.setattr(fleet, "exchanges", never)
+    monkeypatch.setattr(run_pane, "DEADLINE", 0.05)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "no answer within" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, MainScreen), pilot)
+
+
+async def test_a_run_in_flight_goes_on_on_its_screen_and_its_exchanges_come_at_its_end() -> None:
+    fleet = FakeFleet()
+    fleet.change("concierge", runs_active=1)
+    fleet.say(*events(outcome=False))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await open_run(app, pilot, fleet)
+        await until(lambda: "running after" in screen_text(app), pilot)
+        await until(lambda: "Nothing of it is kept" in screen_text(app), pilot)
+        fleet.wire["top"] = (exchange(),)
+        fleet.say(*events()[-2:])
+        await until(lambda: "ok after 1.0 s" in screen_text(app), pilot)
+        await until(lambda: "tools/call from claude code" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, MainScreen), pilot)
+        assert app.main.query_one(FeedPane).watchers == []
+
+
+async def test_another_run_of_the_trace_and_the_other_panes_are_one_key_away() -> None:
+    fleet = FakeFleet()
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await open_run(app, pilot, fleet)
+        rows = screen.query_one(RunPane).rows
+        while not (hasattr(rows.selected, "run") and rows.selected.run.id == "mid"):
+            assert rows.cursor < rows.line_count() - 1
+            await pilot.press("down")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, RunScreen) and app.screen.run.id == "mid", pilot)
+        await until(lambda: "concierge (unknown)" in screen_text(app), pilot)
+        await pilot.press("t")
+        await until(lambda: app.screen is app.main and app.main.current == "traces", pilot)
+
+
+# The text of an exchange
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "HTTP 200"),
+        ({"seconds": None, "response": ""}, "waiting"),
+        ({"status": 401, "response": "{}"}, "HTTP 401"),
+        ({"status": None}, "ok"),
+        ({"status": None, "response": ""}, "no answer"),
+        ({"response": '{"jsonrpc":"2.0","id":1,"error":{"code":-32600}}'}, "error"),
+        ({"response": '{"result": {"isError": true, "content": []}}'}, "tool error"),
+    ],
+)
+def test_how_an_exchange_ended_is_said_in_a_word(changes: dict[str, object], word: str) -> None:
+    assert state_of(exchange(**changes)) == word
+
+
+def test_what_unpacking_json_brings_out_is_made_safe() -> None:
+    hostile = '{"text": "\\u202e\\u009b2J\\u001b[2J"}'
+    for text in (pretty(hostile), as_text(exchange(response=hostile)), as_json(exchange(response=hostile))):
+        assert not set(text) & set("\u202e\u009b\x1b")
+    assert pretty("no json {") == "no json {"
+    assert pretty("[" * 100_000).startswith("[[")
+
+
+def test_a_body_that_was_cut_is_shown_as_it_is_and_says_so() -> None:
+    text = as_text(exchange(response='{"result": {"text": "xxx', cut=True))
+    assert "longer than what is kept" in text
+    assert '{"result": {"text": "xxx' in text

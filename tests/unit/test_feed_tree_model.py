@@ -1,0 +1,278 @@
+"""The feed as a tree: runs within the calls that asked for them, what is seen of it, and the filter."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from pallas.model import Event, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas_tui.feed_filter import Sieve, parse
+from pallas_tui.feed_run import MAX_NESTING, Run
+from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
+from pallas_tui.feed_tree import HEAD, Outline, rows_of
+from pallas_tui.frame import Frame
+from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
+from pallas_tui.widgets.feed.view import feed_line
+from pallas_tui.widgets.feed.waterfall import bar, bar_width
+from tests.support.fake_fleet import NOON, desk
+
+TRACE = "ab" * 16
+
+
+def begin(run: str, agent: str = "concierge", parent: str = "", **more: Any) -> RunStarted:
+    more = {"at": NOON, "preview": f"message {run}", "trace_id": TRACE, "span_id": f"s-{run}", **more}
+    return RunStarted(run_id=run, agent=agent, parent_span=parent, **more)
+
+
+def call(run: str, span: str, phase: str = "started", agent: str = "concierge", **more: Any) -> ToolEvent:
+    more = {"at": NOON, "server": "research", "tool": "send_message", "call_id": f"{run}.{span}", **more}
+    return ToolEvent(run_id=run, agent=agent, phase=phase, span_id=span, **more)  # type: ignore[arg-type]
+
+
+def end(run: str, agent: str = "concierge", outcome: str = "ok", **more: Any) -> RunFinished:
+    return RunFinished(**{"at": NOON + 1, "seconds": 1.0, **more}, run_id=run, agent=agent, outcome=outcome)  # type: ignore[arg-type]
+
+
+def absorb(feed: Feed, *events: Event, now: float = NOON + 1, dropped: int = 0) -> None:
+    feed.absorb(Frame(desk(), events, now, dropped))
+
+
+def shown(feed: Feed, sieve: Sieve | None = None, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
+    """The lines without the time in front, and without what stands on the right."""
+    sieve = sieve or Sieve()
+    roots = [run for run in feed.roots if sieve.lets_through(run)]
+    outline = Outline(roots, _opened, lambda run: rows_of(run, _opened, sieve.lets_through))
+    lines = [feed_line(outline.at(index), True, width, NOON + 1, glyphs) for index in range(len(outline))]
+    assert all(width_of(line) == width for line in lines)
+    return ["".join(text for text, _ in line)[9 : width - 22].rstrip() for line in lines]
+
+
+def _opened(run: Run) -> bool:
+    return True
+
+
+TREE = [
+    "▾ concierge      message top",
+    "    ├ research/send_message",
+    "    │ └ ▾ research message mid",
+    "    │     └ research/send_message",
+    "    │       └ ▾ archive message low",
+    "    └ docs/search",
+]
+EVENTS = (
+    begin("top"),
+    call("top", "c1"),
+    begin("mid", "research", "c1"),
+    call("mid", "c2", agent="research"),
+    begin("low", "archive", "c2"),
+    call("top", "c3", server="docs", tool="search"),
+)
+
+
+def test_a_run_stands_below_the_call_that_asked_for_it() -> None:
+    feed = Feed()
+    absorb(feed, *EVENTS)
+    assert shown(feed) == TREE
+    assert [run.id for run in feed.roots] == ["top"]
+    assert [run.root.id for run in feed.runs] == ["top", "top", "top"]
+
+
+def test_in_whatever_order_runs_and_calls_come_the_tree_is_the_same() -> None:
+    for order in permutations(EVENTS[1:5]):
+        feed = Feed()
+        absorb(feed, EVENTS[0])
+        for event in order:  # each in a frame of its own
+            absorb(feed, event)
+        absorb(feed, EVENTS[5])
+        assert [line.strip() for line in shown(feed)] == [line.strip() for line in TREE], order
+
+
+def test_a_run_whose_caller_never_comes_stands_on_its_own() -> None:
+    feed = Feed()
+    absorb(feed, begin("foreign", parent="of-a-stranger"), begin("other"))
+    assert [run.id for run in feed.roots] == ["foreign", "other"]
+    assert feed.roots[0].parent_span == "of-a-stranger"
+
+
+def test_a_call_whose_beginning_was_lost_still_takes_its_run_in() -> None:
+    feed = Feed()
+    absorb(feed, begin("top"), begin("mid", "research", "c1"), dropped=3)
+    absorb(feed, call("top", "c1", "completed"))
+    assert [run.id for run in feed.roots] == ["top"]
+
+
+def test_what_a_sub_agent_tells_for_itself_is_not_told_twice() -> None:
+    feed = Feed()
+    relayed = (
+        StepStarted(at=NOON, run_id="top", agent="concierge", actor="research", step=1, kind="llm"),
+        call("top", "", call_id="top.c1.7", nested=True, server="docs", tool="lookup"),
+    )
+    absorb(feed, begin("top"), call("top", "c1"), *relayed)
+    assert "docs/lookup" in " ".join(shown(feed))
+    absorb(feed, begin("mid", "research", "c1"))
+    assert shown(feed) == [
+        "▾ concierge      message top",
+        "    └ research/send_message",
+        "      └ ▾ research message mid",
+    ]
+    # Of an agent elsewhere nothing but that is known: it stays.
+    far = StepStarted(at=NOON, run_id="top", agent="concierge", actor="faraway", step=1, kind="llm")
+    absorb(feed, call("top", "c9", server="faraway"), far)
+    assert shown(feed)[-1].endswith("faraway step 1 (llm)")
+
+
+def test_a_run_is_unfolded_with_the_one_it_stands_within() -> None:
+    feed = Feed()
+    absorb(feed, *EVENTS, end("low", "archive"), end("mid", "research"))
+    assert all(feed.is_open(run) for run in feed.runs)
+    absorb(feed, end("top"), begin("next"))
+    assert [feed.is_open(run) for run in feed.runs] == [False, False, False, True]
+
+
+def test_a_run_cannot_stand_within_itself_nor_without_end() -> None:
+    feed = Feed()
+    absorb(feed, begin("a", parent="c-a"), call("a", "c-a"), begin("b", parent="c-a"), call("b", "c-b"))
+    absorb(feed, begin("c", parent="c-b"), call("c", "c-a"))
+    assert [run.id for run in feed.roots] == ["a"]
+    deep = Feed()
+    for number in range(100):  # the innermost first
+        absorb(deep, begin(f"r{number}", parent=f"c{number + 1}"), call(f"r{number}", f"c{number}"))
+    assert max(run.nesting for run in deep.runs) <= MAX_NESTING
+    assert sum(1 for root in deep.roots for _ in root.family()) == 100
+
+
+def test_what_is_kept_is_bounded_and_what_stood_within_something_gone_stands_on_its_own() -> None:
+    feed = Feed()
+    absorb(feed, begin("top"), call("top", "c1"), begin("mid", "research", "c1"))
+    absorb(feed, *(call("top", f"x{number}") for number in range(MAX_STEPS_OF_RUN)))
+    assert [run.id for run in feed.roots] == ["top", "mid"]
+    absorb(feed, end("top"), end("mid", "research"))
+    for number in range(MAX_RUNS + 10):
+        absorb(feed, begin(f"p{number}"), call(f"p{number}", f"d{number}"), end(f"p{number}"))
+        absorb(feed, begin(f"q{number}", "research", f"d{number}"), end(f"q{number}", "research"))
+    absorb(feed, *(begin(f"o{number}", parent=f"never{number}") for number in range(MAX_RUNS + 10)))
+    assert len(feed.runs) == MAX_RUNS
+    assert len(feed._orphans) <= MAX_RUNS
+    assert len(feed._calls) <= sum(len(run.steps) for run in feed.runs) <= MAX_STEPS
+    assert all(run.parent is None or feed.run(run.parent.id) is run.parent for run in feed.runs)
+
+
+# The filter
+
+
+@pytest.fixture
+def feed() -> Feed:
+    feed = Feed()
+    absorb(
+        feed,
+        *EVENTS,
+        end("low", "archive", "error", fault="AUTH: the key was refused"),
+        begin("solo", "vision", caller="claude code", principal="3fc2", preview="a picture: two words"),
+        call("solo", "c8", agent="vision", server="docs", tool="search"),
+        end("solo", "vision", "cancelled"),
+        LoopStopped(run_id="mid", agent="research", reason="repeat", tool="docs/x", count=5),
+    )
+    return feed
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("", {"top", "mid", "low", "solo"}),
+        ("agent:vision", {"solo"}),
+        ("agent:research", {"top", "mid"}),
+        ("agent:archive", {"top", "mid", "low"}),
+        ("outcome:error", {"top", "mid", "low"}),
+        ("outcome:canc", {"solo"}),
+        ("outcome:running", {"top", "mid"}),
+        ("tool:docs/search", {"top", "solo"}),
+        ('caller:"claude code"', {"solo"}),
+        ("caller:3FC2", {"solo"}),
+        ("caller:research", {"top", "mid", "low"}),
+        ("run:sol", {"solo"}),
+        ("trace:abab agent:vis", {"solo"}),
+        ("trace:ffff", set()),
+        ('"two words"', {"solo"}),
+        ('"words two"', set()),
+        ('"picture:"', {"solo"}),
+        ("loop stopped", {"top", "mid"}),
+        ("REFUSED", {"top", "mid", "low"}),
+        ("-agent:vision", {"top", "mid", "low"}),
+        ("-agent:concierge", {"solo"}),
+        ("-agent:research", {"top", "solo"}),
+        ("tool:docs -outcome:cancelled", {"top"}),
+        ("-", set()),
+        ("- picture", set()),
+    ],
+)
+def test_a_filter_shows_what_fits_and_what_that_stands_within(feed: Feed, text: str, runs: set[str]) -> None:
+    query = parse(text)
+    assert query.mistake == ""
+    sieve = Sieve(query)
+    outline = Outline(
+        [run for run in feed.roots if sieve.lets_through(run)],
+        _opened,
+        lambda run: rows_of(run, _opened, sieve.lets_through),
+    )
+    rows = [outline.at(index) for index in range(len(outline))]
+    assert {row.run.id for row in rows if row.place == HEAD} == runs
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("agnt:research", "no field agnt:"),
+        ("agent:", "a word is missing after agent:"),
+        ("agent: research", "a word is missing after agent:"),
+        ("outcome:great", "no outcome great; there are ok, error, cancelled"),
+        ('"two words', 'a closing " is missing'),
+        ('caller:"two', 'a closing " is missing'),
+    ],
+)
+def test_a_mistake_in_the_filter_is_told_with_the_way_to_mend_it(text: str, told: str) -> None:
+    query = parse(text)
+    assert told in query.mistake
+    assert not query
+
+
+def test_what_a_filter_found_is_found_anew_when_a_run_changes(feed: Feed) -> None:
+    sieve = Sieve(parse("outcome:ok"))
+    top = feed.run("top")
+    assert top is not None
+    assert not sieve.lets_through(top)
+    absorb(feed, end("mid", "research"))
+    assert sieve.lets_through(top)  # for what stands within it
+
+
+# Bars
+
+
+@pytest.mark.parametrize(
+    ("span", "drawn"),
+    [
+        ((0, 10), "██████████"),
+        ((0, 5), "█████     "),
+        ((2.5, 5), "  ▐██     "),
+        ((5, 5.5), "     ▌    "),
+        ((5.5, 6), "     ▐    "),
+        ((9.99, 10), "         ▐"),
+        ((10, 10), "         ▐"),
+        ((-5, 20), "██████████"),
+        ((50, 60), "         ▐"),
+        (None, "          "),
+    ],
+)
+def test_a_bar_says_when_within_the_whole(span: tuple[float, float] | None, drawn: str) -> None:
+    assert bar(span, (0, 10), 10, UNICODE) == drawn
+    assert bar(span, (0, 10), 10, ASCII).strip(" =") == ""
+
+
+def test_bars_are_there_where_there_is_room() -> None:
+    assert [bar_width(width) for width in (60, 79, 83)] == [0, 0, 0]
+    assert all(12 <= bar_width(width) <= 48 for width in range(84, 300))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 84, 120, 200])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_every_line_of_a_tree_fills_its_width_exactly(feed: Feed, width: int, glyphs: Glyphs) -> None:
+    assert len(shown(feed, width=width, glyphs=glyphs)) > len(TREE)
