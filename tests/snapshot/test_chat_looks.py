@@ -20,7 +20,7 @@ from pallas_tui.widgets.chat.view import ConversationView
 assert steady
 pytestmark = pytest.mark.usefixtures("steady")
 
-SMALL, WIDE = (80, 24), (120, 40)
+TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 84_000
 ANSWER = """Three customers were hit by the **May invoice bug**:
 
@@ -36,6 +36,25 @@ The fix is described in [ticket 1182](https://example.invalid/1182).
 """
 
 
+CALLS = (
+    "concierge step 1 (tool)",
+    "research/ask: started",
+    "research step 1 (tool)",
+    "docs/search: started",
+    "docs/search: completed",
+    "vault/lookup: started",
+    "vault/lookup: failed",
+    "research/ask: completed",
+    "concierge step 2 (llm)",
+)
+
+
+class Spent:
+    """Seconds that calls took, which no clock needs to wait for."""
+
+    seconds = 0.0
+
+
 class Scripted:
     """Answers as the message says, in a time that never changes."""
 
@@ -47,7 +66,10 @@ class Scripted:
     ) -> Reply:
         tell = on_progress or (lambda _: None)
         if "hit" in text:
-            return Reply(text=ANSWER, seconds=3.1, steps=4, tools=3)
+            for message in CALLS:
+                Spent.seconds += 0.3
+                tell(message)
+            return Reply(text=ANSWER, seconds=3.1, steps=4, tools=3, tokens_in=1_840, tokens_out=212)
         if "ticket" in text:
             raise Fault(FaultType.UPSTREAM, "the model is overloaded; try again in a minute", retryable=True)
         tell("concierge step 1 (llm)")
@@ -75,7 +97,8 @@ def fleet() -> tuple[AgentSnapshot, ...]:
 
 
 def chat(base: Path | None = None) -> PaneApp:
-    pane = ChatPane(connect=Scripted, base=base, stopwatch=lambda: pane._now)
+    Spent.seconds = 0.0
+    pane = ChatPane(connect=Scripted, base=base, stopwatch=lambda: pane._now + Spent.seconds)
     return PaneApp(pane, fleet())
 
 
@@ -107,12 +130,75 @@ async def talk(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
 def test_a_conversation(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         pilot.app.theme = theme
         await talk(pilot)
+
+    assert snap_compare(chat(), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [TINY, SMALL], ids=["tiny", "small"])
+def test_the_calls_of_an_answer(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app, view = pilot.app, await current(pilot)
+        assert isinstance(app, PaneApp)
+        await ask(pilot, view, "Which customers were hit by the May invoice bug?")
+        await until(lambda: view.conversation.run is None and "ticket 1182" in app.screen_text(), pilot)
+        await pilot.press("escape", "t", "down")
+        await until(lambda: "vault/lookup" in app.screen_text(), pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(), terminal_size=size, run_before=before)
+
+
+def test_a_command_being_typed(snap_compare: Callable[..., bool]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app, view = pilot.app, await current(pilot)
+        assert isinstance(app, PaneApp)
+        await ask(pilot, view, "/help")
+        await until(lambda: "Leaves; asks first" in app.screen_text(), pilot)
+        view._prompt.insert("/set ")
+        await until(lambda: "tab: name era" in app.screen_text(), pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(), terminal_size=SMALL, run_before=before)
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+def test_side_by_side(snap_compare: Callable[..., bool], theme: str) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app, _ = pilot.app, await current(pilot)
+        assert isinstance(app, PaneApp)
+        app.theme = theme
+        pane = app.query_one(ChatPane)
+        pane.begin_beside(("concierge", "research", "engineering"))
+        await until(lambda: len(pane._beside) == 3 and pane._shared.has_focus, pilot)
+        pane._shared.insert("Which customers were hit?")
+        await pilot.press("enter")
+        await until(lambda: app.screen_text().count("Initech") == 3, pilot)
+        still(app)
+        await pilot.pause()
+
+    assert snap_compare(chat(), terminal_size=WIDE, run_before=before)
+
+
+@pytest.mark.parametrize("size", [TINY, WIDE], ids=["tiny", "wide"])
+def test_saved_prompts(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        app, view = pilot.app, await current(pilot)
+        assert isinstance(app, PaneApp)
+        view.desk.prompts.save("invoice bug", "Which customers were hit by the May invoice bug?")
+        view.desk.prompts.save("stock", "How many Tern desk lamps are left?")
+        view._prompt.insert("a draft")
+        await pilot.press("f7", "s")
+        await until(lambda: "keep what is written as: s" in app.screen_text(), pilot)
+        still(app)
+        await pilot.pause()
 
     assert snap_compare(chat(), terminal_size=size, run_before=before)
 

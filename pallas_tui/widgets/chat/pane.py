@@ -297,6 +297,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         view = event.view
         if self.is_showing and view.display and (view is self._current or self._together):
             view.conversation.unread = 0
+            self._show_tabs()
         elif view in self._views and view.conversation.entries:
             agent = view.conversation.agent
             if view.conversation.entries[-1].role == "error":
