@@ -32,6 +32,15 @@ _CREDENTIALS: Final = re.compile(
     r"auth|cookie|secret|token|passw|credential|api-?key|signature", re.IGNORECASE
 )
 _HARMLESS: Final = frozenset({"www-authenticate", "proxy-authenticate"})
+# Headers that hold no credential: most of them, and masking takes its time.
+# fmt: off
+_PLAIN: Final = frozenset({
+    "accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-length",
+    "content-type", "date", "host", "mcp-method", "mcp-protocol-version", "server", "traceparent",
+    "transfer-encoding", "user-agent", "vary", "x-accel-buffering",
+})
+# fmt: on
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e]{0,200}")
 # Who knows all of a handle may speak in that conversation.
 _HANDLE: Final = re.compile(
     r"(?P<head>\\*\"(?:[\w.-]{1,40}/)?conversation_?id\\*\"\s*:\s*\\*\"[^\"\\]{8})[^\"\\]+", re.IGNORECASE
@@ -60,7 +69,10 @@ def clean_headers(headers: Headers) -> tuple[tuple[str, str], ...]:
     for name, value in headers:
         if len(cleaned) == MAX_HEADERS:
             break
-        cleaned.append((one_line(name, 80), _header(name.lower(), value)))
+        if name.lower() in _PLAIN and _PRINTABLE.fullmatch(value):
+            cleaned.append((name, value))
+        else:
+            cleaned.append((one_line(name, 80), _header(name.lower(), value)))
     return tuple(cleaned)
 
 
@@ -86,7 +98,9 @@ def clean_body(raw: bytes, more: bool = False) -> tuple[str, bool]:
     else:
         text = redact_text(text)
     text = _BARE.sub(r'\1"[redacted]"', text).replace(_PROGRESS_MARK, _PROGRESS)
-    return sanitize(_HANDLE.sub(r"\g<head>…", text)), cut
+    if "onversation" in text:
+        text = _HANDLE.sub(r"\g<head>…", text)
+    return sanitize(text), cut
 
 
 class Body:
