@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _PREFILLED: Final = 5
 """Levels of required objects that are begun by themselves."""
+_MOST_PREFILLED: Final = 200
+"""Fields that are."""
 
 
 class Form:
@@ -44,7 +46,7 @@ class Form:
         if arguments is not None:
             self._value = dict(arguments)
         else:
-            begun = self._begun(self.root, 0)
+            begun = self._begun(self.root, 0, [_MOST_PREFILLED])
             self._value = begun if isinstance(begun, dict) else {}
 
     @property
@@ -213,13 +215,13 @@ class Form:
 
     def _seed(self, node: Any) -> Any:
         """What to begin with where something must stand."""
-        begun = self._begun(node, 0)
+        begun = self._begun(node, 0, [_MOST_PREFILLED])
         if begun is not ABSENT:
             return begun
         shape = self.shapes.of(node)
         return _SEEDS.get(shape.kind, shape.choices[0] if shape.choices else None)
 
-    def _begun(self, node: Any, depth: int) -> Any:
+    def _begun(self, node: Any, depth: int, left: list[int]) -> Any:
         """What the schema says by itself, ABSENT when it leaves the choice."""
         shape = self.shapes.of(node)
         if shape.default is not ABSENT:
@@ -227,15 +229,16 @@ class Form:
         if shape.kind is Kind.CHOICE and len(shape.choices) == 1:
             return shape.choices[0]
         if shape.kind is Kind.VARIANTS and depth < _PREFILLED:
-            return self._begun(shape.variants[0], depth + 1) if depth == 0 else ABSENT
-        if shape.kind is not Kind.OBJECT or depth >= _PREFILLED:
+            return self._begun(shape.variants[0], depth + 1, left) if depth == 0 else ABSENT
+        if shape.kind is not Kind.OBJECT or depth >= _PREFILLED or left[0] <= 0:
             return ABSENT
         found = {}
         for name in shape.properties:
-            if (
-                name in shape.required
-                and (value := self._begun(shape.properties[name], depth + 1)) is not ABSENT
-            ):
+            if name not in shape.required or left[0] <= 0:
+                continue
+            left[0] -= 1
+            value = self._begun(shape.properties[name], depth + 1, left)
+            if value is not ABSENT:
                 found[name] = value
         return found
 

@@ -10,7 +10,7 @@ from .form import Form
 from .paths import ABSENT, Path, at
 from .shape import Kind, Shape
 
-MAX_ROWS: Final = 1_000
+MAX_ROWS: Final = 500
 MAX_CHILDREN: Final = 200
 MAX_LEVELS: Final = 24
 _OPEN_LEVELS: Final = 4

@@ -14,6 +14,10 @@ MAX_PARTS: Final = 200
 Node = Mapping[str, Any]
 
 
+MAX_SCHEMA: Final = 300_000
+"""Characters of a schema that is read: more takes longer than a key may wait."""
+
+
 class Schema:
     """A schema document. ``problem`` says in one line why there is none, or what of it cannot be used."""
 
@@ -21,6 +25,8 @@ class Schema:
         self.problem = ""
         document: Any = {}
         try:
+            if len(text) > MAX_SCHEMA:
+                raise JsonMistake(f"longer than {MAX_SCHEMA:,} characters")
             document = parse(text)
         except JsonMistake as mistake:
             self.problem = f"the tool's schema cannot be read: {mistake}"

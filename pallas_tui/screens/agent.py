@@ -41,7 +41,7 @@ class AgentScreen(Screen[None]):
         server: str | None = None,
         tool: str = "",
     ) -> None:
-        super().__init__(id="agent-screen")
+        super().__init__()
         self._agents = agents
         self._agent = name
         self._first = section, server, tool

@@ -28,7 +28,7 @@ class ToolScreen(Screen[None]):
     BINDINGS = [Binding("f1", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
 
     def __init__(self, agents: "AgentsPane", agent: str, server: str, tool: ToolDetail) -> None:
-        super().__init__(id="tool-screen")
+        super().__init__()
         self._agents = agents
         self._subject = Subject(agent, server, tool.name)
         self._tool = tool

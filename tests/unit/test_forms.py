@@ -438,7 +438,7 @@ def laughs() -> dict[str, Any]:
         '{"properties": {"a": 5, "b": null, "c": {"type": [], "anyOf": [1]}, "d": {"type": [1]}}}',
         '{"properties": {"a": {"minimum": "z", "pattern": 5, "maxLength": [], "title": 5, "format": {}}}}',
         '{"properties": {"a": {"pattern": "("}, "b": {"$ref": "http://127.0.0.1:1/x"}, "c": {"$ref": 7}}}',
-        '{"properties": {"a": {"$ref": "#/properties/a"}, "b": {"$ref":"#"}, "c": {"allOf": [{"$ref":"#"}]}}}',
+        '{"properties": {"a": {"$ref": "#/properties/a"}, "b": {"$ref":"#"}}}',
         '{"properties": {"a": {"pattern": "^(a+)+$"}, "b": {"pattern": "((a{1000}){1000}){1000}"}}}',
         '{"properties": {"a": {"const": {"deep": [1]}}, "": {"type": "string"}, "__proto__": {}}}',
         '{"properties": {"a": {"enum": []}, "b": {"anyOf": []}, "c": {"oneOf": [false, true]}}}',
@@ -457,6 +457,19 @@ def test_a_hostile_schema_neither_breaks_nor_hangs_the_form(text: str) -> None:
     for found in shown:
         assert all(char.isprintable() for char in found.label)
     assert json.loads(one.raw)["extra"] == "\u001b[2J"
+
+
+def test_what_is_required_of_what_is_required_does_not_grow_without_end() -> None:
+    # 20 fields that each need 20: without a bound three million objects at once.
+    names = [f"n{number}" for number in range(20)]
+    node = {
+        "type": "object",
+        "properties": {name: {"$ref": "#/$defs/n"} for name in names},
+        "required": names,
+    }
+    one = Form(json.dumps({"$defs": {"n": node}, "$ref": "#/$defs/n"}))
+    assert len(dump(one.value, None)) < 10_000
+    assert len(rows(one)) <= MAX_ROWS + 1
 
 
 def test_a_wide_object_shows_the_first_fields_and_counts_the_others() -> None:

@@ -1,0 +1,262 @@
+"""The screen of one agent: what it shows, what it waits for, and what strangers' words cannot do on it."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
+from pallas_tui.app import Workbench
+from pallas_tui.screens.agent import AgentScreen
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.tool_form import ToolScreen
+from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.agents.tools import ToolList
+from tests.support.fake_fleet import FakeFleet
+from tests.support.shell import screen_text, workbench
+from tests.support.tools import detail, fleet_with_tools, tool
+from tests.support.waiting import until
+
+SIZES = [(60, 20), (80, 24), (120, 40)]
+SMALL = (80, 24)
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+async def opened(app: Workbench, pilot: Pilot[Any], key: str = "d") -> None:
+    """The screen of the research agent."""
+    await until(lambda: isinstance(app.focused, Input), pilot)
+    await pilot.press("f2")
+    pane = app.main.query_one(AgentsPane)
+    await until(lambda: pane.agents.show_agent("research"), pilot)
+    await pilot.press(key)
+    await until(lambda: isinstance(app.screen, AgentScreen), pilot)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet(size: tuple[int, int]) -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=size) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "p50 0.9 s, p95 3.1 s" in screen_text(app), pilot)
+        for key, words in (
+            ("2", "Search the documents"),
+            ("3", "You look things up."),
+            ("4", '"name": "x/research"'),
+            ("1", "restarts    1"),
+        ):
+            await pilot.press(key)
+            if key == "2":
+                await pilot.press("down", "down", "down")
+            await until(lambda words=words: words in screen_text(app), pilot)
+        for words in ("What research is for", "Search the documents", "You look things up.", '"version"'):
+            await until(lambda words=words: words in screen_text(app), pilot)
+            await pilot.press("tab")
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, AgentScreen), pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        assert app.is_running
+
+
+async def test_the_place_it_is_configured_at_is_told_and_can_be_copied() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "agents/research.py:8" in screen_text(app), pilot)
+        await pilot.press("Y")
+        await until(lambda: app.clipboard == "agents.yaml:12", pilot)
+        await pilot.press("y")
+        await until(lambda: "endpoint    http://127.0.0.1:24202/mcp" in app.clipboard, pilot)
+
+
+async def test_what_changed_in_a_list_of_tools_is_marked() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(app, pilot, "t")
+        tools = app.screen.query_one(ToolList)
+        await until(lambda: tools.select("docs", "search"), pilot)
+        await pilot.press("up")
+        await until(lambda: "2 tools; 1 new, 1 gone, 1 changed since 14:06:40" in screen_text(app), pilot)
+        lines = [line[:40].split()[:2] for line in screen_text(app).splitlines()]
+        assert [mark for mark in (["+", "search"], ["~", "fetch"], ["-", "old"]) if mark in lines] == [
+            ["+", "search"],
+            ["~", "fetch"],
+            ["-", "old"],
+        ]
+        # A tool that is gone cannot be called.
+        assert tools.select("docs", "old")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, AgentScreen)
+
+
+async def test_tools_are_filtered_and_escape_takes_the_filter_away_first() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot, "t")
+        await until(lambda: "docs" in screen_text(app), pilot)
+        tools = app.screen.query_one(ToolList)
+        await pilot.press("slash", *"fet", "enter")
+        await until(lambda: tools.line_count() == 1, pilot)
+        await pilot.press("escape")
+        await until(lambda: tools.line_count() == 7, pilot)
+        assert isinstance(app.screen, AgentScreen)
+
+
+async def test_enter_on_a_tool_opens_its_form_and_escape_comes_back() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot, "t")
+        await until(lambda: "docs" in screen_text(app), pilot)
+        assert app.screen.query_one(ToolList).select("docs", "search")
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, ToolScreen), pilot)
+        await pilot.press("escape", "escape")
+        await until(lambda: isinstance(app.screen, AgentScreen), pilot)
+
+
+class Slow(FakeFleet):
+    """A fleet that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.go = asyncio.Event()
+
+    async def describe(self, agent: str) -> AgentDetail:
+        self.asked += 1
+        await self.go.wait()
+        return detail()
+
+
+async def test_the_screen_is_there_before_the_answer_and_nothing_waits_for_it() -> None:
+    fleet = Slow()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "looking up research…" in screen_text(app), pilot)
+        await pilot.press("2", "1", "3")
+        await pilot.press("1")
+        await until(lambda: "What research is for" in screen_text(app), pilot)
+        fleet.go.set()
+        await until(lambda: "looking up" not in screen_text(app), pilot)
+        await pilot.press("3")
+        await until(lambda: "You look things up." in screen_text(app), pilot)
+
+
+async def test_leaving_before_the_answer_ends_the_question() -> None:
+    fleet = Slow()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        await until(lambda: fleet.asked == 1, pilot)
+        screen = app.screen
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        await until(lambda: not [w for w in app.workers if w.group == "describe" and w.is_running], pilot)
+        assert not screen.is_running
+
+
+async def test_what_went_wrong_is_told_with_the_key_that_tries_again() -> None:
+    fleet = fleet_with_tools()
+    known = fleet.details.pop("research")
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "Agent not found: research  u tries again" in screen_text(app), pilot)
+        fleet.details["research"] = known
+        await pilot.press("u")
+        await until(lambda: "tries again" not in screen_text(app), pilot)
+        await pilot.press("3")
+        await until(lambda: "You look things up." in screen_text(app), pilot)
+
+
+class Hurt(FakeFleet):
+    """A fleet elsewhere that breaks in its own way."""
+
+    async def describe(self, agent: str) -> AgentDetail:
+        raise ConnectionError("[bold]gone[/] \x1b[2J")
+
+
+async def test_any_other_failure_is_told_in_safe_words() -> None:
+    app = workbench(Hurt())
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "ConnectionError: [bold]gone[/] ␛[2J" in screen_text(app), pilot)
+        assert app.is_running
+
+
+async def test_an_agent_that_goes_away_leaves_its_screen_usable() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        fleet.current = type(fleet.current)(
+            name="desk", state=fleet.current.state, since=0, registry_url="", agents=()
+        )
+        await until(lambda: "research is no longer in the fleet" in screen_text(app), pilot)
+        await pilot.press("r", "x", "e", "y", "2", "escape")
+        await until(lambda: app.screen is app.main, pilot)
+
+
+async def test_stop_asks_on_the_screen_it_was_pressed_on() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        await pilot.press("x")
+        await until(lambda: "Stop research?" in screen_text(app), pilot)
+        await pilot.press("y")
+        await until(lambda: fleet.controlled == [("research", "stop")], pilot)
+        assert isinstance(app.screen, AgentScreen)
+
+
+HOSTILE = "[@click=app.quit]x[/] [/nothing] [bold"
+
+
+async def test_hostile_and_huge_descriptions_are_only_words() -> None:
+    fleet = FakeFleet()
+    tools = tuple(tool(f"t{number}", description=HOSTILE * 50) for number in range(2_000))
+    fleet.details["research"] = AgentDetail(
+        "research",
+        HOSTILE,
+        HOSTILE,
+        HOSTILE + "\n" + "x" * 600_000 + "\nthe end",
+        "{ not json " + HOSTILE,
+        (ServerDetail(HOSTILE, tools), ServerDetail("", (), problem=HOSTILE)),
+    )
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot)
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await until(lambda: "[@click=app.quit]x[/] [/nothing]" in screen_text(app), pilot)
+        await pilot.press("3", "end")
+        await until(lambda: "cut after 400,000 characters" in screen_text(app), pilot)
+        assert app.is_running
+
+
+async def test_a_fault_of_the_fleet_is_shown_without_markup() -> None:
+    class Refuses(FakeFleet):
+        async def describe(self, agent: str) -> AgentDetail:
+            raise Fault(FaultType.TIMEOUT, "no answer [red]x[/]")
+
+    app = workbench(Refuses())
+    async with app.run_test(size=SMALL) as pilot:
+        await opened(app, pilot, "t")
+        await until(lambda: "no answer [red]x[/]" in screen_text(app), pilot)
