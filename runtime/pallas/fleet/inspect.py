@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic
@@ -28,6 +29,8 @@ from pallas.toolbox.seen import SeenTools
 
 from .agent import FleetAgent
 from .inquiries import Inquiries
+
+log = logging.getLogger(__name__)
 
 # Seconds for one server's list, for all of an agent's, and for a tool.
 LIST_TIMEOUT: Final = 20.0
@@ -103,6 +106,15 @@ class Inspector:
                 f"{one_line(tool, 100)} of {server or name} did not answer within {CALL_TIMEOUT:.0f} s; "
                 "the call was cancelled",
             ) from None
+        log.info(
+            "%s: %s of %s was called by hand: %s in %.2f s",
+            name,
+            one_line(tool, 100),
+            server or "its own port",
+            "ok" if outcome.ok else "an error",
+            outcome.seconds,
+            extra={"agent": name, "tool": one_line(tool, 100)},
+        )
         return outcome
 
     async def close(self) -> None:

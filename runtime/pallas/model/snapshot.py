@@ -39,7 +39,9 @@ class AgentSnapshot:
     ``started_in`` is how long it took from the fleet's start until ready, None before. ``runs_queued`` wait
     for their conversation's turn; ``runs_waiting``, a part of ``runs_active``, for a free instance.
     ``latency_p50`` and ``latency_p95`` are over the last runs that were answered, ``tokens_in`` and
-    ``tokens_out`` over all since the start. ``source`` says where it is configured (``agents.yaml:12``).
+    ``tokens_out`` over all since the start. ``restarts`` counts how often another executor took over since it
+    was ready first: started again, restarted or reloaded. ``source`` says where it is configured
+    (``agents.yaml:12``).
     """
 
     name: str
