@@ -80,7 +80,7 @@ class FiltersScreen(ModalScreen[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        if self._doomed != self._selected:
+        if self._doomed and self._doomed != self._selected:
             self._doomed = ""
             self._say("")
 
