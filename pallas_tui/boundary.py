@@ -1,22 +1,27 @@
 """An error in one pane stays in that pane; one of the workbench itself is written down before it ends."""
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from textual._context import active_message_pump
 from textual.app import App
 from textual.dom import DOMNode
+from textual.events import ScreenResume
+from textual.screen import Screen
 from textual.widget import Widget
 
-from .crash import in_one_line, report, save_report, widgets_of
+from .crash import in_one_line, report, root_of, save_report, widgets_of
 from .screens.main import MainScreen
 from .widgets.pane import Pane
 
 ACTIONS_KEPT: Final = 50
 _CHECK_AFTER: Final = 0.5
+_REMOVAL: Final = 2.0
 _logger = logging.getLogger("pallas_tui")
 
 
@@ -87,7 +92,7 @@ class Bounded(App[int]):
 
     def explain(self, error: Exception, doing: str) -> tuple[str, str]:
         """One line for the screen and a report to copy."""
-        _logger.error("an error %s", doing, exc_info=error)
+        _logger.error("an error %s", doing, exc_info=root_of(error))
         return in_one_line(error), report(error, doing, self.facts(), self._done)
 
     def contain(self, pane: Pane, error: Exception) -> bool:
@@ -142,7 +147,7 @@ class Bounded(App[int]):
             if not isinstance(owner, Widget) or not owner.is_attached:
                 continue
             screen = owner.screen
-            if screen is self.main or screen is not self.screen:
+            if screen is self.main or screen is not self.screen or not screen.is_mounted:
                 return False
             reason, _ = self.explain(error, f"in {type(screen).__name__}")
             self.notify(
@@ -151,9 +156,24 @@ class Bounded(App[int]):
                 severity="error",
                 markup=False,
             )
-            self.call_later(self.pop_screen)
+            self.call_later(self._drop, screen)
             return True
         return False
+
+    def _drop(self, screen: Screen[Any]) -> None:
+        """Take a screen away whose message loop may have stopped: nobody may wait for it to agree."""
+        stack = self._screen_stack
+        if len(stack) < 2 or stack[-1] is not screen:
+            return
+        stack.pop()
+        self.screen.post_message(ScreenResume())
+        self.screen.refresh(layout=True)
+        self.run_worker(self._remove(screen), group="broken-screen", exit_on_error=False)
+
+    async def _remove(self, screen: Screen[Any]) -> None:
+        with suppress(Exception):
+            async with asyncio.timeout(_REMOVAL):
+                await screen.remove()
 
     def _die(self, error: Exception) -> None:
         # Textual would print a traceback with local variables, which may hold what nobody should see.

@@ -19,14 +19,14 @@ _FRAMES: Final = 100
 
 def in_one_line(error: BaseException) -> str:
     """``KeyError: 'x'``: clean, short, with whatever looks like a secret masked."""
-    error = _root(error)
+    error = root_of(error)
     text = one_line(redact_text(str(error)), 160)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def traceback_of(error: BaseException) -> str:
     """The traceback without any value of a variable, masked and clean."""
-    error = _root(error)
+    error = root_of(error)
     lines = TracebackException(
         type(error), error, error.__traceback__, limit=-_FRAMES, capture_locals=False, max_group_depth=3
     ).format()
@@ -60,7 +60,7 @@ def save_report(folder: Path, text: str, now: float | None = None) -> Path | Non
     return path
 
 
-def _root(error: BaseException) -> BaseException:
+def root_of(error: BaseException) -> BaseException:
     """The error inside what a worker of the screen wraps it in."""
     inner = getattr(error, "error", None)
     return inner if type(error).__name__ == "WorkerFailed" and isinstance(inner, BaseException) else error
@@ -69,7 +69,7 @@ def _root(error: BaseException) -> BaseException:
 def widgets_of(error: BaseException) -> list[object]:
     """Whose methods the error came through, the innermost first."""
     found: list[object] = []
-    trace = _root(error).__traceback__
+    trace = root_of(error).__traceback__
     while trace is not None:
         values = trace.tb_frame.f_locals
         found += [values[name] for name in ("self", "widget") if values.get(name) is not None]
