@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from support.waiting import until
 from pallas.bearer import fingerprint
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.model import Exchange, Fault, RunStarted
+from pallas.fleet.thread import FleetThread
+from pallas.model import Exchange, Fault, FleetState, RunStarted
 from pallas.wire import MAX_BODY
 
 both_eras = pytest.mark.parametrize("era", ERAS)
@@ -189,3 +191,24 @@ async def test_headless_nothing_is_kept_unless_asked(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PALLAS_WIRE_RECORD", "off")
     with pytest.raises(Fault):
         Fleet(project, dev=True).exchanges("any")
+
+
+async def test_a_fleet_in_a_thread_tells_what_a_run_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    before = Path.cwd()
+    fleet = FleetThread(write_project(tmp_path, {"one": None}))
+    assert await fleet.exchanges("before it runs") == ()
+    fleet.start()
+    try:
+        await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
+        async with Client(fleet.snapshot().agents[0].url) as caller:
+            await ask(caller, "hello")
+        begun = [each for each in fleet.since(0).events if isinstance(each, RunStarted)]
+        (inbound,) = await fleet.exchanges(begun[0].run_id)
+        assert json.loads(inbound.response)["result"]["content"][0]["text"] == "hello"
+        assert await fleet.exchanges("never") == ()
+    finally:
+        await asyncio.to_thread(fleet.stop, 10)
+        os.chdir(before)

@@ -276,3 +276,15 @@ def test_bars_are_there_where_there_is_room() -> None:
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
 def test_every_line_of_a_tree_fills_its_width_exactly(feed: Feed, width: int, glyphs: Glyphs) -> None:
     assert len(shown(feed, width=width, glyphs=glyphs)) > len(TREE)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_durations_stand_below_one_another_however_far_in(feed: Feed, width: int) -> None:
+    for number in range(8):
+        asks = begin(f"n{number}", "an-agent-with-a-name", f"k{number - 1}" if number else "c3")
+        absorb(feed, asks, call(f"n{number}", f"k{number}"))
+    (top,) = [run for run in feed.roots if run.id == "top"]
+    rows = [row for row in rows_of(top, _opened) if row.place >= HEAD]
+    lines = ["".join(text for text, _ in feed_line(row, True, width, NOON + 1, UNICODE)) for row in rows]
+    assert {line[: width - 12].rstrip()[-2:] for line in lines} == {" s"}
+    assert {line.index(" s ", width - 24) for line in lines} == {width - 15}

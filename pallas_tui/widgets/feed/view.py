@@ -14,8 +14,8 @@ __all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "Outline", "feed_line", "run_
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
-# However far in something stands, so many cells of it are left for words.
-_DEEPEST: Final = 12
+# Levels that are drawn: what is further in stands where these end.
+_DEEPEST: Final = 10
 _TONES: Final[dict[State, Tone]] = {
     "running": Tone.STARTING,
     "ok": Tone.OK,
@@ -60,6 +60,7 @@ def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     extra = f" +{count(run.images, 'image')}" if run.images and run.preview else ""
     room = _room(width, bars) - len(lead)
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
+    agent = max(0, min(agent, room - 1))
     word = "cancelling" if run.cancelling else run.state
     return (
         (f"{clock(run.started)} ", DIM),
