@@ -56,6 +56,12 @@ def picture_widget(image: "Image", chosen: Way) -> "Widget":
     return made
 
 
+def let_go(widget: "Widget") -> None:
+    """The terminal need not keep the picture of ``widget`` any longer."""
+    if hasattr(widget, "image"):
+        widget.image = None
+
+
 def _answer_for_the_terminal(chosen: Way) -> None:
     terminal = import_module("textual_image._terminal")
     if not hasattr(terminal.probe_terminal, "_result"):

@@ -19,7 +19,7 @@ from pallas.model import Fault
 
 from ..cells import Drawn, Unreadable, decode, draw
 from ..images import SUFFIXES, Attachment, save_image, user_path
-from ..pixels import Way, picture_widget, prepare, way
+from ..pixels import Way, let_go, picture_widget, prepare, way
 from ..text import UNICODE, Glyphs
 from ..widgets.status import StatusLine
 
@@ -74,6 +74,7 @@ class PictureScreen(ModalScreen[None]):
         self._path = Input(id="picture-path", compact=True)
         self._path.display = self._told.display = False
         self._overwrite: Path | None = None
+        self._pixels: Widget | None = None
         self.shown: Way | None = None
         """How the picture stands on the screen, None while it does not."""
 
@@ -85,6 +86,11 @@ class PictureScreen(ModalScreen[None]):
             yield self._told
             yield self._path
             yield StatusLine()
+
+    def on_unmount(self) -> None:
+        """A terminal that draws pixels keeps them until it is told."""
+        if self._pixels is not None:
+            let_go(self._pixels)
 
     def on_resize(self) -> None:
         """Another size is another picture."""
@@ -118,8 +124,7 @@ class PictureScreen(ModalScreen[None]):
         self._heading.update(f" {facts(picture, self._glyphs)}{place}")
         self._tell("")
         room = self.query_one("#picture-room")
-        for old in room.query(".picture-pixels"):
-            await old.remove()
+        await self._drop_pixels()
         columns, rows = room.size
         if not columns or not rows:
             return
@@ -134,6 +139,12 @@ class PictureScreen(ModalScreen[None]):
             self._tell(f"{picture.name}: {problem}")
             chosen = "cells"
         self.shown = chosen
+
+    async def _drop_pixels(self) -> None:
+        old, self._pixels = self._pixels, None
+        if old is not None:
+            let_go(old)
+            await old.remove()
 
     async def _show_cells(self, picture: Attachment, columns: int, rows: int) -> None:
         self._canvas.display = True
@@ -151,6 +162,7 @@ class PictureScreen(ModalScreen[None]):
         widget = picture_widget(image, chosen)
         widget.add_class("picture-pixels")
         self._canvas.display = False
+        self._pixels = widget
         await room.mount(widget)
         if moving:
             self._tell("It moves; this is the first frame.")
