@@ -442,3 +442,13 @@ async def test_hostile_schemas_leave_the_form_usable(schema: Any) -> None:
 
 def test_the_schema_of_these_tests_is_one() -> None:
     assert json.loads(json.dumps(SEARCH)) == SEARCH
+
+
+async def test_keys_typed_ahead_go_where_they_are_meant_and_none_is_lost() -> None:
+    async with bench() as one:
+        # All at once, as a terminal gives them after a pause: nothing runs between two of them.
+        for key in (*"May", "enter", "down", "space"):
+            one.app.simulate_key(key)
+        await until(lambda: one.value == {"limit": 10, "query": "May"} or "kind" in one.value, one.pilot)
+        await until(lambda: one.value.get("kind") == "page", one.pilot)
+        assert one.value["query"] == "May"

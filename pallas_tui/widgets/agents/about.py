@@ -3,7 +3,7 @@
 from pallas.model import AgentDetail, AgentSnapshot
 
 from ...forms.json_text import JsonMistake, dump, parse
-from ...state import story_of
+from ...state import Item, story_of
 from ...text import clock, duration
 from ..text_lines import MAX_SHOWN, Paragraphs
 from ..tones import DIM, STRONG
@@ -30,6 +30,15 @@ def overview(agent: AgentSnapshot | None, detail: AgentDetail | None, name: str)
                 sign, style = MARKS[kind]
                 parts += [(f"{sign} {tool}", style) for tool in tools]
     return parts
+
+
+def whole_story(item: Item) -> str:
+    """Everything about how an agent or a server is, with its figures, to read and to copy."""
+    story = story_of(item)
+    if not isinstance(item, AgentSnapshot):
+        return story
+    source = [(f"{'configured':<12}{item.source}", "")] if item.source else []
+    return f"{story}\n\n{plain([*_figures(item), *source])}"
 
 
 def _figures(agent: AgentSnapshot) -> list[tuple[str, str]]:

@@ -16,13 +16,14 @@ from ...actions import bindings
 from ...frame import Frame
 from ...knowledge import Knowledge
 from ...source_line import open_source
-from ...state import can_answer, story_of, tone_of
+from ...state import can_answer, tone_of
 from ...targets import AgentTarget, Entity, Target, ToolTarget
 from ...text import Glyphs, Line
 from ...topology import Link
 from ...under_way import UnderWay
 from ..filter import FilterLine
 from ..list_pane import ListPane
+from .about import whole_story
 from .details import details
 from .doing import control, fleet_of
 from .tree import AgentTree
@@ -148,7 +149,7 @@ called there by hand. **e** opens the file it is configured in.
             if one.last_call is not None:
                 lines.append(f"last call: {'ok' if one.last_call.ok else one.last_call.detail}")
             return one.name, "\n".join(lines)
-        return branch.item.name, story_of(branch.item)
+        return branch.item.name, whole_story(branch.item)
 
     # Keys
 

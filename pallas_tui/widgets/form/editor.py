@@ -1,44 +1,38 @@
 """The line, or the lines, in which a field is written."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from ...text import fit
 from ..tones import DIM, STRONG
 
 
-class Finished(Message):
-    """The text should be taken; ``step`` says which field comes next (0: stay)."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.step = step
-
-
-class Abandoned(Message):
-    """The text should be thrown away."""
-
-
 class _Text(TextArea):
     """Enter takes what was written, alt+enter breaks the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "finish(0)", "take", priority=True, tooltip="Take what was written"),
-        Binding("tab", "finish(1)", "and next", priority=True, tooltip="Take it and go to the next field"),
-        Binding("shift+tab", "finish(-1)", "Take it and go back", show=False, priority=True),
-        Binding("alt+enter,shift+enter,ctrl+j", "break_line", "new line", priority=True),
-        Binding("escape", "abandon", "leave as it was", priority=True, tooltip="Leave the field as it was"),
+        Binding("enter", "finish(0)", "take", tooltip="Take what was written", id="field.take"),
+        Binding("tab", "finish(1)", "and next", tooltip="Take it and go on", id="field.next"),
+        Binding("shift+tab", "finish(-1)", "Take it and go back", show=False, id="field.previous"),
+        Binding("alt+enter,shift+enter,ctrl+j", "break_line", "new line", id="field.break"),
+        Binding("escape", "abandon", "leave as it was", tooltip="Take nothing", id="field.leave"),
     ]
+
+    def __init__(self, finish: Callable[[int], None], abandon: Callable[[], None]) -> None:
+        super().__init__(id="field-text", compact=True, highlight_cursor_line=False, tab_behavior="focus")
+        self._finish = finish
+        self._abandon = abandon
 
     def action_finish(self, step: int) -> None:
         """Hand the text over."""
-        self.post_message(Finished(step))
+        self._finish(step)
 
     def action_break_line(self) -> None:
         """Break the line."""
@@ -47,22 +41,44 @@ class _Text(TextArea):
 
     def action_abandon(self) -> None:
         """Leave."""
-        self.post_message(Abandoned())
+        self._abandon()
+
+    async def _on_key(self, event: events.Key) -> None:
+        if not self.has_focus:
+            # Typed ahead, right behind the key that finished the writing: it is meant for the list.
+            event.stop()
+            event.prevent_default()
+            self.app.simulate_key(event.key)
+            return
+        # Here and not by way of the bindings, which act before the letters typed just ahead were taken in.
+        if event.key != "enter" and event.is_printable:
+            return
+        bound = self.screen.active_bindings.get(event.key)
+        own = bound is not None and bound.node is self and (bound.binding.id or "").startswith("field.")
+        if bound is not None and own:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(bound.binding.action)
 
 
 class FieldEditor(Vertical):
-    """Hidden until ``open``. Whoever uses it takes ``text`` when it is finished, and closes it or refuses."""
+    """Hidden until ``open``. Whoever uses it takes ``text`` in ``finish``, and closes it or refuses.
 
-    def __init__(self) -> None:
+    ``finish`` gets the step to the field that comes next (0: none), ``abandon`` means that nothing is taken.
+    Both are called at once and not by message: keys typed right behind belong to what comes then.
+    """
+
+    def __init__(self, finish: Callable[[int], None], abandon: Callable[[], None]) -> None:
         super().__init__(id="field-editor")
         self.display = False
+        self._calls = finish, abandon
         self._label = ""
         self._hint = ""
         self._began = ""
 
     def compose(self) -> ComposeResult:
         yield Static(id="field-label", markup=False)
-        yield _Text(id="field-text", compact=True, highlight_cursor_line=False)
+        yield _Text(*self._calls)
 
     @property
     def area(self) -> TextArea:
@@ -81,7 +97,7 @@ class FieldEditor(Vertical):
 
     def open(self, label: str, text: str, hint: str) -> None:
         """Show it and write into it; keys typed right after this reach it."""
-        self._label, self._hint, self._began = label, hint, text
+        self._label, self._hint = label, hint
         self.display = True
         self.area.load_text(text)
         self._began = self.area.text

@@ -17,7 +17,7 @@ from ...screens.choice import ChoiceScreen
 from ...text import Glyphs
 from ..lines import LineView
 from ..pane import Pane
-from .editor import Abandoned, FieldEditor, Finished
+from .editor import FieldEditor
 from .fields import FormList
 from .view import hint_lines, kind_of
 
@@ -42,7 +42,7 @@ class FieldKeys(Pane):
         """The list, what is known of the selected field, and the line it is written in."""
         yield FormList(self.form, self.glyphs)
         yield Static(id="form-hint", markup=False)
-        yield FieldEditor()
+        yield FieldEditor(self._finished, self._close)
 
     @property
     def fields(self) -> FormList:
@@ -130,25 +130,12 @@ class FieldKeys(Pane):
         self.form_changed()
         self.screen.set_focus(self.fields)
 
-    @on(Finished)
-    def _finished(self, event: Finished) -> None:
-        event.stop()
+    def _finished(self, step: int) -> None:
         if self.finish_writing():
-            self.fields.action_move(event.step or 1)
+            self.fields.action_move(step or 1)
             row = self.fields.selected
-            if (
-                event.step
-                and row is not None
-                and row.path
-                and row.shape.kind in _WRITTEN
-                and not row.foldable
-            ):
+            if step and row is not None and row.path and row.shape.kind in _WRITTEN and not row.foldable:
                 self.action_edit()
-
-    @on(Abandoned)
-    def _abandoned(self, event: Abandoned) -> None:
-        event.stop()
-        self._close()
 
     def _taking(self, do: Callable[[str], None]) -> Callable[[str], str]:
         def take(text: str) -> str:
