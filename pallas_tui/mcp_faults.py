@@ -14,6 +14,8 @@ from pallas.text import one_line, sanitize
 if TYPE_CHECKING:
     from mcp import MCPError
 
+WANTS_CREDENTIAL: Final = "asks for a credential"
+"""In the words of every Fault of an endpoint that was asked without one."""
 TEXT_LIMIT: Final = 20_000
 """Characters of an agent's error text that are kept."""
 
@@ -60,8 +62,8 @@ def asks_for_credential(url: str, status: int, *, sent: bool = False) -> Fault:
         )
     return Fault(
         FaultType.AUTH,
-        f"{url} asks for a credential (HTTP {status}), and none was sent. In a conversation, /set bearer "
-        "$NAME sends the one in that variable of the environment.",
+        f"{url} {WANTS_CREDENTIAL} (HTTP {status}), and none was sent. In a conversation, alt+p or "
+        "/set bearer chooses one.",
     )
 
 

@@ -6,6 +6,7 @@ from pallas.model import AgentSnapshot, AgentState
 from pallas.text import one_line
 
 from ..instances.snapshots import is_attached_name
+from ..mcp_faults import WANTS_CREDENTIAL
 from ..state import Tone, can_answer, reason_of, tone_of
 from .model import STATUS_LIMIT
 
@@ -19,8 +20,12 @@ class Standing:
     text: str = ""
 
 
-def standing(name: str, agent: AgentSnapshot | None) -> Standing:
-    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it."""
+def standing(name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False) -> Standing:
+    """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
+
+    The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
+    agent may be written to ``with_bearer``.
+    """
     if agent is None and is_attached_name(name):
         return Standing(
             Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
@@ -34,6 +39,10 @@ def standing(name: str, agent: AgentSnapshot | None) -> Standing:
         return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
     if can_answer(agent):
         return Standing(tone, True, reason)
+    if tone is Tone.ERROR and with_bearer and is_attached_name(name) and WANTS_CREDENTIAL in reason:
+        return Standing(
+            Tone.DEGRADED, True, f"{name} wants a credential: its health is not known without one."
+        )
     if tone is Tone.ERROR:
         return Standing(tone, False, f"{name} cannot answer: {reason or 'it is in error'}")
     return Standing(tone, False, f"{name} is {agent.state.value}.")

@@ -12,16 +12,16 @@ from support.waiting import until
 from textual.widgets import Input, OptionList
 
 from pallas.bearer import fingerprint
-from pallas.model import AgentDetail, Exchange, RunStarted, ServerDetail, ToolDetail
+from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
 from pallas_tui.chat.prompts import PromptBook
 from pallas_tui.json_file import JsonFile
+from pallas_tui.mcp_faults import asks_for_credential
 from pallas_tui.targets import ConversationTarget, Reveal, RunTarget
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.deck import SharedPrompt
 from pallas_tui.widgets.chat.dialogs import ConfirmScreen, LineScreen, PromptsScreen, SideScreen
 from pallas_tui.widgets.chat.pane import MAX_TABS
 from pallas_tui.widgets.chat.tooltree import ToolTree
-from pallas_tui.widgets.list_pane import Story
 
 assert chat
 assert server
@@ -123,9 +123,13 @@ async def test_the_result_of_a_call_is_copied_from_the_fleet_or_from_what_was_to
     )
     chat.app.feed(events=(RunStarted(run_id="run-of-echo", agent="echo"),))
     await chat.ask("delegate")
-    stories: list[Story] = []
-    chat.app._on_story = stories.append  # type: ignore[attr-defined]
-    await chat.pilot.press("escape", "t", "y")
+    await chat.pilot.press("escape", "t", "i")
+    await chat.until(lambda: chat.app.stories)
+    (story,) = chat.app.stories
+    assert story.title == "research/ask"
+    assert '"q": "who"' in story.text
+    assert "Acme and Globex" in story.text
+    await chat.pilot.press("y")
     await chat.until(lambda: chat.app.clipboard == "Acme and Globex")
     await chat.pilot.press("down", "y")
     await chat.until(lambda: chat.app.clipboard.startswith("docs/search"))
@@ -378,6 +382,37 @@ async def test_a_token_goes_in_clear_to_another_machine_only_after_a_yes(
     chat.app.feed(chat.snapshot(url="http://192.0.2.2:9/mcp"))
     await chat.ask("hello")
     assert "192.0.2.2:9 unencrypted" in chat.texts()[-1]
+
+
+async def test_an_attached_agent_that_wants_a_credential_can_be_asked_with_one(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PI-17
+    monkeypatch.setenv("DESK_TOKEN", TOKEN)
+    chat.server.key = TOKEN
+    name = "echo@elsewhere:24201"
+    reason = asks_for_credential(chat.server.url, 401).message
+    closed = agent(
+        name, 1, url=chat.server.url, health=Health(HealthStatus.ERROR, f"get_health failed: {reason}")
+    )
+    chat.app.feed(chat.snapshot(), closed)
+    chat.pane.open_agent(name)
+    await chat.until(
+        lambda: chat.conversation.agent == name and "asks for a credential" in chat.view.standing.text
+    )
+    assert chat.prompt.disabled
+    await chat.pilot.press("alt+p")
+    await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
+    await chat.pilot.press(*"$DESK_TOKEN", "enter")
+    await chat.until(lambda: not chat.prompt.disabled and "you ask as $DESK_TOKEN" in chat.texts()[-1])
+    chat.pane.focus_pane()
+    await chat.ask("hello")
+    assert chat.texts()[-1] == "you said: hello"
+    broken = agent(
+        name, 1, url=chat.server.url, health=Health(HealthStatus.ERROR, "the provider refuses the key")
+    )
+    chat.app.feed(chat.snapshot(), broken)
+    await chat.until(lambda: chat.prompt.disabled)
 
 
 async def test_the_other_era_is_another_conversation(chat: Chat) -> None:

@@ -13,6 +13,7 @@ from textual.widgets import Input, TextArea
 import pallas_tui
 from pallas.model import AgentSnapshot, Event
 from pallas_tui.frame import Frame
+from pallas_tui.widgets.list_pane import Story
 from pallas_tui.widgets.pane import Pane
 
 from .fake_fleet import NOON, desk
@@ -31,6 +32,7 @@ class PaneApp(App[None]):
         self.animation_level = "none"
         self.pane = pane
         self.now = NOON
+        self.stories: list[Story] = []
         self.snapshot = replace(desk(), agents=tuple(agents))
 
     def compose(self) -> ComposeResult:
@@ -41,6 +43,10 @@ class PaneApp(App[None]):
         """The pane is in view from the start."""
         self.pane.show_pane()
         self.feed()
+
+    def on_story(self, event: Story) -> None:
+        """Note what somebody wants to read."""
+        self.stories.append(event)
 
     def feed(self, *agents: AgentSnapshot, events: tuple[Event, ...] = (), later: float = 0) -> None:
         """Give the pane a frame, ``later`` seconds on; without agents those of the frame before."""

@@ -115,7 +115,6 @@ def test_a_failed_question_can_be_asked_again_without_being_said_twice() -> None
     assert [entry.role for entry in conversation.entries] == ["user"]
     conversation.answer(again, reply("done"), 4.0)
     assert [entry.text for entry in conversation.entries] == ["hi", "done"]
-    assert conversation.retry(5.0) is None
 
 
 def test_a_transcript_is_bounded_and_says_what_it_dropped() -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .view import ConversationView
 
 MAX_NAME: Final = 40
-_DESCRIBE_TIMEOUT: Final = 30.0
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
@@ -128,6 +127,7 @@ class ViewHost:
             return "Nothing was changed."
         began = not view.conversation.untouched
         view.talk.choose_principal(principal, url if plain else "")
+        view.judge()
         view.touch()
         anew = " What was said is told to the agent with it: for another caller the conversation begins anew."
         return f"From the next message on you ask as {principal.label}.{anew if began else ''}"
@@ -147,9 +147,8 @@ class ViewHost:
         name = view.conversation.agent
         fleet = getattr(view.app, "fleet", None)
         if fleet is not None and not is_attached_name(name):
-            async with asyncio.timeout(_DESCRIBE_TIMEOUT):
-                detail: AgentDetail = await fleet.describe(name)
-                return detail
+            detail: AgentDetail = await fleet.describe(name)
+            return detail
         offered = await view.talk.offered(view.url)
         return AgentDetail(
             name,

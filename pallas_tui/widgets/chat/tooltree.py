@@ -53,6 +53,8 @@ class ToolTree(Widget, can_focus=True):
         self._now, self._live, self._glyphs = now, live, glyphs
         self._rows: list[Row] = self._outline.rows(now(), dot=glyphs.dot, live=live)
         self._cursor = 0
+        # Else tab would go through the calls of every answer on its way round.
+        self.can_focus = False
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -119,7 +121,12 @@ class ToolTree(Widget, can_focus=True):
         """Unfold and take the focus: somebody wants to look."""
         self._outline.set_open(None, True)
         self.tick()
+        self.can_focus = True
         self.screen.set_focus(self)
+
+    def on_blur(self) -> None:
+        """Somebody went elsewhere."""
+        self.can_focus = False
 
     def action_move(self, by: int) -> None:
         """Point at another call; beyond the ends the transcript goes on."""

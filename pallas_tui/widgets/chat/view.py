@@ -135,13 +135,18 @@ class ConversationView(Vertical):
         self._agent = agent
         if changed or self.standing.tone is Tone.STARTING:
             self.talk.price = self.desk.price(self.model)
-            new = standing(self.conversation.agent, agent)
-            if new != self.standing or changed:
-                self.standing = new
-                self._stand()
+            self.judge(anew=changed)
         if self.conversation.run is not None and self._active:
             self.transcript.tick()
             self._tell()
+
+    def judge(self, *, anew: bool = False) -> None:
+        """Whether the agent can be written to, as things are now."""
+        with_bearer = bool(self.talk.options.principal.token)
+        new = standing(self.conversation.agent, self._agent, with_bearer=with_bearer)
+        if new != self.standing or anew:
+            self.standing = new
+            self._stand()
 
     def _let_go(self) -> None:
         """The instance was detached: nothing of it stays connected."""
