@@ -9,8 +9,10 @@ import pytest
 from fast_agent.llm import fastagent_llm
 from fast_agent.mcp import client_gateway
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from mcp import MCPError
 from mcp.client import stdio
 from mcp.shared import _otel, jsonrpc_dispatcher
+from mcp_types import INVALID_PARAMS
 
 from pallas.executors.fastagent import hooks, trace_seam, wire_seam
 from pallas.executors.fastagent.hooks import Hook
@@ -85,6 +87,40 @@ async def test_a_call_carries_the_span_it_was_told_to_begin_with_and_leaves_noth
     assert (second["tracestate"], second["baggage"]) == ("vendor=1", "tenant=blue")
     assert "traceparent" not in outside
     assert fastagent_llm._mcp_metadata_var.get() is None
+
+
+@pytest.mark.parametrize(
+    "said", ["Unrecognized key(s) in object: 'traceparent'", "_meta: additional properties are not allowed"]
+)
+async def test_a_server_that_refuses_metadata_it_does_not_know_is_called_without(said: str) -> None:
+    trace_seam.install()
+
+    class Strict(Client):
+        async def call_tool(self, progress_callback: Any = None, **arguments: Any) -> str:
+            self.meta.append(dict(arguments.get("meta") or {}))
+            if "traceparent" in self.meta[-1]:
+                raise MCPError(code=INVALID_PARAMS, message=said)
+            return "done"
+
+    client = Strict()
+    with running(RunTrace("r", "one", CONTEXT)):
+        assert await call(client) == "done"
+        assert await call(client) == "done"
+    assert ["traceparent" in meta for meta in client.meta] == [True, False, False]
+
+
+async def test_any_other_refusal_of_a_call_is_told_and_the_call_is_made_once() -> None:
+    trace_seam.install()
+
+    class Refusing(Client):
+        async def call_tool(self, progress_callback: Any = None, **arguments: Any) -> str:
+            self.meta.append(arguments)
+            raise MCPError(code=INVALID_PARAMS, message="query is missing")
+
+    client = Refusing()
+    with running(RunTrace("r", "one", CONTEXT)), pytest.raises(MCPError, match="query is missing"):
+        await call(client)
+    assert len(client.meta) == 1
 
 
 async def test_calls_at_once_carry_the_span_that_their_events_name() -> None:

@@ -6,19 +6,30 @@ not know them passes over them, as the protocol says of ``_meta``.
 """
 
 import functools
+import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from weakref import WeakSet
 
 from fast_agent.llm import fastagent_llm
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from mcp import MCPError
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from opentelemetry import context as otel
 from opentelemetry import trace as spans
 
-from pallas.trace import TRACEPARENT, outgoing
+from pallas.trace import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
 
 from . import hooks
 from .hooks import Hook
+
+log = logging.getLogger(__name__)
+
+# Connections to servers that take no metadata they do not know, against the protocol.
+_refusing: Final[WeakSet[Any]] = WeakSet()
+_KEYS: Final = re.compile(rf"\b_?meta\b|{TRACEPARENT}|{TRACESTATE}|\b{BAGGAGE}\b", re.IGNORECASE)
 
 # What fast-agent sends metadata with.
 _CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
@@ -41,13 +52,26 @@ def _carry(original: Callable[..., Any]) -> Callable[..., Any]:
             method_args=method_args,
             progress_callback=progress_callback,
         )
-        keys = outgoing() if method_name in _CARRYING else None
+        keys = outgoing() if method_name in _CARRYING and client not in _refusing else None
         if not keys:
             return await call()
-        with _carrying(keys):
-            return await call()
+        try:
+            with _carrying(keys):
+                return await call()
+        except MCPError as error:
+            if not _refused(error):
+                raise
+        # It read no further than the metadata, so nothing was done: once more, and from now on, without.
+        _refusing.add(client)
+        log.warning("a downstream refuses trace context in _meta; it is called without from now on")
+        return await call()
 
     return execute_session_method
+
+
+def _refused(error: MCPError) -> bool:
+    """Whether a request was refused for its metadata, before anything was done with it."""
+    return error.code in (INVALID_PARAMS, INVALID_REQUEST) and _KEYS.search(error.message) is not None
 
 
 @contextmanager
