@@ -12,7 +12,7 @@ from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.feed_tree import HEAD, Outline, rows_of
 from pallas_tui.frame import Frame
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
-from pallas_tui.widgets.feed.view import feed_line
+from pallas_tui.widgets.feed.view import feed_line, run_story
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
 from tests.support.fake_fleet import NOON, desk
 
@@ -155,6 +155,14 @@ def test_what_is_kept_is_bounded_and_what_stood_within_something_gone_stands_on_
     assert len(feed._orphans) <= MAX_RUNS
     assert len(feed._calls) <= sum(len(run.steps) for run in feed.runs) <= MAX_STEPS
     assert all(run.parent is None or feed.run(run.parent.id) is run.parent for run in feed.runs)
+
+
+def test_the_story_of_a_run_says_who_asked_for_it_and_its_trace(feed: Feed) -> None:
+    stories = {run.id: run_story(run, NOON) for run in feed.runs}
+    assert "asked by concierge (run top)" in stories["mid"]
+    assert "asked by claude code, with key 3fc2" in stories["solo"]
+    assert f"trace {TRACE}" in stories["top"]
+    assert "asked by" not in stories["top"]
 
 
 # The filter

@@ -142,6 +142,12 @@ def run_story(run: Run, now: float) -> str:
         f"run {run.id}, began {clock(run.started)}"
         + (f", conversation {run.conversation}" if run.conversation else ""),
     ]
+    asked = f"{run.parent.agent} (run {run.parent.id})" if run.parent is not None else run.caller
+    if asked or run.principal:
+        who = f", with key {run.principal}" if run.principal else ""
+        head.append(f"asked by {asked or 'a caller without a name'}{who}")
+    if run.trace_id:
+        head.append(f"trace {run.trace_id}")
     if any(number is not None for number in run.tokens):
         tokens = ("?" if number is None else str(number) for number in run.tokens)
         head.append("{} tokens in, {} out".format(*tokens))
