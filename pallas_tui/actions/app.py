@@ -93,7 +93,7 @@ ACTIONS = (
         "reset_layout",
         "",
     ),
-    Action("settings", "app", "Settings", "Look at every setting and change it", "settings", "comma,f7"),
+    Action("settings", "app", "Settings", "Look at every setting and change it", "settings", "comma,f11"),
     Action("theme.choose", "app", "Theme", "See every theme, choose one for good", "change_theme", ""),
     Action(
         "about",

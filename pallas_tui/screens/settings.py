@@ -99,7 +99,7 @@ class SettingsScreen(ModalScreen[None]):
     app: "Workbench"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f7,comma", "dismiss", "back"),
+        Binding("escape,q,f11,comma", "dismiss", "back"),
         Binding("enter,space", "change", "change", tooltip="Change the setting"),
         Binding("r", "default", "default", tooltip="Back to what it is without a word in the file"),
         *vim_bindings(),

@@ -26,7 +26,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def opened(app: Workbench, pilot: object) -> SettingsList:
     await until(lambda: isinstance(app.focused, Input), pilot)  # type: ignore[arg-type]
-    await pilot.press("f7")  # type: ignore[attr-defined]
+    await pilot.press("f11")  # type: ignore[attr-defined]
     await until(lambda: isinstance(app.screen, SettingsScreen) and app.screen.query(SettingsList), pilot)  # type: ignore[arg-type]
     return app.screen.query_one(SettingsList)
 

@@ -77,7 +77,7 @@ async def test_a_drawer_is_gone_when_the_terminal_grows_and_when_another_pane_is
         assert app.main.query_one("#rail").outer_size.width == 32
 
 
-@pytest.mark.parametrize(("key", "screen"), [("f1", HelpScreen), ("f7", SettingsScreen), ("", AboutScreen)])
+@pytest.mark.parametrize(("key", "screen"), [("f1", HelpScreen), ("f11", SettingsScreen), ("", AboutScreen)])
 async def test_sheets_fit_and_scroll_at_60_by_20(key: str, screen: type) -> None:
     app = workbench()
     async with app.run_test(size=NARROW) as pilot:
