@@ -70,6 +70,7 @@ each tool are kept until the workbench ends.
         self._section = "form"
         self._outcome: ToolOutcome | None = None
         self._as_json = False
+        self._calling = False
         self._call: Worker[None] | None = None
         self._began = 0.0
         self._told: object = None
@@ -138,7 +139,7 @@ each tool are kept until the workbench ends.
     def _say(self) -> None:
         """The line at the bottom: the call, its outcome, or what is wrong with the arguments."""
         parts: list[tuple[str, str]] = []
-        if self._call is not None:
+        if self._calling:
             seconds = duration(monotonic() - self._began, running=True)
             parts = [
                 (f"{self.glyphs.running} calling {seconds}", "$text-primary"),
@@ -167,7 +168,7 @@ each tool are kept until the workbench ends.
             self.query_one("#tool-said", Static).update(Content.assemble(*parts), layout=False)
 
     def _beat(self) -> None:
-        if self._call is not None:
+        if self._calling:
             self._say()
 
     def focus_pane(self) -> None:
@@ -220,7 +221,7 @@ each tool are kept until the workbench ends.
 
     def action_leave(self) -> None:
         """One step back: the call, then the section, then the screen."""
-        if self._call is not None:
+        if self._calling and self._call is not None:
             self._call.cancel()
         elif self._section != "form":
             self.action_section("form")
@@ -261,7 +262,7 @@ each tool are kept until the workbench ends.
 
     def action_call(self) -> None:
         """Call the tool; with arguments that are not as the schema says, after a question."""
-        if not self.finish_writing() or self._call is not None:
+        if not self.finish_writing() or self._calling:
             return
         problem = refusal(fleet_of(self))
         if not problem and self.form.raw_mistake:
@@ -284,7 +285,7 @@ each tool are kept until the workbench ends.
         except NotCalled as failed:
             self.notify(str(failed), severity="warning", markup=False)
             return
-        if fleet is None or self._call is not None:
+        if fleet is None or self._calling:
             return
         arguments = self.form.value
         subject = self.subject
@@ -301,12 +302,13 @@ each tool are kept until the workbench ends.
                 )
                 raise
             finally:
-                self._call = None
+                self._calling = False
                 if self.is_attached:
                     self._section = "result"
                     self._show_section()
 
-        self._began = monotonic()
+        # Before the worker: its task may be over by the time that it is handed back.
+        self._began, self._calling = monotonic(), True
         self._call = self.run_worker(
             work(), group="call", exit_on_error=False, description=f"call {subject.tool}"
         )
