@@ -44,9 +44,9 @@ dev: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/pallas --serve --project $(DIR)
 
-# tmux drives the tests in a real terminal; jq runs the recipe of docs/logging.md.
+# tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md.
 system-packages:
-	@missing=; for program in tmux jq; do command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
+	@missing=; for program in tmux jq chromium; do command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	    apt-get update -qq && apt-get install -y -qq $$missing >/dev/null; \

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,7 +120,7 @@ class Connection:
 
     def _first_words(self) -> None:
         if not self._known.can_control:
-            self._known.tell("info", f"attached to {self.origin}, {READ_ONLY}")
+            self._known.tell("info", READ_ONLY)
         if self.origin.startswith("http:") and not is_loopback(self.origin):
             self._known.tell(
                 "warning",
@@ -144,6 +145,8 @@ class Connection:
 
     def _see(self, document: Any) -> None:
         snapshot = shift_snapshot(decoded(FleetSnapshot, document), self._skew)
+        if not self._known.can_control:
+            snapshot = replace(snapshot, name=f"{snapshot.name} (read-only)")  # to be seen all the time
         self._known.seen(as_reached(snapshot, self.origin))
 
 

@@ -48,7 +48,7 @@ class TopLine(Bar):
             )
         if summary.stale:  # what is shown below is how it was
             parts += [(gap, ""), shape(Tone.ERROR, self._glyphs), (" ", "")]
-            room = max(8, self.content_size.width - width_of(parts) - (14 if wide else 4))
+            room = max(8, self.content_size.width - width_of(tuple(parts)) - (14 if wide else 4))
             return (*parts, (fit(summary.stale, room, self._glyphs), STYLES[Tone.ERROR]))
         if not summary.agents:
             return (*parts, (gap, ""), shape(Tone.STARTING, self._glyphs), (f" {summary.state.value}", DIM))

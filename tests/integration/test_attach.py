@@ -130,12 +130,12 @@ async def test_who_may_only_look_is_told_so() -> None:
     async with serving() as served:
         with attached(served.url, READ) as fleet:
             seen = Seen(fleet)
-            await until(lambda: any(READ_ONLY in text for text in seen.texts()))
-            assert fleet.snapshot() == desk()
+            await until(lambda: READ_ONLY in seen.texts())
+            assert fleet.snapshot() == replace(desk(), name="desk (read-only)")
             assert not fleet.can_control
             fleet.cancel("r1")
             fleet.control("vision", "stop")
-            assert seen.texts().count(READ_ONLY) == 2
+            assert seen.texts().count(READ_ONLY) == 3
             with pytest.raises(Fault, match=READ_ONLY) as refused:
                 await fleet.call_tool("research", "docs", "search", {})
             assert refused.value.type is FaultType.AUTH

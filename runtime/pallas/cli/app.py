@@ -62,12 +62,15 @@ def dev(
     attach: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Work on a fleet that runs elsewhere: the registry's http://host:port."
+            "--attach",
+            metavar="URL",
+            help="Work on a fleet that runs elsewhere: the registry's http://host:port.",
         ),
     ] = None,
     token: Annotated[
         str,
         typer.Option(
+            "--token",
             metavar="TOKEN",
             show_default=False,
             help="For --attach. Everyone on this machine can read it in the list of processes: better export "
@@ -77,18 +80,24 @@ def dev(
     token_env: Annotated[
         str,
         typer.Option(
-            metavar="NAME", show_default=False, help="For --attach: the variable that holds the token."
+            "--token-env",
+            metavar="NAME",
+            show_default=False,
+            help="For --attach: the variable that holds the token.",
         ),
     ] = "",
     web: Annotated[
         bool, typer.Option("--web", help="Open the workbench in a browser; with --attach on that fleet.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="For --web: where to listen (default: 127.0.0.1).")
+        str | None,
+        typer.Option("--host", metavar="HOST", help="For --web: where to listen (default: 127.0.0.1)."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="For --web (default: 8024; 0: any free one)."),
+        typer.Option(
+            "--port", min=0, max=65535, metavar="PORT", help="For --web (default: 8024; 0: any free one)."
+        ),
     ] = None,
 ) -> None:
     """Open the workbench on the project in DIR (default: this folder), bound to loopback."""

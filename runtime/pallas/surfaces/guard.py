@@ -54,10 +54,10 @@ class HostOriginGuard:
             return
         hosts = _values(scope, b"host")
         origins = _values(scope, b"origin")
-        if len(hosts) != 1 or _host(hosts[0]) not in self._allowed:
+        if len(hosts) != 1 or host_of(hosts[0]) not in self._allowed:
             self._tell("Host", hosts)
             await _refuse(scope, send, 421, _MISDIRECTED)
-        elif origins and (len(origins) != 1 or _origin_host(origins[0]) not in self._allowed):
+        elif origins and (len(origins) != 1 or host_of_origin(origins[0]) not in self._allowed):
             self._tell("Origin", origins)
             await _refuse(scope, send, 403, _FORBIDDEN)
         else:
@@ -106,12 +106,13 @@ def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
 
 
-def _origin_host(origin: str) -> str | None:
+def host_of_origin(origin: str) -> str | None:
+    """The host of an http(s) origin in one spelling, None when that is not what it is."""
     match = _ORIGIN.fullmatch(origin)
-    return _host(match["authority"]) if match else None
+    return host_of(match["authority"]) if match else None
 
 
-def _host(authority: str) -> str | None:
+def host_of(authority: str) -> str | None:
     """The host of ``host[:port]`` in one spelling, None when that is not what it is."""
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
@@ -130,4 +131,4 @@ def _entry(written: str) -> str | None:
     try:
         return ip_address(text).compressed
     except ValueError:
-        return _host(text)
+        return host_of(text)

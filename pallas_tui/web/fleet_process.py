@@ -1,0 +1,101 @@
+"""The fleet behind the page, where there is none yet: in a process of its own, with a token for us alone."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pallas.model import Fault, FaultType
+from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE, make_token
+
+START_TIMEOUT: Final = 30.0
+STOP_TIMEOUT: Final = 8.0
+
+
+class FleetProcess:
+    """`pallas dev DIR --serve`, started and stopped by us. What it says goes to our terminal."""
+
+    def __init__(self, root: Path, token: str = "") -> None:
+        self.token = token or make_token()
+        self._root = root
+        self._process: Process | None = None
+
+    async def start(self, origin: str) -> None:
+        """Start it and wait until its control API answers at ``origin``.
+
+        Raises Fault CONFIG when it ends instead, having said why itself, and TIMEOUT.
+        """
+        environment = {**os.environ, FULL_VARIABLE: self.token}
+        environment.pop(READ_VARIABLE, None)
+        # In a group of its own: a Ctrl-C in our terminal is ours to pass on, once.
+        self._process = await asyncio.create_subprocess_exec(
+            *_leashed(), sys.executable, "-m", "pallas.server", "dev", str(self._root), "--serve",
+            env=environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        ended = asyncio.create_task(self._process.wait())
+        answers = asyncio.create_task(_answers(origin, self.token))
+        try:
+            await asyncio.wait({ended, answers}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise Fault(FaultType.CONFIG, "the fleet did not start")
+            if not answers.done():
+                raise Fault(FaultType.TIMEOUT, f"the fleet did not answer within {START_TIMEOUT:.0f} s")
+            answers.result()
+        finally:
+            for task in (ended, answers):
+                task.cancel()
+            await asyncio.wait({ended, answers}, timeout=1.0)
+
+    async def ended(self) -> None:
+        """Until it ends by itself."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        """Stop it; killed when it takes too long."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_TIMEOUT):
+                        await process.wait()
+
+
+def _leashed() -> tuple[str, ...]:
+    """What goes before a command so that it ends with us, however we end; only Linux can."""
+    if sys.platform != "linux":
+        return ()
+    import pallas.fleet
+
+    leash = Path(pallas.fleet.__file__).with_name("leash.py")
+    return sys.executable, str(leash), str(os.getpid())
+
+
+async def _answers(origin: str, token: str) -> None:
+    """Return when the control API at ``origin`` takes the token."""
+    from ..remote.wire import NoControl, Refused, Wire
+
+    wire = Wire(origin, token)
+    try:
+        while True:
+            try:
+                await wire.get("/snapshot")
+            except Refused:
+                raise Fault(
+                    FaultType.CONFIG,
+                    f"another fleet answers at {origin}; stop it, or work on it with --web --attach {origin}",
+                ) from None
+            except (Fault, NoControl):
+                await asyncio.sleep(0.1)
+            else:
+                return
+    finally:
+        await wire.close()
