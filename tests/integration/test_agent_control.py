@@ -374,43 +374,50 @@ async def test_runs_in_flight_finish_on_the_executor_that_began_them(tmp_path: P
         assert [each.closed for each in made] == [1, 1, 1, 1, 0, 0]
 
 
-async def test_no_call_fails_while_an_agent_is_reloaded_twenty_times(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {"one": agent_module("one", ("echo",))}, config=ECHO)
+@pytest.mark.parametrize(("times", "servers"), [(20, ()), (6, ("echo",))])
+async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
+    tmp_path: Path, times: int, servers: tuple[str, ...]
+) -> None:
+    root = write_project(tmp_path, {"one": agent_module("one", servers)}, config=ECHO)
     async with running(root) as fleet:
         here = psutil.Process()
         files, tasks = here.num_fds(), len(asyncio.all_tasks())
-        answered = [0]
+        answered = [0] * 4
         stop = asyncio.Event()
 
-        async def calling(era: str, number: int) -> None:
-            async with client(fleet, "one", era=era) as caller:
-                turn = 0
+        async def calling(number: int) -> None:
+            async with client(fleet, "one", era=ERAS[number % 2]) as caller:
                 while not stop.is_set():
-                    text = f"{number}-{turn}"
-                    assert text in await ask(caller, text, conversation_id=f"conversation {number}")
-                    answered[0] += 1
-                    turn += 1
-                    if turn % 10 == 0:
-                        said = await ask(caller, '***CALL_TOOL echo__echo {"text": "tool"}')
-                        assert "echo:tool" in said
+                    turn = answered[number]
+                    assert (
+                        await ask(caller, f"{number}-{turn}", conversation_id=f"c{number}")
+                        == f"{number}-{turn}"
+                    )
+                    if servers and turn % 10 == 0:
+                        assert "echo:tool" in await ask(caller, '***CALL_TOOL echo__echo {"text": "tool"}')
+                    answered[number] += 1
+                prompt = await caller.get_prompt("one_history", {"conversation_id": f"c{number}"})
+                said = [each.content.text for each in prompt.messages if each.role == "user"]
+                assert said == [f"{number}-{turn}" for turn in range(answered[number])]
 
         async with asyncio.TaskGroup() as group:
             for number in range(4):
-                group.create_task(calling(ERAS[number % 2], number))
-            for number in range(20):
-                before = answered[0]
-                code(root, agent_module("one", ("echo",)).replace("You are one.", f"Version {number}."))
+                group.create_task(calling(number))
+            for number in range(times):
+                before = list(answered)
+                code(root, agent_module("one", servers).replace("You are one.", f"Version {number}."))
                 await done(fleet, "one", "reload")
                 assert instruction(fleet) == f"Version {number}."
-                await until(lambda before=before: answered[0] >= before + 4, timeout=60)
+                await until(lambda before=before: all(map(int.__gt__, answered, before)), timeout=60)
             stop.set()
         assert notices(fleet) == []
-        assert fleet.snapshot().agents[0].restarts == 20
+        assert fleet.snapshot().agents[0].restarts == times
         await until(lambda: fleet.agents[0].predecessors == 0, timeout=60)
         # One of each for an instance of the last executor, as many as there are callers at most.
-        await until(lambda: len(here.children(recursive=True)) <= 4, timeout=30)
-        await until(lambda: here.num_fds() <= files + 20, timeout=30)
-        await until(lambda: len(asyncio.all_tasks()) <= tasks + 30, timeout=30)
+        most = len(answered) * len(servers)
+        await until(lambda: len(here.children(recursive=True)) <= most, timeout=60)
+        await until(lambda: here.num_fds() <= files + 4 + 4 * most, timeout=60)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks + 4 + 6 * most, timeout=60)
 
 
 async def test_restarts_under_callers_refuse_with_a_word_and_nothing_else(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What changed in a server's tools since it was looked at before."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,12 @@ async def test_servers_are_told_apart_and_their_number_is_bounded(monkeypatch: p
 
 
 async def test_they_outlive_the_process_in_a_file_without_schemas(tmp_path: Path) -> None:
-    path = seen_path(tmp_path / "project", tmp_path)
+    log = tmp_path / "pallas.log"
+    log.touch()
+    path = seen_path(tmp_path / "project", log)
     assert path is not None
-    assert path != seen_path(tmp_path / "other", tmp_path)
+    assert path.parent == tmp_path
+    assert path != seen_path(tmp_path / "other", log)
     await SeenTools(path).noted({"s": tools(a="words of the server")})
     assert path.stat().st_mode & 0o777 == 0o600
     assert "words" not in path.read_text()
@@ -74,8 +78,9 @@ async def test_they_outlive_the_process_in_a_file_without_schemas(tmp_path: Path
     assert (await SeenTools(path).noted({"s": tools(b="2")}))["s"] == changes
 
 
-def test_without_a_folder_there_is_no_file(tmp_path: Path) -> None:
-    assert seen_path(tmp_path, tmp_path / "nowhere") is None
+def test_without_a_log_there_is_no_file(tmp_path: Path) -> None:
+    assert seen_path(tmp_path, tmp_path / "nowhere.log") is None
+    assert seen_path(tmp_path, Path(os.devnull)) is None
 
 
 @pytest.mark.parametrize(

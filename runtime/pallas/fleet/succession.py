@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
-# How many earlier executors may still have runs in flight.
+# How many earlier executors may still have runs in flight, and how many others may be closing.
 MAX_PREDECESSORS: Final = 4
 # Seconds an executor has to end while the fleet goes on (an instance that is being made is finished first),
 # and when the fleet ends.
@@ -35,12 +35,13 @@ class Succession:
         self._closing: dict[int, Executor] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._predecessors: set[asyncio.Task[None]] = set()
+        self._draining = 0
         self.current: Executor | None = None
 
     @property
     def predecessors(self) -> int:
-        """Executors that were exchanged and still have runs in flight, or are being closed."""
-        return len(self._predecessors)
+        """Executors that were exchanged and still have runs in flight."""
+        return self._draining
 
     async def made(
         self,
@@ -52,8 +53,11 @@ class Succession:
     ) -> Executor:
         """A new executor, ready to answer; it is nobody's yet. ``loaded`` is called before it connects.
 
-        Raises what its ``load`` and ``start`` raise. One that did not get ready is closed.
+        Waits while many others are just being closed. Raises what its ``load`` and ``start`` raise; one that
+        did not get ready is closed.
         """
+        while len(self._ending) >= MAX_PREDECESSORS:
+            await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
         executor = await self._make(project, config)
         self._alive[id(executor)] = executor
         try:
@@ -70,6 +74,7 @@ class Succession:
         """From now on ``successor`` answers; the one before has ``seconds`` for its runs, then it ends."""
         before, self.current = self.current, successor
         if before is not None:
+            self._draining += 1
             task = asyncio.create_task(self._retire(before, seconds), name=f"{self._name}: predecessor")
             self._predecessors.add(task)
             task.add_done_callback(self._predecessors.discard)
@@ -95,6 +100,7 @@ class Succession:
         try:
             await self._kernel.drain(self._name, seconds, "its agent was reloaded long ago", on=before)
         finally:
+            self._draining -= 1
             await self._ended(before)
 
     async def _ended(self, executor: Executor) -> None:

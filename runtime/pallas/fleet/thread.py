@@ -188,7 +188,7 @@ class FleetThread:
         from .port import offer_control
 
         try:
-            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen_path(project.root, log_file.parent))
+            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen_path(project.root, log_file))
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._fail(str(error))

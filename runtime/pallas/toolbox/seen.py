@@ -105,10 +105,10 @@ class SeenTools:
             self._file = None
 
 
-def seen_path(root: Path, folder: Path) -> Path | None:
-    """The file for the project at ``root`` in ``folder`` (the log's); None where there is no such folder."""
+def seen_path(root: Path, log_file: Path) -> Path | None:
+    """The file for the project at ``root``, beside the log; None where that is no regular file."""
     name = blake2b(str(root).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    return folder / f"tools-{name}.json" if folder.is_dir() else None
+    return log_file.with_name(f"tools-{name}.json") if log_file.is_file() else None
 
 
 def _digest(tool: ToolDetail) -> str:
