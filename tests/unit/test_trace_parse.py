@@ -1,5 +1,7 @@
 """Trace context as callers send it: taken when it is well formed, ignored when it is not."""
 
+import asyncio
+
 import pytest
 
 from pallas.model import TraceContext
@@ -15,6 +17,7 @@ from pallas.trace import (
     parse,
     running,
 )
+from pallas.wire import WireRecord
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -80,3 +83,22 @@ def test_a_run_that_is_over_is_nobodys_run() -> None:
         assert begin_call() == ""
         assert outgoing() == {}
     assert current_run() is None
+
+
+async def test_what_was_begun_for_a_run_and_outlives_it_is_nobodys() -> None:
+    wire = WireRecord().open("r")
+    over = asyncio.Event()
+
+    async def connection() -> RunTrace | None:
+        before = current_run()
+        assert before is not None
+        await over.wait()
+        return current_run()
+
+    with running(RunTrace("r", "one", TraceContext(TRACE, SPAN), wire)):
+        task = asyncio.create_task(connection())
+        await asyncio.sleep(0)
+        assert wire.live
+    over.set()
+    assert await task is None
+    assert not wire.live
