@@ -1,0 +1,123 @@
+"""The workbench attached to a fleet elsewhere, in a real terminal: chat works, leaving leaves it running."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import httpx2
+import pytest
+import yaml
+from support.projects import copy_sample
+from support.terminal import needs_tmux, terminal
+
+pytestmark = [needs_tmux, pytest.mark.pty]
+
+FULL = "full-token-of-the-tests"
+READ = "read-token-of-the-tests"
+
+
+@contextmanager
+def serving(root: Path, environment: dict[str, str]) -> Iterator[str]:
+    """`pallas --serve` on the project, in a process of its own; gives the registry's origin."""
+    import os
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pallas.server", "--serve", "--project", str(root)],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    origin = f"http://127.0.0.1:{yaml.safe_load((root / 'agents.yaml').read_text())['registry_port']}"
+    try:
+        until_ready(origin)
+        yield origin
+        assert process.poll() is None  # nothing that was attached has ended it
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def until_ready(origin: str, timeout: float = 90) -> None:
+    deadline = monotonic() + timeout
+    while monotonic() < deadline:
+        try:
+            if httpx2.get(f"{origin}/readyz", trust_env=False).status_code == 200:
+                return
+        except httpx2.HTTPError:
+            pass
+        sleep(0.1)
+    raise AssertionError(f"nothing is ready at {origin}")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+
+
+def bound_to_loopback(root: Path) -> Path:
+    """As its user would have it who wants no token: the fleet listens on this machine alone."""
+    text = (root / "agents.yaml").read_text("utf-8")
+    (root / "agents.yaml").write_text(f"{text}\nbind: 127.0.0.1\n", "utf-8")
+    return root
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (60, 20)])
+def test_the_same_user_attaches_talks_and_leaves(
+    tmp_path: Path, environment: dict[str, str], columns: int, rows: int
+) -> None:
+    root = bound_to_loopback(copy_sample(tmp_path, hurry=True))
+    with serving(root, environment) as origin:
+        command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
+        with terminal(command, columns=columns, rows=rows, environment=environment) as desk:
+            desk.until("Write to concierge")
+            desk.type("hello from elsewhere")
+            desk.keys("Enter")
+            desk.until("the concierge of Larkmoor")
+            desk.keys("F5")  # the log of the fleet, which is not ours
+            desk.until("pallas.")
+            desk.keys("C-q")
+            desk.until("left=0")
+        until_ready(origin, timeout=5)
+    assert not list((tmp_path / "state").rglob("*.json"))
+
+
+def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    # Without bind: the fleet listens everywhere, so it has a control API only with a token.
+    root = copy_sample(tmp_path, hurry=True)
+    ours = environment | {"PALLAS_CONTROL_TOKEN": FULL, "PALLAS_CONTROL_READ_TOKEN": READ}
+    with terminal("true", columns=120, rows=40, environment=environment | {"LOOK": READ}) as desk:
+        with serving(root, ours) as origin:
+            command = f"{sys.executable} -m pallas.server dev --attach {origin} --token-env LOOK"
+            desk.type(f"{command}; echo left=$?")
+            desk.keys("Enter")
+            desk.until("larkmoor (read-only)", "● concierge")
+        desk.until("connection lost, trying again: the fleet was stopped")
+        with serving(root, ours):
+            desk.until("4 agents", "larkmoor (read-only)")
+            assert "connection lost, trying" not in desk.screen().split("\n")[0]
+        assert READ not in desk.screen().replace("--token-env LOOK", "")
+        desk.keys("C-q")
+        desk.until("left=0")
+
+
+def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    root = copy_sample(tmp_path, hurry=True)
+    with serving(root, environment) as origin:
+        command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
+        with terminal(command, environment=environment) as desk:
+            desk.until("there is no control API at", "PALLAS_CONTROL_TOKEN")
+            desk.keys("C-q")
+            desk.until("left=0")
+    with terminal(f"{sys.executable} -m pallas.server dev --attach ftp://x; echo left=$?") as desk:
+        desk.until("must begin with http://", "left=2")
