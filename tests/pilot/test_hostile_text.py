@@ -4,6 +4,7 @@
 every field of every value of the model, so a new field is hostile by itself.
 """
 
+import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,17 +14,25 @@ from typing import Any
 
 import pytest
 import textual.drivers.headless_driver as headless
-from support.fake_fleet import NOON, FakeFleet
+from mcp_types import CallToolResult, TextContent
+from support import echo_agent
+from support.echo_agent import EchoAgent
+from support.fake_fleet import NOON, FakeFleet, agent
 from support.hostile import HOSTILE, LONG, MARK, Listening, hostile_fleet, speak, stray, unruly
+from support.pane_app import PaneApp
+from support.pictures import picture
 from support.shell import screen_text
 from support.waiting import until
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from pallas.text import sanitize
 from pallas_tui.app import Workbench
+from pallas_tui.clipboard import copy
 from pallas_tui.launch import late_panes
 from pallas_tui.output_guard import OUTPUT_GUARD
 from pallas_tui.settings import Settings
+from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import Prompt
 
 
@@ -160,3 +169,111 @@ async def test_a_very_long_text_moves_nothing_and_crashes_nothing(
             assert unruly(app) == []
         assert app.is_running
     assert stray("".join(Listening.written)) == []
+
+
+# What comes in by the workbench itself: over MCP, by files, by the clipboard
+
+
+@dataclass
+class Chat:
+    """A chat pane with a hostile agent, on a terminal that listens."""
+
+    app: PaneApp
+    pilot: Pilot[Any]
+    server: EchoAgent
+
+    async def until(self, condition: Any) -> Any:
+        return await until(condition, self.pilot, timeout=20)
+
+    async def ask(self, words: str) -> None:
+        view = self.app.query_one(ChatPane)._current
+        assert view is not None
+        view._prompt.insert(words)
+        await self.pilot.press("enter")
+        await self.until(lambda: view.conversation.run is None and len(view.conversation.entries) > 1)
+        await self.until(lambda: MARK in self.app.screen_text() or "漢漢" in self.app.screen_text())
+
+
+@asynccontextmanager
+async def chatting(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> AsyncIterator[Chat]:
+    monkeypatch.setattr(headless, "HeadlessDriver", Listening)
+    monkeypatch.setattr(Listening, "written", [])
+    monkeypatch.setattr(echo_agent, "HOSTILE", text)
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    for name in ("TMUX", "STY", "DISPLAY", "WAYLAND_DISPLAY", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    async with EchoAgent() as server:
+        pane = ChatPane(base=folder)
+        app = PaneApp(pane, (agent("echo", server.port, url=server.url, vision=True),))
+        async with app.run_test(size=(100, 30)) as pilot:
+            chat = Chat(app, pilot, server)
+            await chat.until(lambda: pane._current is not None and pane._current._prompt.has_focus)
+            yield chat
+            await pilot.pause()
+            assert unruly(app, allowed=lambda action: action.startswith("link(")) == []
+    assert stray("".join(Listening.written)) == []
+
+
+ANSWERS = {
+    "plain": HOSTILE,
+    "heading": f"# {HOSTILE}",
+    "list and quote": f"- {HOSTILE}\n\n> {HOSTILE}",
+    "code": f"```{HOSTILE}\n{HOSTILE}\n```",
+    "table": f"| {MARK} | b |\n|---|---|\n| {HOSTILE} | {HOSTILE} |",
+    "long": LONG,
+}
+
+
+@pytest.mark.parametrize("text", ANSWERS.values(), ids=ANSWERS)
+async def test_an_answer_is_text_whatever_markdown_it_has(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(tmp_path, monkeypatch, text) as chat:
+        await chat.ask("hostile")
+        await chat.pilot.resize_terminal(60, 20)
+        await chat.pilot.press("escape", "k")
+
+
+async def test_a_fault_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = EchoAgent.answer
+
+    async def failing(self: EchoAgent, arguments: dict[str, Any], ctx: Any) -> Any:
+        if arguments["message"] != "hostile":
+            return await real(self, arguments, ctx)
+        body = {"error": HOSTILE, "code": -32002, "data": {"type": "UPSTREAM", "retryable": True}}
+        content = [TextContent(type="text", text=json.dumps(body))]
+        return CallToolResult(content=content, is_error=True)
+
+    monkeypatch.setattr(EchoAgent, "answer", failing)
+    async with chatting(tmp_path, monkeypatch, HOSTILE) as chat:
+        await chat.ask("hostile")
+
+
+async def test_names_of_files_and_what_is_pasted_are_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{MARK}\x1b]52;c;cm0=\x07\u202e[@click=app.quit]x.png"
+    (tmp_path / name).write_bytes(picture())
+    async with chatting(tmp_path, monkeypatch, HOSTILE) as chat:
+        view = chat.app.query_one(ChatPane)._current
+        assert view is not None
+        await view.tray.take(tmp_path / name)
+        await chat.until(lambda: MARK in chat.app.screen_text())
+        await chat.pilot.press("alt+o")
+        await chat.until(lambda: "filter" in chat.app.screen_text() and MARK in chat.app.screen_text())
+        await chat.pilot.press("escape")
+        chat.app.post_message(Paste(HOSTILE))
+        await chat.until(lambda: MARK in view._prompt.text)
+
+
+async def test_what_is_copied_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headless, "HeadlessDriver", Listening)
+    monkeypatch.setattr(Listening, "written", [])
+    app = PaneApp(ChatPane(base=tmp_path))
+    async with app.run_test():
+        await copy(app, HOSTILE, {"PATH": "", "TMUX": "x"})
+    sent = [each for each in Listening.written if "]52;" in each]
+    assert len(sent) == 2
+    for each in sent:
+        payload = each.rpartition(";")[2].partition("\a")[0]
+        assert base64.b64decode(payload).decode() == sanitize(HOSTILE)

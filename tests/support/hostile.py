@@ -62,9 +62,12 @@ _CONTROL: Final = re.compile(
 )
 
 
-def stray(written: str) -> list[str]:
-    """What of the bytes to a terminal is neither text nor a sequence that the workbench itself uses."""
-    rest = _ALLOWED.sub("", written)
+def stray(written: str, bells: int = 0) -> list[str]:
+    """What of the bytes to a terminal is neither text nor a sequence that the workbench itself uses.
+
+    So many ``bells`` may have been rung.
+    """
+    rest = _ALLOWED.sub("", written).replace("\a", "", bells)
     found = [match.start() for match in _CONTROL.finditer(rest)]
     return [repr(rest[max(0, at - 20) : at + 30]) for at in found[:5]]
 

@@ -13,6 +13,8 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
+from pallas.text import sanitize
+
 from ...chat.history import PromptHistory, Walk
 from ...images import complete_path, names_images, pasted_images
 
@@ -143,11 +145,16 @@ class Prompt(TextArea):
             await self.run_action(bound.binding.action)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        if self.read_only or not names_images(event.text.strip()):
+        if self.read_only:
+            return
+        text = event.text
+        # What the text area, whose turn is next, puts in. A terminal sends a carriage return for each line.
+        event.text = sanitize(text.replace("\r\n", "\n").replace("\r", "\n"))
+        if not names_images(text.strip()):
             return
         # Whether they are files is asked of disks that may be slow; keys typed behind wait for this.
         with suppress(TimeoutError):
-            paths = await asyncio.wait_for(asyncio.to_thread(pasted_images, event.text), _LOOK)
+            paths = await asyncio.wait_for(asyncio.to_thread(pasted_images, text), _LOOK)
             if paths:
                 event.stop()
                 event.prevent_default()  # else the text area, whose turn is next, would insert the path
