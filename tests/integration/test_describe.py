@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 import pytest
+from fastmcp import FastMCP
+from support.fake_downstreams import serving
 from support.live import ECHO, agent_module, ask, client, running, write_project
 from support.recording import recording
 from support.waiting import until
@@ -108,6 +110,24 @@ async def test_a_server_over_http_is_listed_in_its_era_with_what_is_configured(
             new = recorder.heard[heard:]
             assert {each.bearer for each in new} == {"configured-1"}
             assert ("initialize" in {each.what for each in new}) is (mode == "legacy")
+
+
+async def test_a_server_of_the_oldest_transport_is_listed_too(tmp_path: Path) -> None:
+    old: FastMCP = FastMCP("old")
+
+    @old.tool
+    async def note(text: str) -> str:
+        return text
+
+    async with serving(old.http_app(path="/sse", transport="sse")) as origin:
+        root = write_project(
+            tmp_path,
+            {"one": agent_module("one", ("old",))},
+            config={"mcp": {"servers": {"old": {"url": f"{origin}/sse", "transport": "sse"}}}},
+        )
+        async with running(root) as fleet:
+            found = server(await fleet.describe("one"), "old")
+            assert names(found) == ["note"], found.problem
 
 
 async def test_a_card_is_where_its_agent_is_defined(tmp_path: Path) -> None:
