@@ -44,7 +44,7 @@ class _Text(TextArea):
         self._abandon()
 
     async def _on_key(self, event: events.Key) -> None:
-        if not self.has_focus:
+        if self.screen.focused is not self:
             # Typed ahead, right behind the key that finished the writing: it is meant for the list.
             event.stop()
             event.prevent_default()
