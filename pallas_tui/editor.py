@@ -64,7 +64,7 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
         file.write_text(text, "utf-8")
         try:
             with app.suspend():
-                status = _run([*command, str(file)])
+                status = run_on_terminal([*command, str(file)])
         except SuspendNotSupported:
             raise _told("An editor needs a terminal; here there is only the screen") from None
         if status:
@@ -84,9 +84,16 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
     return changed.removesuffix("\n") if not text.endswith("\n") else changed
 
 
-def _run(command: Sequence[str]) -> int:
+def run_on_terminal(command: Sequence[str], cwd: Path | None = None) -> int:
+    """Run ``command`` on the terminal until it ends, within ``app.suspend()``; its status. Raises OSError.
+
+    A ctrl+c is its own. A signal that ends the workbench ends it first.
+    """
     # Descriptors 1 and 2 of this process belong to the log, so the child is given the terminal itself.
-    with _patient() as told, subprocess.Popen(command, stdout=sys.__stdout__, stderr=sys.__stdout__) as child:
+    with (
+        _patient() as told,
+        subprocess.Popen(command, cwd=cwd, stdout=sys.__stdout__, stderr=sys.__stdout__) as child,
+    ):
         told.append(child)
         status = child.wait()
         told.remove(child)

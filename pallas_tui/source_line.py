@@ -3,8 +3,6 @@
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +10,8 @@ from typing import Any, Final
 from textual.app import App, SuspendNotSupported
 
 from pallas.text import one_line
+
+from .editor import run_on_terminal
 
 _PLACE: Final = re.compile(r"(?P<file>.+?)(?::(?P<line>[0-9]{1,9}))?\Z")
 _AFTER_COLON: Final = frozenset(("hx", "helix", "subl", "zed", "micro"))
@@ -63,9 +63,7 @@ def open_source(app: App[Any], source: str) -> str:
     try:
         words = command(editor, *place)
         with app.suspend():
-            # The terminal itself: descriptors 1 and 2 of this process belong to the log.
-            out = sys.__stdout__
-            subprocess.run(words, cwd=root, stdout=out, stderr=out, check=False)
+            run_on_terminal(words, cwd=root)
     except SuspendNotSupported:
         return f"{source}: an editor cannot take this screen; y copies the place."
     except (OSError, ValueError) as error:
