@@ -105,7 +105,7 @@ async def desk(
     )
     async with app.run_test(size=size) as pilot:
         here = Desk(app, pilot, clock)
-        await until(lambda: len(app.main.query(Pane)) == 4 and app.main.query(Prompt), pilot)
+        await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(Prompt), pilot)
         await here.sees(":24200")
         yield here
 
@@ -160,7 +160,7 @@ async def test_a_fleet_is_registered_looked_at_attached_talked_to_and_detached(
         await here.press("escape", "f3")
         await here.sees("is not attached any more", "You cannot write now")
         assert here.prompt.disabled
-        assert here.conversation._client is None
+        assert here.conversation.talk._client is None
         assert "you said: hello over there" in screen_text(here.app)
 
 
