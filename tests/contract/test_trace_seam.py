@@ -65,7 +65,9 @@ class Client:
 
 async def call(client: Client) -> Any:
     progress: dict[str, Any] = {"progress_callback": None}
-    aggregator: Any = SimpleNamespace(_server_method_kwargs=MCPAggregator._server_method_kwargs)
+    aggregator: Any = SimpleNamespace(
+        agent_name="one", _server_method_kwargs=MCPAggregator._server_method_kwargs
+    )
     return await MCPAggregator._execute_session_method(
         aggregator, client, method_name="call_tool", method_args={"name": "x"}, **progress
     )
