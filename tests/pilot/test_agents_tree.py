@@ -176,7 +176,7 @@ async def test_a_fleet_that_may_only_be_looked_at_refuses_politely() -> None:
         await at(app, pilot, "vision")
         for key in ("r", "x", "R", "s"):
             await pilot.press(key)
-        await until(lambda: "may only be looked at" in told(app), pilot)
+        await until(lambda: "this token may only look" in told(app), pilot)
         assert fleet.controlled == []
         assert app.main.asking == ""
 
@@ -190,6 +190,7 @@ async def test_what_makes_no_sense_now_is_told_and_not_asked_for() -> None:
         await until(lambda: "vision runs already" in told(app), pilot)
         fleet.change("vision", state=AgentState.STOPPED)
         await until(lambda: "stopped" in rail(app), pilot)
+        await until(lambda: "s starts it" in screen_text(app), pilot)
         await pilot.press("x")
         await until(lambda: "vision is stopped already" in told(app), pilot)
         assert fleet.controlled == []

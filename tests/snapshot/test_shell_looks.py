@@ -99,7 +99,7 @@ def test_the_main_screen(snap_compare: Compare, size: tuple[int, int], theme: st
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_agents_in_a_small_terminal(snap_compare: Compare, theme: str) -> None:
     app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
-    before = pressing("f2", "down", "down", until_text="tickets: connection refused")
+    before = pressing("f2", "down", "down", "down", "down", until_text="tickets: connection refused")
     assert snap_compare(app, terminal_size=SMALL, run_before=before)
 
 
@@ -164,7 +164,7 @@ def test_the_help(snap_compare: Compare) -> None:
 
 def test_the_whole_story(snap_compare: Compare) -> None:
     app = workbench(busy())
-    before = pressing("f2", "down", "down", "i", until_text="Downstreams:")
+    before = pressing("f2", "down", "down", "down", "down", "i", until_text="Downstreams:")
     assert snap_compare(app, terminal_size=SMALL, run_before=before)
 
 

@@ -32,6 +32,8 @@ def details(
         lines.append(())
         lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
         lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
+    if isinstance(item, AgentSnapshot) and item.state is AgentState.STOPPED and not asked:
+        lines.append((("s", KEY), (" starts it", DIM)))
     lines.append(())
     if isinstance(item, AgentSnapshot):
         lines += _of_agent(item, width, now, glyphs)

@@ -6,6 +6,7 @@ from textual.widget import Widget
 
 from pallas.model import AgentSnapshot, Fault, FleetPort, Verb
 
+from ...fleets import READ_ONLY
 from ...text import count
 from ...under_way import UnderWay, can
 from ..status import Ask
@@ -16,7 +17,6 @@ _NOT_NOW: Final[dict[Verb, str]] = {
     "restart": "{} cannot be restarted now.",
     "reload": "{} can be reloaded once it runs; s starts it.",
 }
-READ_ONLY: Final = "This fleet may only be looked at: whoever attached it was given no right to change it."
 
 
 def fleet_of(widget: Widget) -> FleetPort | None:
