@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from time import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pallas.events import Hub
 from pallas.model import (
@@ -18,6 +18,9 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
+
+READ_ONLY: Final = "read-only: this token may only look"
+"""What is said to whoever would change a fleet that may only be looked at."""
 
 
 class RunningFleet(FleetPort, Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Fault, FaultType, FleetSnapshot
 
+from ..fleets import READ_ONLY
 from .address import as_reached, is_loopback
 from .clock import shift_event, shift_snapshot, skew_of
 from .state import Known
@@ -16,7 +17,6 @@ from .tokens import TokenSource
 if TYPE_CHECKING:
     from .wire import Said, Wire
 
-READ_ONLY: Final = "read-only: this token may only look"
 PATIENCE: Final = 3.0
 """Seconds in which the first connection has to come about."""
 BACKOFF: Final = (0.2, 5.0)

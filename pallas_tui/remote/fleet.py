@@ -21,8 +21,9 @@ from pallas.model import (
     Verb,
 )
 
+from ..fleets import READ_ONLY
 from .address import label
-from .connection import READ_ONLY, Connection, decoded
+from .connection import Connection, decoded
 from .state import Known
 from .tokens import TokenSource
 

@@ -50,7 +50,9 @@ class Known:
     def failed(self, error: str) -> None:
         """The fleet cannot be looked at, and trying again by itself would not help."""
         with self._lock:
-            self._snapshot = replace(self._snapshot, state=FleetState.FAILED, error=error)
+            self._snapshot = replace(
+                self._snapshot, state=FleetState.FAILED, error=error, stale="could not be attached"
+            )
         self.heard([FleetChanged(state=FleetState.FAILED, detail=one_line(error, 200))])
 
     def tell(self, level: Literal["info", "warning", "error"], text: str) -> None:

@@ -20,6 +20,7 @@ from ..state import Headline, summarise
 from ..targets import Reveal, Target, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
+from ..widgets.agents.doing import fleet_of, refusal
 from ..widgets.broken import BrokenPane
 from ..widgets.edges import Rail
 from ..widgets.failure import Failure
@@ -277,6 +278,9 @@ letter. The edges between them can be dragged with the mouse.
     @on(FeedPane.CancelAsked)
     def _on_cancel(self, event: FeedPane.CancelAsked) -> None:
         run, feed = event.run, self.query_one(FeedPane)
+        if problem := refusal(fleet_of(self)):
+            self.app.notify(problem, severity="warning", markup=False)
+            return
 
         def cancel() -> None:
             feed.mark_cancelling(run.id)

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from ..actions import bindings
 from ..clipboard import copy
+from ..fleets import outlives
 from ..state import Tone
 from ..text import Glyphs, count
 from .tones import DIM, KEY, STYLES
@@ -44,11 +45,14 @@ Mend them in your editor, save, and try again here; the workbench need not be le
         self._error = error
         self.display = bool(error)
         lines = [line for line in error.splitlines() if line.strip()]
+        elsewhere = outlives(getattr(self.app, "fleet", None))
+        what = "The fleet could not be attached" if elsewhere else "The fleet could not start"
+        cure = "Mend that, then press " if elsewhere else "Mend the files in your editor, save, then press "
         text = Content.assemble(
-            (f"{self._glyphs.error} The fleet could not start", STYLES[Tone.ERROR]),
+            (f"{self._glyphs.error} {what}", STYLES[Tone.ERROR]),
             (f"   {count(len(lines), 'mistake')}\n\n" if len(lines) > 1 else "\n\n", DIM),
             "\n\n".join(lines),
-            ("\n\nMend the files in your editor, save, then press ", DIM),
+            (f"\n\n{cure}", DIM),
             ("r", KEY),
             (" to try again. ", DIM),
             ("y", KEY),

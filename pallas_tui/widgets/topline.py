@@ -44,7 +44,7 @@ class TopLine(Bar):
                 *parts,
                 (gap, ""),
                 shape(Tone.ERROR, self._glyphs),
-                (" did not start", STYLES[Tone.ERROR]),
+                (f" {summary.stale or 'did not start'}", STYLES[Tone.ERROR]),
             )
         if summary.stale:  # what is shown below is how it was
             parts += [(gap, ""), shape(Tone.ERROR, self._glyphs), (" ", "")]

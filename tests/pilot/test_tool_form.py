@@ -397,7 +397,7 @@ async def test_a_fleet_that_may_only_be_looked_at_calls_nothing() -> None:
     fleet.can_control = False
     async with bench(fleet) as one:
         await one.press(*"xx", "enter", "c")
-        await one.told("may only be looked at")
+        await one.told("this token may only look")
         assert fleet.called == []
 
 

@@ -116,7 +116,7 @@ def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
     with serving(root, environment) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
         with terminal(command, environment=environment) as desk:
-            desk.until("there is no control API at", "PALLAS_CONTROL_TOKEN")
+            desk.until("could not be attached", "there is no control API at", "PALLAS_CONTROL_TOKEN")
             desk.keys("C-q")
             desk.until("left=0")
     with terminal(f"{sys.executable} -m pallas.server dev --attach ftp://x; echo left=$?") as desk:
