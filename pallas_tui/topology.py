@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from pallas.model import AgentSnapshot, Downstream, Reach, ServerSnapshot
 
 from .state import Item, Tone, tone_of
 
+_Place = tuple[str, int]
 _LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))
 
 
@@ -70,6 +72,7 @@ def outline(
     """
     known = {agent.name: agent for agent in agents}
     needed = {need for agent in known.values() for need in agent.depends_on if need != agent.name}
+    places = _places(known.values())
     placed: set[str] = set()
 
     def place(agent: AgentSnapshot, last: tuple[bool, ...]) -> list[Branch]:
@@ -78,7 +81,7 @@ def outline(
             known[name] for name in dict.fromkeys(agent.depends_on) if name in known and name not in placed
         ]
         placed.update(need.name for need in needs)
-        links = [link for link in links_of(agent, known.values()) if link.delegate not in needs]
+        links = [link for link in _links(agent, places) if link.delegate not in needs]
         count, inside = len(links) + len(needs), []
         for index, link in enumerate(links):
             inside.append(Branch(link, (*last, index == count - 1)))
@@ -99,11 +102,21 @@ def outline(
 
 def links_of(agent: AgentSnapshot, agents: Iterable[AgentSnapshot]) -> list[Link]:
     """What an agent calls, with the agents of the fleet among it."""
-    places = {place: other for other in agents if (place := _place(other.url)) and other.name != agent.name}
-    return [
-        Link(agent.name, one, places.get(place) if (place := _place(one.target)) is not None else None)
-        for one in agent.downstreams
-    ]
+    return _links(agent, _places(agents))
+
+
+def _places(agents: Iterable[AgentSnapshot]) -> dict[_Place, AgentSnapshot]:
+    return {place: agent for agent in agents if (place := _place(agent.url)) is not None}
+
+
+def _links(agent: AgentSnapshot, places: dict[_Place, AgentSnapshot]) -> list[Link]:
+    links = []
+    for one in agent.downstreams:
+        place = _place(one.target)
+        delegate = places.get(place) if place is not None else None
+        itself = delegate is not None and delegate.name == agent.name
+        links.append(Link(agent.name, one, None if itself else delegate))
+    return links
 
 
 def parent_of(branches: tuple[Branch, ...], index: int) -> int | None:
@@ -148,7 +161,8 @@ _WORDS: Final = {
 }
 
 
-def _place(url: str) -> tuple[str, int] | None:
+@lru_cache(maxsize=4_096)
+def _place(url: str) -> _Place | None:
     """Host and port of a URL, every name of this machine being the same; None for what is none."""
     try:
         parts = urlsplit(url)

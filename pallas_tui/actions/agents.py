@@ -28,9 +28,7 @@ ACTIONS = (
         "r",
         "reload",
     ),
-    Action(
-        "agents.start", "agents", "Start agent", "Start a stopped agent", "control('start')", "s", "start"
-    ),
+    Action("agents.start", "agents", "Start agent", "Start a stopped agent", "control('start')", "s"),
     Action(
         "agents.stop", "agents", "Stop agent", "Stop it, after a question", "control('stop')", "x", "stop"
     ),
