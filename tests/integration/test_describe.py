@@ -3,13 +3,16 @@
 import asyncio
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from fastmcp import FastMCP
-from support.fake_downstreams import serving
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from support.fake_downstreams import FakeDownstream, serving, status
 from support.live import ECHO, agent_module, ask, client, running, write_project
 from support.recording import recording
 from support.waiting import until
@@ -128,6 +131,30 @@ async def test_a_server_of_the_oldest_transport_is_listed_too(tmp_path: Path) ->
         async with running(root) as fleet:
             found = server(await fleet.describe("one"), "old")
             assert names(found) == ["note"], found.problem
+
+
+@pytest.mark.parametrize("folded", [False, True])
+async def test_an_answer_without_an_end_is_not_read(tmp_path: Path, folded: bool) -> None:
+    async def endless(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b'{"jsonrpc": "2.0", "id": 1, "result": "'
+            while not await request.is_disconnected():
+                yield b"x" * 1_000_000
+
+        headers = {"content-encoding": "gzip"} if folded else {}
+        return StreamingResponse(lines(), media_type="application/json", headers=headers)
+
+    fake = FakeDownstream(status(500))
+    async with serving(fake) as origin:
+        root = write_project(
+            tmp_path,
+            {"one": agent_module("one", ("endless",))},
+            config={"mcp": {"servers": {"endless": {"url": f"{origin}/mcp"}}}},
+        )
+        async with running(root) as fleet:
+            fake.answer = endless
+            found = server(await fleet.describe("one"), "endless")
+            assert found.problem == "an answer is compressed, or larger than 16 MiB; it was not read"
 
 
 async def test_a_card_is_where_its_agent_is_defined(tmp_path: Path) -> None:

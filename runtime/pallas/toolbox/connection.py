@@ -71,9 +71,30 @@ async def _transport(
         return stdio_client(parameters, errlog=seen.stderr())
     if config.transport == "sse":
         return sse_client(config.url, headers)
-    http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+    # A small answer must not unfold to a large one.
+    plain = {**headers, "Accept-Encoding": "identity"}
+    http = await stack.enter_async_context(create_mcp_http_client(headers=plain))
     http.event_hooks["response"].append(seen.answer)
     return streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of one answer, of which at most ``limit`` bytes are read."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, seen: "_Seen", limit: int) -> None:
+        self._stream = stream
+        self._seen = seen
+        self._left = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise self._seen.too_large()
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class _Seen:
@@ -83,6 +104,7 @@ class _Seen:
         self._config = config
         self._status: int | None = None
         self._errors: TextIO | None = None
+        self._oversized = False
 
     def stderr(self) -> TextIO:
         """A file for what a program says beside the protocol."""
@@ -95,6 +117,17 @@ class _Seen:
         """Note the status of an answer."""
         # A server of the older era refuses what it does not know: later answers say how it is.
         self._status = response.status_code
+        # Streams are bounded by event, by the SDK; a body that is read as a whole is bounded by nobody.
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            encoding = response.headers.get("content-encoding", "identity").lower()
+            stream = response.stream
+            if isinstance(stream, httpx2.AsyncByteStream):
+                response.stream = _Bounded(stream, self, 0 if encoding != "identity" else MAX_EVENT)
+
+    def too_large(self) -> httpx2.ReadError:
+        """Note that a body had no end, or unfolds to who knows what."""
+        self._oversized = True
+        return httpx2.ReadError("the answer is too large")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -107,6 +140,8 @@ class _Seen:
 
     def _reason(self, error: BaseException) -> str:
         config, leaves = self._config, list(_leaves(error))
+        if self._oversized:
+            return f"an answer is compressed, or larger than {MAX_EVENT // 2**20} MiB; it was not read"
         if self._status in (401, 403):
             return f"HTTP {self._status}: {_credentials(config)}"
         for leaf in leaves:
