@@ -3,12 +3,19 @@
 import sys
 from types import ModuleType
 
-from . import keys, latency, load, resources, startup
+from . import keys, latency, load, logs, resources, startup
 
 
 def main() -> int:
     """Measure and print; the status is 0 whatever the figures are, since a busy machine is no defect."""
-    parts = {"keys": keys, "latency": latency, "load": load, "resources": resources, "startup": startup}
+    parts = {
+        "keys": keys,
+        "latency": latency,
+        "load": load,
+        "logs": logs,
+        "resources": resources,
+        "startup": startup,
+    }
     chosen = sys.argv[1:] or list(parts)
     for name in chosen:
         if name not in parts:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, ClassVar, Final, TextIO
 
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
@@ -33,6 +33,7 @@ from .settings import Settings, unknown_actions
 from .text import ASCII, UNICODE, count
 from .vim import vim_bindings
 from .widgets.failure import Failure
+from .widgets.filter import late_letter
 from .widgets.list_pane import Story
 
 __all__ = ["SIGNALS", "Workbench"]
@@ -313,6 +314,10 @@ class Workbench(Bounded, Look, Notices):
         which = "; those of this chat" if outlives(self.fleet) else " and"
         question = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
         self.main.ask(question, partial(self.exit, 0))
+
+    def on_key(self, event: events.Key) -> None:
+        """Keys that no widget took."""
+        late_letter(self, event)
 
     async def action_quit_twice(self) -> None:
         """Leave on the second ctrl+c within two seconds."""

@@ -1,7 +1,9 @@
 """The line in which a list is filtered."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from textual import events
+from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
@@ -63,3 +65,14 @@ class FilterLine(Input):
         """Filter while typing."""
         event.stop()
         self.post_message(self.Filtered(self))
+
+
+def late_letter(app: App[Any], event: events.Key) -> None:
+    """What an application does with a key that nobody took: a letter belongs to the line that has the focus.
+
+    Letters typed at once after the key that opens a line are on their way to the list before the line has
+    the focus. A line takes every letter, so one that comes by while a line has the focus was typed for it.
+    """
+    if event.is_printable and isinstance(app.focused, Input):
+        event.prevent_default().stop()
+        app.focused.post_message(events.Key(event.key, event.character))

@@ -9,11 +9,13 @@ import pytest
 from support.pane_app import PaneApp
 from support.waiting import until
 from textual import on
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
 from pallas_tui.json_file import JsonFile
 from pallas_tui.targets import FilterTarget, Reveal, RunTarget, Target
+from pallas_tui.widgets.filter import late_letter
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.logs.asking import MistakeLine
 from pallas_tui.widgets.logs.detail import RecordScreen
@@ -37,6 +39,10 @@ class RevealingApp(PaneApp):
     def __init__(self, pane: LogsPane) -> None:
         super().__init__(pane)
         self.revealed: list[Target] = []
+
+    def on_key(self, event: Key) -> None:
+        """As the workbench does."""
+        late_letter(self, event)
 
     @on(Reveal)
     def note(self, event: Reveal) -> None:
@@ -134,6 +140,14 @@ async def test_a_mistake_is_told_below_its_place_and_the_list_stays(logs: Logs) 
     await logs.pilot.press(*["backspace"] * 2, *"error")
     await logs.until_listed(0)
     assert logs.mistake == ""
+
+
+async def test_keys_that_come_all_at_once_go_into_the_line(logs: Logs) -> None:
+    await fill(logs)
+    for sign in "/run5 n":
+        name = {"/": "slash", " ": "space"}.get(sign, sign)
+        logs.app.post_message(Key(name, sign))  # as a terminal does that was busy
+    await logs.until(lambda: logs.pane.filter.value == "run5 n")
 
 
 async def test_a_regex_is_found_above_then_next_and_previous_all_around(logs: Logs) -> None:
