@@ -50,6 +50,8 @@ PLACES = (
     Place("agent in full", ["f2", "i"]),
     Place("agent details", ["f2", "d"]),
     Place("agent's tools", ["f2", "t"]),
+    Place("tool form", ["f2", "t", "enter", "down", "enter"]),
+    Place("tool form, a choice", ["f2", "t", "enter", "down", "enter", "down", "enter"]),
     Place("agents, filtered", ["f2", "slash", *MARK]),
     Place("chat", ["f3"]),
     Place("chat, choosing", ["f3", "ctrl+t"]),
@@ -66,6 +68,7 @@ PLACES = (
     Place("instances", ["f10"], seen=False),
     Place("palette", ["ctrl+p", *MARK]),
     Place("help", ["f2", "f1"], seen=False),
+    Place("jump", ["f2", "f12"], seen=False),
 )
 
 # What the model promises, and what it would be if somebody forgot.
