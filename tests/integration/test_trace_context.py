@@ -17,6 +17,9 @@ from pallas.bearer import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.log.records import JsonLines
 from pallas.model import RunStarted, ToolEvent
+from pallas_tui.feed_state import Feed
+from pallas_tui.feed_tree import HEAD, rows_of
+from pallas_tui.frame import Frame
 
 # The agents say what to call: concierge -> research (and the handshake-era way) -> echo over stdio.
 SCRIPT = """
@@ -175,6 +178,32 @@ async def test_without_metadata_the_http_header_counts_and_malformed_ones_count_
         assert fresh.parent_span == ""
         assert len(fresh.trace_id) == 32
         assert fresh.trace_id != TRACE
+
+
+async def test_the_feed_of_such_a_call_is_one_tree_and_tells_nothing_twice(fleet: Fleet) -> None:
+    seq = fleet.hub.seq
+    async with client(fleet, "concierge") as connected:
+        await ask(connected, "hello")
+    feed = Feed()
+    feed.absorb(Frame(fleet.snapshot(), fleet.hub.since(seq, 20_000).events, 0.0))
+    (root,) = feed.roots
+    lines = []
+    for row in rows_of(root, lambda run: True):
+        step = row.run.steps[row.place] if row.place != HEAD else None
+        lines.append((row.run.agent, step.label if step is not None else "", row.level))
+    calls = [line for line in lines if "step" not in line[1]]
+    # The two calls of the middle one are made at once.
+    assert calls[:3] == [
+        ("concierge", "", 0),
+        ("concierge", "research/send_message", 2),
+        ("research", "", 3),
+    ]
+    assert sorted(calls[3:]) == [
+        ("archive", "", 6),
+        ("research", "archive/send_message", 5),
+        ("research", "meta/meta", 5),
+    ]
+    assert lines.index(("archive", "", 6)) == lines.index(("research", "archive/send_message", 5)) + 1
 
 
 async def test_records_of_a_run_name_the_run_and_its_trace(
