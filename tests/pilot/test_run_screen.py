@@ -13,6 +13,7 @@ from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.main import MainScreen
 from pallas_tui.screens.run import ExchangeScreen, RunScreen
 from pallas_tui.widgets.feed import FeedPane
+from pallas_tui.widgets.feed.run_list import MAX_ROWS
 from pallas_tui.widgets.feed.run_pane import RunPane
 from tests.support.fake_fleet import NOON, FakeFleet
 from tests.support.shell import screen_text, workbench
@@ -233,6 +234,23 @@ async def test_another_run_of_the_trace_and_the_other_panes_are_one_key_away() -
         await until(lambda: "concierge (unknown)" in screen_text(app), pilot)
         await pilot.press("t")
         await until(lambda: app.screen is app.main and app.main.current == "traces", pilot)
+
+
+async def test_of_a_trace_with_very_many_runs_a_bounded_number_of_lines_is_shown_the_own_ones_first() -> None:
+    fleet = FakeFleet()
+    for number in range(20):
+        ids = {"run_id": f"x{number}", "agent": "vision"}
+        steps = [StepStarted(at=NOON, actor="vision", step=each, kind="llm", **ids) for each in range(300)]  # type: ignore[arg-type]
+        fleet.say(RunStarted(at=NOON, preview=f"other {number}", trace_id=TRACE, **ids), *steps)
+    fleet.say(*events())
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await open_run(app, pilot, fleet)
+        await until(lambda: "▾ research look" in screen_text(app), pilot)
+        rows = screen.query_one(RunPane).rows
+        assert MAX_ROWS < rows.line_count() < MAX_ROWS + 40
+        await pilot.press("end")
+        await until(lambda: "more than 3000 lines, and 10 other runs of it" in screen_text(app), pilot)
 
 
 # The text of an exchange

@@ -17,6 +17,8 @@ from .waterfall import Span, window_of
 _NAME_WIDTH = 14
 _STATE_WIDTH = 12
 _REMARK = "remark"
+MAX_ROWS = 3_000
+"""Lines of a trace that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class RunList(LineView):
         self._glyphs = glyphs
         self._now = now
         self._window: Span = (run.started, run.started + 1)
+        self._traced: tuple[tuple[str, int], ...] = ()
+        self._rows: list[Entry] = []
         self._entries: list[Entry] = []
         self._lay_out()
 
@@ -110,14 +114,27 @@ class RunList(LineView):
             entries += [
                 Fact("" if number else fact.name, each, fact.style) for number, each in enumerate(pieces)
             ]
-        entries += [Fact(), Fact("Trace")]
-        for root in roots:
-            entries += rows_of(root, _unfolded)
-        entries += [Fact(), Fact("Exchanges")]
+        entries += [Fact(), Fact("Trace"), *self._trace(roots), Fact(), Fact("Exchanges")]
         entries += [Kept(number, each) for number, each in enumerate(self.exchanges)]
         if self.remark:
             entries += [Fact(_REMARK, each) for each in wrapped(self.remark, width - 2)]
         self._entries = entries
+
+    def _trace(self, roots: list[Run]) -> list[Entry]:
+        """The lines of the trace; made anew only when something in it changed."""
+        state = tuple((root.id, root.tree_version) for root in roots)
+        if state != self._traced:
+            self._traced = state
+            rows: list[Entry] = []
+            # The own one first: one caller's trace may hold hundreds of runs.
+            for shown, root in enumerate(sorted(roots, key=lambda each: each is not self.run.root)):
+                rows += rows_of(root, _unfolded)
+                if len(rows) > MAX_ROWS:
+                    left = count(len(roots) - shown - 1, "other run")
+                    rows = [*rows[:MAX_ROWS], Fact(_REMARK, f"more than {MAX_ROWS} lines, and {left} of it")]
+                    break
+            self._rows = rows
+        return self._rows
 
     def on_resize(self) -> None:
         self._lay_out()
