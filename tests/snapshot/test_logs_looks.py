@@ -15,7 +15,7 @@ from pallas_tui.widgets.logs import LogsPane
 assert steady
 pytestmark = pytest.mark.usefixtures("steady")
 
-SMALL, WIDE = (80, 24), (120, 40)
+TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 LEVELS = ("INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SAID = (
     "run 7f3a of concierge started",
@@ -63,7 +63,7 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
 def test_the_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
@@ -73,7 +73,7 @@ def test_the_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, 
     assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
 def test_a_record_in_full(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "Traceback", "up", "enter")
@@ -81,12 +81,32 @@ def test_a_record_in_full(snap_compare: Callable[..., bool], log: Path, size: tu
     assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
 def test_a_filtered_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "12:57:07.057", "l", "l", "slash", *"refused")
 
     assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
+def test_what_is_found_in_wrapped_records(
+    snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]
+) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        keys = ("w", "slash", *"level>=info agent:*", "enter", "s", *"run 7f3[ab]", "enter")
+        await settle(pilot, "run 7f3b", *keys)
+        pane = pilot.app.query_one(LogsPane)
+        await until(lambda: "found" in pane.caption and not pane._source.finding, pilot)
+
+    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+
+
+def test_a_mistake_in_the_filter(snap_compare: Callable[..., bool], log: Path) -> None:
+    async def before(pilot: Pilot[Any]) -> None:
+        await settle(pilot, "no such level", "slash", *"refused level>=grave")
+
+    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=SMALL, run_before=before)
 
 
 def test_no_log_yet(snap_compare: Callable[..., bool]) -> None:

@@ -185,8 +185,8 @@ class LogList(WrappingView):
         if width - indent < 20:
             indent = min(2, width // 2)
         room = max(1, width - indent)
-        parts: list[Part] = [(text, style) for text in chop_cells(record.message, room) or [""]]
-        parts += [(text, DIM) for text in chop_cells(record.extra, room) if text]
+        parts: list[Part] = [(text, style) for text in _broken(record.message, room)]
+        parts += [(text, DIM) for text in _broken(record.extra, room) if text]
         if len(parts) > most:
             text, tone = parts[most - 1]
             parts[most - 1 :] = [(fit(text, room - 1, self._glyphs) + self._glyphs.ellipsis, tone)]
@@ -226,6 +226,13 @@ class LogList(WrappingView):
         else:
             hint = f"There is no log yet. It will be written to\n{path}"
         return [((line, DIM),) for line in wrapped(hint, width)]
+
+
+def _broken(text: str, width: int) -> list[str]:
+    """A text in pieces of that many cells, at words where each character is one cell."""
+    if width >= 8 and cell_len(text) == len(text):
+        return wrapped(text, width)
+    return chop_cells(text, width) or [""]
 
 
 def _tail(text: str, width: int, glyphs: Glyphs) -> str:

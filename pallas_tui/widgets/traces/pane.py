@@ -31,8 +31,8 @@ class TraceHeader(Widget):
     """The names of the columns."""
 
     def render(self) -> Content:
-        """As wide as the lines below."""
-        return Content.assemble(" ", *header(max(0, self.content_size.width)))
+        """As wide as the lines below, which leave room for a scrollbar."""
+        return Content.assemble(" ", *header(max(0, self.content_size.width - 1)))
 
 
 class TraceList(LineView):

@@ -9,7 +9,7 @@ from ...trace_state import TraceLine, short
 from ..tones import DIM
 
 _SOURCES: Final = {"caller": "caller", "forwarded": "forward", "configured": "config", "none": "none"}
-_SHORT: Final = {"caller": "call", "forward": "fwd", "config": "conf"}
+_SHORT: Final = {"source": "src", "caller": "call", "forward": "fwd", "config": "conf"}
 _RUN_WIDTH: Final = 6
 _KEY_WIDTH: Final = 8
 _SOURCE_WIDTH: Final = 7
@@ -26,7 +26,7 @@ def header(width: int) -> Line:
     return tuple(
         (text, DIM)
         for text, _ in _columns(
-            width, "time", "run", "from > to", "source", "key", "for", "expires", "", "answer"
+            width, "time", "run", "from > to", "source", "key", "for", "expires", "method", "answer"
         )
     )
 
@@ -156,7 +156,7 @@ def _columns(
         right_side.append((fit(method, _METHOD_WIDTH, glyphs) + " ", "method"))
     if width >= _TINY:
         right_side.append((right(left, _EXPIRY_WIDTH) + " ", "left"))
-    right_side.append((fit(answer, 6 if narrow else _ANSWER_WIDTH, glyphs), "answer"))
+    right_side.append((fit(answer, 7 if narrow else _ANSWER_WIDTH, glyphs), "answer"))
     left_side = [(f"{time:<8} ", "time")]
     if not narrow:
         left_side.append((fit(run, _RUN_WIDTH) + " ", "run"))
