@@ -142,6 +142,8 @@ class Workbench(Bounded, Look, Notices):
         for mistake in self.settings.mistakes:
             self.tell_mistake(mistake)
         self.show_title(None)
+        # Back from the shell, which has written where the screen was.
+        self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
     @on(MainScreen.Complete)
     def _check_keys(self) -> None:

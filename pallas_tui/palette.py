@@ -36,6 +36,7 @@ _KINDS: Final = {
     ConversationTarget: "conversation",
     FilterTarget: "filter",
 }
+_EVERYWHERE: Final = frozenset(action.title for action in ACTIONS if action.scope == "app")
 _logger = logging.getLogger("pallas_tui")
 
 
@@ -171,11 +172,13 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
         for binding in own_bindings(widget):
             # Without an id and unseen on the bottom line: it only moves about.
             wanted = binding.description and (binding.id or binding.show)
-            if not wanted or binding.action in seen:
+            if not wanted or binding.action in seen or binding.action.startswith("app."):
                 continue
             seen.add(binding.action)
             action = registered.get(binding.id or "")
-            title = action.title if action else f"{pane.TITLE}: {binding.description}"
+            title = action.title if action else binding.description
+            if action is None or title in _EVERYWHERE:
+                title = f"{pane.TITLE}: {title}"
             words = binding.tooltip or f"{binding.description}, in {pane.TITLE.lower()}"
             work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
             yield Command(title, words, work)

@@ -83,7 +83,7 @@ class SettingsList(LineView):
             (shown, KEY if changed else ""),
         )
         left = width - _KEY_WIDTH - 2 - _VALUE_WIDTH - 1
-        return (*parts, (" " + fit(line.help, left, self._glyphs), DIM)) if left > 16 else parts
+        return (*parts, (" " + fit(_plain(line.help), left, self._glyphs), DIM)) if left > 16 else parts
 
     def key_at(self, index: int) -> str:
         line = self._lines[index]
@@ -140,7 +140,7 @@ class SettingsScreen(ModalScreen[None]):
             said.update(Content.assemble((problem, STYLES[Tone.ERROR])))
             return
         default = shown_as(setting, setting.default)
-        words = f"{setting.help}. Without it: {default}."
+        words = f"{_plain(setting.help)}. Without it: {default}."
         if setting.choices:
             words += f" One of {', '.join(setting.choices)}."
         if not setting.live:
@@ -218,6 +218,11 @@ class SettingsScreen(ModalScreen[None]):
         self.app.keep_setting(setting.key, None if value == setting.default else value)
         self.query_one(SettingsList).reload()
         self._say()
+
+
+def _plain(help: str) -> str:  # noqa: A002 - what it is
+    """Without the marks that make names stand out in the documentation."""
+    return help.replace("`", "")
 
 
 def shown_as(setting: Setting, value: Any) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from textual.widgets import TextArea
 
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
@@ -82,3 +83,14 @@ async def test_enter_on_an_agent_leads_to_a_conversation_with_it(tmp_path: Path)
         await pilot.press("f2", "end", "enter")
         await until(lambda: app.main.current == "chat", pilot)
         await until(lambda: "Write to vision" in screen_text(app), pilot)
+
+
+async def test_the_function_keys_go_to_every_pane_also_while_one_types(tmp_path: Path) -> None:
+    app = whole(tmp_path)
+    async with app.run_test(size=SIZES[1]) as pilot:
+        await until(lambda: panes(app) == set(PANES.values()) and ":24200" in screen_text(app), pilot)
+        for key, pane_id in PANES.items():
+            await pilot.press("f3")
+            await until(lambda: isinstance(app.focused, TextArea), pilot)
+            await pilot.press(key)
+            await until(lambda pane_id=pane_id: app.main.current == pane_id, pilot)

@@ -27,6 +27,8 @@ class Prompt(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Send", show=False, id="chat.send"),
+        # A text area would take F6 to select a line.
+        Binding("f6", "app.show('traces')", "Show traces", show=False, id="show.traces"),
         Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False, id="chat.new_line"),
         Binding(
             "ctrl+v,alt+v",
