@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from pallas.text import one_line
+
 from .progress import Piece, Progress, Step, ToolCall
 
 MAX_CALLS: Final = 500
 """Calls of one run that are kept; further ones are counted."""
+MAX_LABEL: Final = 160
 MAX_TEXT: Final = 20_000
 """Characters of a sub-agent's words that are kept."""
 
@@ -97,9 +100,9 @@ class Tree:
             case Step(actor):
                 self._step(actor, at)
             case ToolCall(label, "started"):
-                self._begin(label, at)
+                self._begin(one_line(label, MAX_LABEL), at)
             case ToolCall(label, phase):
-                self._end(label, "ok" if phase == "completed" else "error", at)
+                self._end(one_line(label, MAX_LABEL), "ok" if phase == "completed" else "error", at)
             case Piece(actor, text) if (agent := self._agent(actor)) is not None:
                 agent.text = (agent.text + text)[:MAX_TEXT]
                 self.version += 1
@@ -129,7 +132,7 @@ class Tree:
             if len(self._nodes()) >= MAX_CALLS:
                 return
             owner = self._owner(actor)
-            agent = Node("agent", actor, at, owner)
+            agent = Node("agent", one_line(actor, MAX_LABEL), at, owner)
             owner.children.append(agent)
         agent.steps += 1
         self._speaker = agent

@@ -198,6 +198,12 @@ def test_the_story_is_the_whole_tree_in_lines() -> None:
     )
 
 
+def test_a_name_of_several_lines_is_one_row() -> None:
+    tree = tree_of("a step 1 (tool)", "evil\nserver/x: started", "evil\nserver/x: completed", agent="a")
+    (row,) = Outline(tree, folded=False).rows(9)
+    assert (row.label, row.state) == ("evil", "ok")
+
+
 @pytest.mark.parametrize("message", ["", "x", "/: started", "a step one (llm)", "a » "])
 def test_nothing_that_a_server_says_breaks_it(message: str) -> None:
     tree = tree_of(message, message)
