@@ -42,7 +42,7 @@ class Knowledge:
         return self._details.get(agent)
 
     def tools(self) -> Iterator[tuple[str, str, str]]:
-        """Agent, server and name of every tool that is known, each server's tools once."""
+        """Agent, server (empty for the agent itself) and name of every tool that is known."""
         for detail in self._details.values():
             for server in detail.servers:
                 for tool in server.tools:

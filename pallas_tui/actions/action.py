@@ -10,6 +10,7 @@ Scope = Literal[
     "agents",
     "agent",
     "tool",
+    "field",
     "chat",
     "feed",
     "logs",

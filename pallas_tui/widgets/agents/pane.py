@@ -219,5 +219,5 @@ called there by hand. **e** opens the file it is configured in.
         for count, (agent_name, server, tool) in enumerate(self.knowledge.tools()):
             if count == _PALETTE_TOOLS:
                 return
-            title = f"{server or agent_name}/{tool}"
-            yield Entity(title, f"tool of {agent_name}", ToolTarget(agent_name, server, tool))
+            title = f"{agent_name}: {server}/{tool}" if server else f"{agent_name}: {tool}"
+            yield Entity(title, "a tool, to be called by hand", ToolTarget(agent_name, server, tool))

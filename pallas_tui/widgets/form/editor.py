@@ -5,11 +5,12 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static, TextArea
 
+from ...actions import bindings
 from ...text import fit
 from ..tones import DIM, STRONG
 
@@ -17,13 +18,7 @@ from ..tones import DIM, STRONG
 class _Text(TextArea):
     """Enter takes what was written, alt+enter breaks the line."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "finish(0)", "take", tooltip="Take what was written", id="field.take"),
-        Binding("tab", "finish(1)", "and next", tooltip="Take it and go on", id="field.next"),
-        Binding("shift+tab", "finish(-1)", "Take it and go back", show=False, id="field.previous"),
-        Binding("alt+enter,shift+enter,ctrl+j", "break_line", "new line", id="field.break"),
-        Binding("escape", "abandon", "leave as it was", tooltip="Take nothing", id="field.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("field")
 
     def __init__(self, finish: Callable[[int], None], abandon: Callable[[], None]) -> None:
         super().__init__(id="field-text", compact=True, highlight_cursor_line=False, tab_behavior="focus")
