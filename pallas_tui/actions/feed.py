@@ -22,7 +22,7 @@ ACTIONS = (
         "Cancel run",
         "Ask for the selected run to stop",
         "cancel",
-        "k,ctrl+k",
+        "x,ctrl+k",
         "cancel",
     ),
     Action(

@@ -7,10 +7,13 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Button, Input
 
+from pallas.model import RunStarted
 from pallas_tui.jump import LETTERS, JumpScreen, labels
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.feed import FeedPane
+from tests.support.fake_fleet import NOON, FakeFleet
 from tests.support.shell import screen_text, workbench
 from tests.support.waiting import until
 
@@ -129,6 +132,22 @@ async def test_the_keys_of_vi_move_in_lists_and_in_sheets() -> None:
         await until(lambda: scroll.scroll_y == 0, pilot)
 
 
+async def test_in_the_feed_k_goes_up_and_cancels_nothing() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        for number in range(3):
+            fleet.say(RunStarted(at=NOON, run_id=f"r{number}", agent="vision", preview=f"no {number}"))
+        await pilot.press("f4")
+        rows = app.main.query_one(FeedPane).runs
+        await until(lambda: rows.line_count() >= 3 and rows.cursor == rows.line_count() - 1, pilot)
+        last = rows.cursor
+        await pilot.press("k")
+        await until(lambda: rows.cursor == last - 1, pilot)
+        assert not app.main.asking
+
+
 async def test_in_a_line_of_text_they_are_letters() -> None:
     app = workbench()
     async with app.run_test(size=SMALL) as pilot:
@@ -144,7 +163,7 @@ async def test_they_can_be_turned_off_while_the_workbench_runs() -> None:
         await pilot.press("f2")
         agents = app.main.query_one(AgentsPane).agents
         await until(lambda: agents.line_count() > 3, pilot)
-        await pilot.press("G", "down")
+        await pilot.press("G", "j", "down")
         await until(lambda: agents.cursor == 1, pilot)
         app.keep_setting("vim", True)
         await pilot.press("G")

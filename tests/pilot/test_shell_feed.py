@@ -229,8 +229,8 @@ async def test_cancelling_asks_in_place_and_is_passed_on_once() -> None:
         pane = await feed_of(app, pilot)
         fleet.change("concierge", runs_active=1)
         fleet.say(begin("r1", "Which customers?"))
-        await until(lambda: "k cancel" in screen_text(app).splitlines()[-1], pilot)
-        await pilot.press("k")
+        await until(lambda: "x cancel" in screen_text(app).splitlines()[-1], pilot)
+        await pilot.press("x")
         await until(lambda: "Cancel the run of concierge: Which customers?" in screen_text(app), pilot)
         await pilot.press("n")
         assert fleet.cancelled == []
@@ -238,11 +238,11 @@ async def test_cancelling_asks_in_place_and_is_passed_on_once() -> None:
         await pilot.press("ctrl+k", "y")
         await until(lambda: fleet.cancelled == ["r1"], pilot)
         await until(lambda: "cancelling" in line_with(app, "Which customers?"), pilot)
-        await pilot.press("k")
+        await pilot.press("x")
         assert app.main.asking == ""
         fleet.say(end("r1", outcome="cancelled"))
         await until(lambda: "■ cancelled" in line_with(app, "Which customers?"), pilot)
-        assert "k cancel" not in screen_text(app)
+        assert "x cancel" not in screen_text(app)
 
 
 async def test_the_feed_filters_by_words_and_by_agent() -> None:
