@@ -40,7 +40,7 @@ def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs) -> Line:
     columns = _columns(
         width,
         clock(line.at),
-        line.run_id,
+        line.run_id[:_RUN_WIDTH],
         who,
         _SOURCES[line.source],
         key,
