@@ -12,6 +12,7 @@ from pallas_tui.jump import LETTERS, JumpScreen, labels
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.chat.tabs import Tab, TabStrip
 from pallas_tui.widgets.feed import FeedPane
 from tests.support.fake_fleet import NOON, FakeFleet
 from tests.support.shell import screen_text, workbench
@@ -168,3 +169,37 @@ async def test_they_can_be_turned_off_while_the_workbench_runs() -> None:
         app.keep_setting("vim", True)
         await pilot.press("G")
         await until(lambda: agents.cursor == agents.line_count() - 1, pilot)
+
+
+class Strip(App[None]):
+    """The tabs of the chat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.went: list[object] = []
+
+    def compose(self) -> ComposeResult:
+        yield TabStrip()
+
+    def on_mount(self) -> None:
+        """Two conversations."""
+        tabs = tuple(Tab(("●", ""), name) for name in ("concierge", "vision"))
+        self.query_one(TabStrip).show(tabs, 0)
+
+    def on_tab_strip_chosen(self, event: TabStrip.Chosen) -> None:
+        """Note it."""
+        self.went.append(event.index)
+
+    def on_tab_strip_wanted(self) -> None:
+        """Note it."""
+        self.went.append("new")
+
+
+async def test_each_tab_of_the_chat_has_a_letter_and_so_has_a_new_one() -> None:
+    app = Strip()
+    async with app.run_test(size=(80, 4)) as pilot:
+        found = await until(lambda: labels(app.screen), pilot)
+        assert len(found) == 3
+        for label in found:
+            label.go()
+        await until(lambda: app.went == [0, 1, "new"], pilot)

@@ -1,6 +1,8 @@
 """The conversations as tabs, on one line."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len
 from textual import events
@@ -8,6 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
+from ...jump import Spot
 from ...text import UNICODE, Glyphs, Part
 
 _NEW = "+ "
@@ -100,6 +103,12 @@ class TabStrip(Widget):
                 used += self._tabs[first].width
             else:
                 return first, end
+
+    def jump_spots(self) -> Iterator[Spot]:
+        """Each tab in view, and the one for another conversation, for the jump mode."""
+        for start, _, index in self._spans:
+            message = self.Wanted() if index < 0 else self.Chosen(index)
+            yield Spot(start, partial(self.post_message, message))
 
     def on_click(self, event: events.Click) -> None:
         """Choose the tab under the pointer."""
