@@ -47,6 +47,7 @@ ACTIONS = (
     Action("agent.previous", "agent", "Section before", "The section before", "step(-1)", "shift+tab"),
     Action("agent.look_up", "agent", "Look up again", "Ask for everything anew", "look_up", "u", "look up"),
     Action("agent.edit", "agent", "Edit this agent", "Open where it is configured", "edit", "e", "edit"),
+    Action("agent.edit_code", "agent", "Edit code of agent", "Open its code or its card", "edit_code", "E"),
     Action(
         "agent.reload", "agent", "Reload this agent", "Read its definition anew", "control('reload')", "r"
     ),

@@ -16,7 +16,11 @@ def overview(agent: AgentSnapshot | None, detail: AgentDetail | None, name: str)
     if agent is None:
         parts.append((f"{name} is no longer in the fleet.", "$text-warning"))
     else:
-        parts += [(agent.title or agent.name, STRONG), (agent.description, ""), ("", "")]
+        parts += [
+            (agent.title or agent.name, STRONG),
+            (agent.description if agent.description != agent.title else "", ""),
+            ("", ""),
+        ]
         parts += [(story_of(agent), ""), ("", ""), *_figures(agent)]
     if detail is not None:
         parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]

@@ -246,6 +246,12 @@ everything up again, **y** copies what the section shows.
         if problem := open_source(self.app, source):
             self.notify(problem, severity="warning", markup=False)
 
+    def action_edit_code(self) -> None:
+        """Open the agent's code, or its card."""
+        detail = self._known
+        if problem := open_source(self.app, detail.defined if detail else ""):
+            self.notify(problem, severity="warning", markup=False)
+
     def action_control(self, verb: Verb) -> None:
         """Start, stop, restart or reload the agent."""
         if (agent := self._agents.agents.agent(self._agent)) is not None:
