@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pallas.model import Fault, Image, ToolDetail
+from pallas.model import Fault, FaultType, Image, ToolDetail
 
 from ..client import OnProgress, Reply, Said
 from ..link import Bearer, Era, origin_of
@@ -128,9 +128,16 @@ class Talk:
             conversation.cancel(run, clock())
             raise
         except Fault as fault:
-            conversation.fail(run, fault, clock())
+            conversation.fail(run, self._with_way_out(fault), clock())
         else:
             conversation.answer(run, reply, clock(), self.price)
+
+    def _with_way_out(self, fault: Fault) -> Fault:
+        """What a refusal may come from, where an era was chosen that not every server speaks."""
+        if self.options.era == "auto" or fault.type is not FaultType.PROTOCOL:
+            return fault
+        hint = f"Perhaps it does not speak the chosen era ({self.era}): /set era auto finds one it does."
+        return Fault(fault.type, f"{fault.message} {hint}", retryable=fault.retryable, data=fault.data)
 
     async def offered(self, url: str) -> tuple[ToolDetail, ...]:
         """The tools of the endpoint at ``url`` itself. Raises Fault."""

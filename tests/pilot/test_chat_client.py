@@ -3,6 +3,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from support.echo_agent import MARKDOWN, EchoAgent
@@ -10,7 +11,9 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image
-from pallas_tui.chat.model import Turn
+from pallas_tui.chat.model import Conversation, Turn
+from pallas_tui.chat.talk import ERAS as TALK_ERAS
+from pallas_tui.chat.talk import Options, Talk
 from pallas_tui.chat.trace import Trace
 from pallas_tui.client import AgentClient, Era
 from pallas_tui.link import Link, is_plain
@@ -354,3 +357,21 @@ async def test_a_bearer_goes_to_another_machine_in_clear_only_when_that_was_allo
 )
 def test_what_can_be_read_on_its_way(url: str, plain: bool) -> None:
     assert is_plain(url) is plain
+
+
+@pytest.mark.parametrize(("only", "era"), [("handshake", "modern"), ("modern", "handshake")])
+async def test_an_era_that_a_server_does_not_speak_is_told_with_the_way_out(only: Any, era: str) -> None:
+    async with EchoAgent(only=only) as agent:
+        conversation = Conversation("echo")
+        talk = Talk(conversation, AgentClient, lambda: 1.0, Options(era=TALK_ERAS[era]))
+        try:
+            await talk.converse(conversation.begin("hello", (), 1.0), agent.url)
+            assert conversation.entries[-1].role == "error"
+            assert f"({era}): /set era auto" in conversation.entries[-1].text
+            talk.choose_era("auto")
+            run = conversation.retry(2.0)
+            assert run is not None
+            await talk.converse(run, agent.url)
+            assert conversation.entries[-1].text == "you said: hello"
+        finally:
+            await talk.close()

@@ -83,14 +83,11 @@ async def test_text_is_shown_as_it_comes_and_the_answer_replaces_it(chat: Chat) 
 async def test_markdown_is_drawn_and_markup_is_not(chat: Chat) -> None:
     await chat.ask("markdown")
     await chat.until(lambda: "[bold red]this[/] <b>tag</b>" in chat.app.screen_text())
-    markdown = chat.view.query_one(AnswerMarkdown)
-    assert markdown.source == MARKDOWN
-    assert {type(block).__name__ for block in markdown.children} >= {
-        "MarkdownH1",
-        "MarkdownBulletList",
-        "MarkdownTable",
-        "MarkdownFence",
-    }
+    await chat.until(lambda: chat.view.query_one(AnswerMarkdown).source == MARKDOWN)
+    wanted = {"MarkdownH1", "MarkdownBulletList", "MarkdownTable", "MarkdownFence"}
+    await chat.until(
+        lambda: wanted <= {type(block).__name__ for block in chat.view.query_one(AnswerMarkdown).children}
+    )
 
 
 async def test_a_huge_answer_is_shown_as_its_source(chat: Chat) -> None:
