@@ -16,6 +16,8 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.signal import Signal
 
+from pallas.model import FleetState
+
 from .actions import ACTIONS, bindings
 from .app_look import Look
 from .app_notices import Notices
@@ -52,7 +54,8 @@ class Workbench(Bounded, Look, Notices):
     seconds. ``stray`` are the streams that anything printed in this process should go to. ``instances`` are
     the fleets elsewhere; without them what is registered is kept for this start only. ``home`` is the user's
     settings file, beside which the layout is kept; ``paths`` are told in a report, ``reports`` is the folder
-    for those. ``strict`` lets any error end the workbench, as tests want.
+    for those. ``strict`` lets any error end the workbench, as tests want. ``settle`` is called once, when the
+    fleet runs for the first time.
     The fleet is the caller's to stop: ``fleet`` is the one that runs, None when none was started.
     """
 
@@ -78,6 +81,7 @@ class Workbench(Bounded, Look, Notices):
         paths: Mapping[str, Path | None] | None = None,
         reports: Path | None = None,
         strict: bool = False,
+        settle: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(
             driver_class=driver_class,
@@ -104,6 +108,7 @@ class Workbench(Bounded, Look, Notices):
         self._pressed_at = float("-inf")
         self._born = clock()
         self._leaving = Leaving()
+        self._settle = settle
 
     @property
     def counts(self) -> Counts:
@@ -200,6 +205,9 @@ class Workbench(Bounded, Look, Notices):
         if frame is not None:
             self.main.absorb(frame)
             self.attend(frame)
+            if self._settle is not None and frame.snapshot.state is FleetState.RUNNING:
+                settle, self._settle = self._settle, None
+                settle()
 
     def panes_in_view(self) -> set[str]:
         """The panes that can be seen now; none below another screen."""

@@ -45,6 +45,20 @@ async def test_the_screen_stands_before_the_fleet_is_made_and_the_fleet_is_start
         assert fleet.started == len(seen) == 1
 
 
+async def test_what_the_start_made_is_settled_once_when_the_fleet_runs() -> None:
+    fleet = FakeFleet(replace(desk(), state=FleetState.STARTING))
+    settled: list[int] = []
+    app = workbench(fleet, settle=lambda: settled.append(1))
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: ":24201" in screen_text(app), pilot)
+        assert settled == []
+        fleet.current = desk()
+        await until(lambda: settled == [1], pilot)
+        fleet.change("vision", runs_active=1)
+        await until(lambda: "1 run" in screen_text(app).splitlines()[0], pilot)
+        assert settled == [1]
+
+
 async def test_a_large_terminal_shows_all_places_and_a_small_one_shows_one() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
