@@ -88,6 +88,7 @@ called there by hand. **e** opens the file it is configured in.
 
     def absorb(self, frame: Frame) -> None:
         self._now = frame.now
+        nothing = self.agents.selected is None
         self.agents.take(frame.snapshot, frame.now)
         for name in self.under_way.take(frame.events, frame.now):
             self.app.notify(
@@ -96,7 +97,8 @@ called there by hand. **e** opens the file it is configured in.
         if self.is_showing:
             self.agents.reload()
             self._tell()
-            self.refresh_bindings()
+            if nothing and self.agents.selected is not None:
+                self.refresh_bindings()  # there is somebody now whom the keys can be for
 
     def show_pane(self) -> None:
         super().show_pane()
