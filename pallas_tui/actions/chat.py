@@ -68,7 +68,7 @@ ACTIONS = (
         "Credentials of the answer",
         "Show its run in the traces",
         "show_run('traces')",
-        "",
+        "F",
     ),
     Action(  # before the text area, which takes F7 for itself
         "chat.prompts",

@@ -154,8 +154,10 @@ async def test_a_key_on_an_answer_shows_its_run_in_the_feed(server: EchoAgent, t
         trace = server.metas[-1]["traceparent"].split("-")[1]
         app.feed(events=(RunStarted(run_id="r7", agent="echo", trace_id=trace),))
         app.feed(events=(RunStarted(run_id="r8", agent="other", trace_id=trace),))
-        await pilot.press("f")
-        await chat.until(lambda: [event.target for event in seen] == [RunTarget("r7")])
+        await pilot.press("f", "F")
+        await chat.until(
+            lambda: [event.target for event in seen] == [RunTarget("r7"), RunTarget("r7", "traces")]
+        )
 
 
 # Branch, change, again
