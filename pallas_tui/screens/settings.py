@@ -20,6 +20,7 @@ from ..vim import vim_bindings
 from ..widgets.lines import LineView
 from ..widgets.status import StatusLine
 from ..widgets.tones import DIM, KEY, STRONG, STYLES
+from .sheet import CRAMPED, LOW
 
 if TYPE_CHECKING:
     from ..app import Workbench
@@ -98,6 +99,8 @@ class SettingsScreen(ModalScreen[None]):
 
     app: "Workbench"
 
+    HORIZONTAL_BREAKPOINTS = CRAMPED
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f11,comma", "dismiss", "back"),
         Binding("enter,space", "change", "change", tooltip="Change the setting"),

@@ -1,7 +1,7 @@
 """The base of the screens that open above the main one and are read: a title, a text that scrolls, keys."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,10 +14,16 @@ from ..clipboard import copy
 from ..vim import vim_bindings
 from ..widgets.status import StatusLine
 
+# In a small terminal a sheet has all of it.
+CRAMPED: Final = [(0, "-cramped"), (70, "-roomy")]
+LOW: Final = [(0, "-low"), (22, "-high")]
+
 
 class Sheet(ModalScreen[None]):
     """Something to read. Arrow keys, page keys and vi's scroll; escape closes; ``y`` copies ``plain``."""
 
+    HORIZONTAL_BREAKPOINTS = CRAMPED
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "back"),
         Binding("y", "copy", "copy"),
