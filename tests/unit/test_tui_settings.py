@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_tui.actions import DEFAULT_KEYS
+from pallas_tui.actions import ACTIONS
 from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path, unknown_actions
 from pallas_tui.settings_file import CannotSave, save_setting
 from pallas_tui.settings_schema import BY_KEY, SCHEMA, Price, check
@@ -109,18 +109,10 @@ def test_the_file_can_be_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_no_default_key_of_one_place_does_two_things() -> None:
-    for scope in ("agents.", "feed.", "instances.", "failure.", ""):
-        keys = [
-            key
-            for action, several in DEFAULT_KEYS.items()
-            if (
-                action.startswith(scope)
-                if scope
-                else action.split(".")[0] not in ("agents", "feed", "instances", "failure")
-            )
-            for key in several.split(",")
-        ]
-        assert len(keys) == len(set(keys))
+    for scope in {action.scope for action in ACTIONS}:
+        several = [action.keys.split(",") for action in ACTIONS if action.scope == scope and action.keys]
+        keys = [key for each in several for key in each]
+        assert len(keys) == len(set(keys)), scope
 
 
 # The table
