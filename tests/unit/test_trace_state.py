@@ -183,9 +183,7 @@ def test_only_what_is_odd_and_what_the_filter_wants() -> None:
         hop(),
         hop(to="tickets", status=401, audience=("api://t",)),
         started("r2", "research"),
-        hop(
-            "r2", "papers", agent="research", source="none", fingerprint="", status=None, method="ping"
-        ),
+        hop("r2", "papers", agent="research", source="none", fingerprint="", status=None, method="ping"),
     )
 
     def shown(*words: str, odd_only: bool = False) -> list[str]:
