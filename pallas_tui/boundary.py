@@ -62,6 +62,13 @@ class Bounded(App[int]):
         """What a report says of this installation."""
         return ""
 
+    def _facts(self) -> str:
+        """The facts, or why there are none: what broke may be what they are asked of."""
+        try:
+            return self.facts()
+        except Exception as error:
+            return f"The facts could not be told: {in_one_line(error)}"
+
     # What happens
 
     async def run_action(
@@ -93,7 +100,7 @@ class Bounded(App[int]):
     def explain(self, error: Exception, doing: str) -> tuple[str, str]:
         """One line for the screen and a report to copy."""
         _logger.error("an error %s", doing, exc_info=root_of(error))
-        return in_one_line(error), report(error, doing, self.facts(), self._done)
+        return in_one_line(error), report(error, doing, self._facts(), self._done)
 
     def contain(self, pane: Pane, error: Exception) -> bool:
         """Replace a pane that broke by words about it; False when every error is to end the workbench."""
@@ -180,8 +187,11 @@ class Bounded(App[int]):
         _logger.error("the workbench stopped", exc_info=error)
         if self._failure is None:
             self._failure = error
-            if self._reports is not None:
-                text = report(error, "of its own", self.facts(), self._done)
-                self._report = save_report(self._reports, text)
+            try:
+                if self._reports is not None:
+                    text = report(error, "of its own", self._facts(), self._done)
+                    self._report = save_report(self._reports, text)
+            except Exception:  # without a report, but in good order
+                _logger.exception("no report could be written")
         super()._handle_exception(error)
         self._exit_renderables.clear()

@@ -43,8 +43,8 @@ def module(name, **names):
     vars(made).update(names)
     sys.modules[name] = made
 
-module("pallas_tui.widgets.chat", ChatPane=lambda id: StandInChat())
-module("pallas_tui.widgets.logs", LogsPane=lambda path, id: StandInLogs())
+module("pallas_tui.widgets.chat", ChatPane=lambda id, **_: StandInChat())
+module("pallas_tui.widgets.logs", LogsPane=lambda path, id, **_: StandInLogs())
 """
 MAIN = """
 module("pallas.fleet.thread", FleetThread=Fleet)
@@ -266,8 +266,13 @@ def test_when_the_workbench_breaks_the_terminal_comes_back_with_one_line_that_na
         assert session.end() == 1
         assert session.settings() == before
         last = session.text().strip().splitlines()[-1]
-        assert "the workbench stopped on an error (RuntimeError); the whole story is in" in last
+        assert "the workbench stopped on an error (RuntimeError); a report to pass on" in last
         assert "pallas.log" in last
+        (report,) = tmp_path.rglob("crash-*.txt")
+        assert report.name in last
+        # What it asks for the facts is what broke; that stops neither the report nor the end.
+        assert "The facts could not be told: RuntimeError: a defect" in report.read_text()
+        assert "sk-do-not-show" not in report.read_text()
         assert "sk-do-not-show" not in session.text() + session.log()
         assert "RuntimeError: a defect" in session.log()
         assert (tmp_path / "stopped").exists()
