@@ -21,6 +21,7 @@ PATIENCE: Final = 3.0
 """Seconds in which the first connection has to come about."""
 BACKOFF: Final = (0.2, 5.0)
 """Seconds between two tries, at first and at most."""
+_REFUSED_FOR_GOOD: Final = 3
 
 
 class Connection:
@@ -40,7 +41,7 @@ class Connection:
 
     async def hold(self) -> None:
         """Be connected until cancelled, or until that has no hope."""
-        began, pause = monotonic(), BACKOFF[0]
+        began, pause, refused = monotonic(), BACKOFF[0], 0
         while True:
             try:
                 problem, hopeless = await self._connect(), False
@@ -51,7 +52,11 @@ class Connection:
                 self._known.failed(f"{self.origin}: {problem}" if self.origin not in problem else problem)
                 return
             if self._boot:
-                self._known.lost(f"connection lost, trying again: {problem}", news=hopeless)
+                # A fleet that ends takes its token back before it closes its port: once is no news.
+                refused = refused + 1 if hopeless else 0
+                self._known.lost(
+                    f"connection lost, trying again: {problem}", news=refused >= _REFUSED_FOR_GOOD
+                )
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, BACKOFF[1])
 
@@ -78,7 +83,7 @@ class Connection:
         """Raises what is wrong with the address, before anyone is told to look for a token."""
         from .wire import NoControl, Refused, Wire
 
-        wire = Wire(self.origin, "none")
+        wire = Wire(self.origin, "")
         try:
             await wire.get("/snapshot")
         except Refused:

@@ -44,7 +44,7 @@ class Said:
 
 
 class Wire:
-    """Speaks to the control API at ``origin`` with one token. Belongs to one event loop.
+    """Speaks to the control API at ``origin`` with one token, or none. Belongs to one event loop.
 
     Fault TRANSPORT: nothing answers, or no longer; TIMEOUT: it took too long. What the fleet itself refuses
     comes as its own Fault.
@@ -57,8 +57,8 @@ class Wire:
         # A proxy of the environment is not meant for the fleets of this machine.
         self._http = httpx2.AsyncClient(
             base_url=origin + BASE,
-            headers={
-                "authorization": f"Bearer {token}",
+            headers=({"authorization": f"Bearer {token}"} if token else {})
+            | {
                 "user-agent": f"pallas-workbench/{__version__}",
                 # A small answer must not unfold to a large one.
                 "accept-encoding": "identity",

@@ -19,6 +19,7 @@ from support.ports import free_ports, is_free
 from support.waiting import until
 
 from pallas.events import Hub
+from pallas.fleet.thread import FleetThread
 from pallas.model import (
     AgentDetail,
     Event,
@@ -225,6 +226,27 @@ async def test_a_token_that_is_none_fails_with_what_to_do(token: str, says: str)
             assert "wrong-token" not in error
             with pytest.raises(Fault):
                 await fleet.describe("vision")
+
+
+async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_for_asking(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fleet, (port,) = FakeFleet(), free_ports(1)
+    folder = token_file.token_folder()
+    path = token_file.keep(FULL, Path("/here"), port)
+    async with serving(fleet, port=port, boot="b1") as served:
+        remote = RemoteFleet(served.url, TokenSource(served.url))
+        remote.start()
+        await until(lambda: remote._connection.wire)
+        path.unlink()
+    try:
+        async with serving(fleet, port=port, boot="b2"):
+            await until(lambda: "wants a token" in remote.snapshot().stale)
+            assert "wrong token" not in caplog.text  # looking whether somebody is there is no attempt
+            token_file.keep(FULL, Path("/here"), port, folder)
+            await until(lambda: not remote.snapshot().stale)
+    finally:
+        remote.stop(10)
 
 
 async def test_an_address_where_nothing_answers_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,6 +510,30 @@ async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> 
             assert not remote.snapshot().stale
     finally:
         remote.stop(10)
+
+
+async def test_the_fleet_of_a_workbench_can_be_attached_to_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    monkeypatch.chdir(tmp_path)
+    root = write_project(tmp_path / "p", {"one": agent_module("one")})
+    url = registry_of(root)
+    there = FleetThread(root)
+    there.start()
+    try:
+        await until(lambda: there.snapshot().state is FleetState.RUNNING, timeout=60)
+        with attached(url, "") as fleet:
+            await until(lambda: fleet.snapshot() == there.snapshot())
+            assert fleet.can_control
+            detail = await fleet.describe("one")
+            assert detail == await there.describe("one")
+            assert any(tool.name == "send_message" for server in detail.servers for tool in server.tools)
+            outcome = await fleet.call_tool("one", "", "get_health", {})
+            assert outcome.ok
+    finally:
+        there.stop(10)
+    assert token_file.find(int(url.rpartition(":")[2])) == ()
 
 
 async def test_a_real_fleet_takes_the_tokens_of_its_environment_and_hides_them(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ PERIOD: Final = 0.05
 """Seconds between two looks at the fleet."""
 SNAPSHOT_EVERY: Final = 0.25
 """Seconds between two snapshots at least; one is sent only when it differs from the last."""
-BATCH: Final = 1_000
-"""Events that are looked at in one go."""
+BATCH: Final = 500
+"""Events that are looked at in one go: a few milliseconds of the fleet's loop."""
+BACKLOG_PAUSE: Final = 0.02
+"""Seconds between two goes while more is waiting: a flood is told in part, and what was lost is counted."""
 MAX_MESSAGE: Final = 256 * 1024
 """Bytes of one message, unless a single event is larger."""
 MAX_DELTA: Final = 16 * 1024
@@ -58,7 +60,7 @@ async def stream(
             yield _message("events", boot, seq, {"dropped": dropped, "events": events})
         seq = batch.next
         if len(batch.events) == BATCH:
-            await asyncio.sleep(0.002)  # a long backlog must not keep the fleet's loop to itself
+            await asyncio.sleep(BACKLOG_PAUSE)
             continue
         if last or monotonic() >= due:
             # After the events: a run that they do not end yet is still counted in the snapshot.
