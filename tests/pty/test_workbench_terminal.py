@@ -89,7 +89,7 @@ def test_a_small_terminal_shows_one_pane_at_a_time_and_loses_nothing(desk: Termi
     desk.keys("Enter")
     desk.until("Larkmoor")
     desk.keys("F2")
-    desk.until("1 Agents", "research", "vision", "downstreams")
+    desk.until("1 Agents", "research", "vision", "docs", "stdio")
     desk.keys("F4")
     desk.until("hello", "step 1 (llm)")
     desk.resize(120, 40)
