@@ -51,8 +51,8 @@ async def test_who_may_only_look_is_told_before_any_question(size: tuple[int, in
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f4")
         pane = app.main.query_one(FeedPane)
-        await until(lambda: pane.check_action("cancel", ()), pilot)
-        await pilot.press("k")
+        await until(lambda: app.focused is pane.runs and pane.check_action("cancel", ()), pilot)
+        await pilot.press("ctrl+k")
         await until(
             lambda: any("this token may only look" in each.message for each in app._notifications), pilot
         )
