@@ -3,7 +3,6 @@
 A test says which rows it proves by carrying their ids: in a comment or the docstring of the test
 function, or in the comment lines that touch it from above. Strings and helpers do not count.
 """
-# ruff: noqa: T201 - a command: printing is its job
 
 import argparse
 import ast

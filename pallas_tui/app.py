@@ -19,21 +19,21 @@ from textual.signal import Signal
 from pallas.model import FleetState
 
 from .actions import ACTIONS, bindings
-from .app_look import Look
-from .app_notices import Notices
-from .app_signals import SIGNALS, Leaving
-from .boundary import Bounded
 from .fleets import BrokenFleet, NoFleet, RunningFleet, outlives
 from .instances import Instances
 from .json_file import JsonFile
-from .layout import Layouts
 from .palette import Everything, own_bindings
 from .pump import PERIOD, Counts, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
+from .shell.boundary import Bounded
+from .shell.layout import Layouts
+from .shell.look import Look
+from .shell.notices import Notices
+from .shell.signals import SIGNALS, Leaving
+from .shell.vim import vim_bindings
 from .text import ASCII, UNICODE, count
-from .vim import vim_bindings
 from .widgets.failure import Failure
 from .widgets.filter import late_letter
 from .widgets.list_pane import Story
@@ -215,8 +215,8 @@ class Workbench(Bounded, Look, Notices):
 
     def facts(self) -> str:
         """Versions, terminal, paths, limits and counts, as text without secrets."""
-        from .diagnostics import as_text
         from .screens.about import sections_of
+        from .shell.diagnostics import as_text
 
         return as_text(sections_of(self))
 
@@ -224,8 +224,8 @@ class Workbench(Bounded, Look, Notices):
 
     def keep_setting(self, key: str, value: Any) -> None:
         """Use another value for a setting, None for the default, and write it to the user's file."""
-        from .settings_file import CannotSave, save_setting
-        from .settings_schema import BY_KEY
+        from .settings.file import CannotSave, save_setting
+        from .settings.schema import BY_KEY
 
         setting = BY_KEY[key]
         self.settings = self.settings.having(key, setting.default if value is None else value)
@@ -287,7 +287,7 @@ class Workbench(Bounded, Look, Notices):
 
     def action_jump(self) -> None:
         """Letters on everything one can go to."""
-        from .jump import JumpScreen, labels
+        from .shell.jump import JumpScreen, labels
 
         self.push_screen(JumpScreen(labels(self.screen)))
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, Protocol
 from pallas.model import Fault, FaultType, Image, ToolDetail
 from pallas.text import one_line, sanitize
 
-from .images import Attachment, received
 from .link import CONNECT_TIMEOUT, READ_TIMEOUT, Bearer, Era, Link
 from .mcp_faults import fault_from
+from .pictures.images import Attachment, received
 
 OnProgress = Callable[[str], None]
 

@@ -14,7 +14,7 @@ from pallas import __version__
 from pallas.model import Fault, FaultType
 from pallas.text import one_line, sanitize
 
-from ..images import Attachment, size_text
+from ..pictures.images import Attachment, size_text
 from .model import Conversation, Entry
 from .outline import story_of
 from .pricing import money

@@ -11,7 +11,7 @@ from pallas.model import Fault, Image
 from pallas.text import one_line
 
 from ..client import Reply
-from ..images import MAX_KEPT, Attachment, forgotten
+from ..pictures.images import MAX_KEPT, Attachment, forgotten
 from .pricing import Price
 from .progress import Piece, Remark, Step, ToolCall, parse
 from .trace import Trace

@@ -16,8 +16,8 @@ from textual.widgets import Static
 
 from pallas.text import one_line
 
-from ..folder import Item, Listing, list_folder
-from ..images import size_text
+from ..pictures.folder import Item, Listing, list_folder
+from ..pictures.images import size_text
 from ..text import UNICODE, Glyphs, Line, count, fit, right
 from ..widgets.filter import FilterLine
 from ..widgets.lines import LineView

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from pallas.model import FleetState
 
 from ..frame import Frame
-from ..layout import TINY, Layouts
+from ..shell.layout import TINY, Layouts
 from ..state import Headline, summarise
 from ..targets import Reveal, Target, pane_of
 from ..text import Glyphs

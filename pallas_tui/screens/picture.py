@@ -17,9 +17,9 @@ from textual.widgets import Input, Static
 
 from pallas.model import Fault
 
-from ..cells import Drawn, Unreadable, decode, draw
-from ..images import SUFFIXES, Attachment, save_image, user_path
-from ..pixels import Way, let_go, picture_widget, prepare, way
+from ..pictures.cells import Drawn, Unreadable, decode, draw
+from ..pictures.images import SUFFIXES, Attachment, save_image, user_path
+from ..pictures.pixels import Way, let_go, picture_widget, prepare, way
 from ..text import UNICODE, Glyphs
 from ..widgets.status import StatusLine
 

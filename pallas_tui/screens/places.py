@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from ..actions import DEFAULT_KEYS
-from ..layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
+from ..shell.layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 from ..text import Glyphs
 from ..widgets.edges import Dragged
 from ..widgets.failure import Failure

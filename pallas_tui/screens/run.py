@@ -9,8 +9,8 @@ from textual.screen import Screen
 
 from pallas.model import Exchange
 
-from ..exchange_text import title_of
-from ..feed_run import Run
+from ..runs.exchange_text import title_of
+from ..runs.run import Run
 from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.exchange_pane import ExchangePane

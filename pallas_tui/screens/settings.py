@@ -13,10 +13,10 @@ from textual.widgets import Input, Static
 
 from pallas.text import one_line
 
-from ..settings_schema import SCHEMA, SCOPES, Price, Setting, check
+from ..settings.schema import SCHEMA, SCOPES, Price, Setting, check
+from ..shell.vim import vim_bindings
 from ..state import Tone
 from ..text import Glyphs, Line, fit
-from ..vim import vim_bindings
 from ..widgets.lines import LineView
 from ..widgets.status import StatusLine
 from ..widgets.tones import DIM, KEY, STRONG, STYLES

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ..clipboard import copy
-from ..vim import vim_bindings
+from ..shell.vim import vim_bindings
 from ..widgets.status import StatusLine
 
 # In a small terminal a sheet has all of it.

@@ -5,7 +5,7 @@ from functools import partial
 
 from textual import events
 
-from ..jump import Spot
+from ..shell.jump import Spot
 from ..text import Glyphs, Line, width_of
 from .bar import Bar, Button
 from .edges import Edge

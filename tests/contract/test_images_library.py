@@ -16,7 +16,7 @@ PROGRAM = """
         def flush(self): pass
 
     sys.__stdout__ = Terminal()
-    from pallas_tui.pixels import prepare
+    from pallas_tui.pictures.pixels import prepare
     prepare("kitty")
     from textual_image._terminal import get_cell_size, probe_terminal
     from textual_image.widget import SixelImage, TGPImage

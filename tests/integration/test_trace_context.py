@@ -17,9 +17,9 @@ from pallas.bearer import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.log.records import JsonLines
 from pallas.model import RunStarted, ToolEvent
-from pallas_tui.feed_state import Feed
-from pallas_tui.feed_tree import HEAD, rows_of
 from pallas_tui.frame import Frame
+from pallas_tui.runs.feed import Feed
+from pallas_tui.runs.tree import HEAD, rows_of
 
 # The agents say what to call: concierge -> research (and the handshake-era way) -> echo over stdio.
 SCRIPT = """

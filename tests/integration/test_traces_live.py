@@ -12,7 +12,7 @@ from support.recording import Recorder, recording
 from pallas.bearer import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas_tui.frame import Frame
-from pallas_tui.trace_state import TraceLine, Traces
+from pallas_tui.runs.traces import TraceLine, Traces
 
 NOTE = "***CALL_TOOL rec__note " + json.dumps({"text": "x"})
 DELEGATE = "***CALL_TOOL worker__send_message " + json.dumps({"message": NOTE})

@@ -30,8 +30,8 @@ from pallas.text import sanitize
 from pallas_tui.app import Workbench
 from pallas_tui.clipboard import copy
 from pallas_tui.launch import late_panes
-from pallas_tui.output_guard import OUTPUT_GUARD
 from pallas_tui.settings import Settings
+from pallas_tui.shell.output_guard import OUTPUT_GUARD
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import Prompt
 

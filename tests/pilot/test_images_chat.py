@@ -18,7 +18,7 @@ from textual.widgets import Input
 
 from pallas.model import Fault, FaultType, Image
 from pallas_tui.client import OnProgress, Reply
-from pallas_tui.images import Attachment, image_of, received
+from pallas_tui.pictures.images import Attachment, image_of, received
 from pallas_tui.screens.files import FilesScreen
 from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.widgets.chat import ChatPane

@@ -12,8 +12,8 @@ from support.waiting import until
 from textual.app import App
 from textual.pilot import Pilot
 
-from pallas_tui import folder as listing
-from pallas_tui.folder import list_folder
+from pallas_tui.pictures import folder as listing
+from pallas_tui.pictures.folder import list_folder
 from pallas_tui.screens import files
 from pallas_tui.screens.files import FileList, FilesScreen
 

@@ -11,7 +11,8 @@ from textual.widgets import Input
 from pallas.model import Health, HealthStatus, RunFinished, RunStarted
 from pallas_tui.app import Workbench
 from pallas_tui.frame import Frame
-from pallas_tui.notifications import (
+from pallas_tui.settings import Notify, Settings
+from pallas_tui.shell.notifications import (
     BURST,
     Pace,
     Telling,
@@ -21,7 +22,6 @@ from pallas_tui.notifications import (
     title_of,
     title_sequence,
 )
-from pallas_tui.settings import Notify, Settings
 from pallas_tui.state import summarise
 from tests.support.fake_fleet import NOON, FakeFleet, desk
 from tests.support.shell import screen_text, workbench
@@ -249,7 +249,7 @@ def test_the_title_is_short_and_clean() -> None:
 
 def test_the_programs_get_words_and_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[..., str] = lambda name, path=None: f"/bin/{name}"  # noqa: E731
-    monkeypatch.setattr("pallas_tui.notifications.which", found)
+    monkeypatch.setattr("pallas_tui.shell.notifications.which", found)
     telling = Telling("--title", "$(evil)", True, ())
     assert program(telling, "linux", {"DISPLAY": ":0"}) == [
         "/bin/notify-send", "-a", "Pallas", "-u", "critical", "--", "--title", "$(evil)",

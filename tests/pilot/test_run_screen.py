@@ -8,7 +8,7 @@ from textual.widgets import Input
 
 from pallas.model import Event, Exchange, Fault, FaultType, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.app import Workbench
-from pallas_tui.exchange_text import as_json, as_text, pretty, state_of
+from pallas_tui.runs.exchange_text import as_json, as_text, pretty, state_of
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.main import MainScreen
 from pallas_tui.screens.run import ExchangeScreen, RunScreen

@@ -10,7 +10,7 @@ from textual.widgets import Input
 from pallas_tui.app import Workbench
 from pallas_tui.screens.settings import SettingLine, SettingsList, SettingsScreen, parsed, shown_as, typed_as
 from pallas_tui.settings import load_settings
-from pallas_tui.settings_schema import BY_KEY, SCHEMA, Price
+from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price
 from tests.support.shell import screen_text, workbench
 from tests.support.waiting import until
 

@@ -25,7 +25,7 @@ APP = """
     from support.pane_app import STYLES
     from support.pictures import picture
     from textual.app import App
-    from pallas_tui.images import image_of
+    from pallas_tui.pictures.images import image_of
     from pallas_tui.screens.picture import PictureScreen
 
     class Showing(App):

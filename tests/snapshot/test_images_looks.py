@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from pallas.model import Image
 from pallas_tui.client import OnProgress, Reply
-from pallas_tui.images import image_of
+from pallas_tui.pictures.images import image_of
 from pallas_tui.screens.files import FileList, FilesScreen
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail

@@ -6,7 +6,7 @@ from pallas.model import Fault, FaultType
 from pallas_tui.chat.model import KEEP, Conversation, Entry, Turn, last_question, turns_of
 from pallas_tui.chat.pricing import Price
 from pallas_tui.client import Reply
-from pallas_tui.images import Attachment
+from pallas_tui.pictures.images import Attachment
 
 PICTURE = Attachment(None, "a.png", "image/png", 3, "AAAA")
 

@@ -7,7 +7,7 @@ from pallas.model import Fault
 from pallas_tui.chat.export import About, as_json, as_markdown, exported, file_name, form_of, write_new
 from pallas_tui.chat.model import Conversation
 from pallas_tui.client import Reply
-from pallas_tui.images import Attachment
+from pallas_tui.pictures.images import Attachment
 
 NOON = 1_750_000_000.0
 ABOUT = About(

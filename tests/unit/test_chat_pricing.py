@@ -1,7 +1,7 @@
 import pytest
 
 from pallas_tui.chat.pricing import Price, money, price_of, tokens
-from pallas_tui.settings_schema import Price as SettingsPrice
+from pallas_tui.settings.schema import Price as SettingsPrice
 
 PRICES = {
     "*": {"input": 1, "output": 2},

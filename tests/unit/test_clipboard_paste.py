@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.pictures import picture
 
-from pallas_tui import paste as module
-from pallas_tui.images import MAX_BYTES
-from pallas_tui.paste import paste
+from pallas_tui.pictures import paste as module
+from pallas_tui.pictures.images import MAX_BYTES
+from pallas_tui.pictures.paste import paste
 
 PNG = picture()
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, ToolEvent
-from pallas_tui.feed_filter import parse
-from pallas_tui.feed_hops import MAX_HOPS
-from pallas_tui.feed_state import Feed, Run
 from pallas_tui.frame import Frame
+from pallas_tui.runs.feed import Feed, Run
+from pallas_tui.runs.filter import parse
+from pallas_tui.runs.hops import MAX_HOPS
 from pallas_tui.text import ASCII, UNICODE, width_of
 from pallas_tui.widgets.feed.view import HEAD, Outline, feed_line, run_story
 from tests.support.fake_fleet import NOON, desk

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from pallas.model import Event, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
-from pallas_tui.feed_filter import Sieve, parse
-from pallas_tui.feed_run import MAX_NESTING, Run
-from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
-from pallas_tui.feed_tree import HEAD, Outline, rows_of
 from pallas_tui.frame import Frame
+from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
+from pallas_tui.runs.filter import Sieve, parse
+from pallas_tui.runs.run import MAX_NESTING, Run
+from pallas_tui.runs.tree import HEAD, Outline, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
 from pallas_tui.widgets.feed.view import feed_line, run_story
 from pallas_tui.widgets.feed.waterfall import bar, bar_width

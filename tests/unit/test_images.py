@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 
 from pallas.model import Fault
-from pallas_tui.images import (
+from pallas_tui.pictures.images import (
     MAX_BYTES,
     complete_path,
     pasted_images,

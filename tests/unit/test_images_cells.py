@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from support.pictures import bomb, hostile, picture
 
-from pallas_tui.cells import MOST_PIXELS, Unreadable, decode, draw, fit, measure
+from pallas_tui.pictures.cells import MOST_PIXELS, Unreadable, decode, draw, fit, measure
 
 BLACK = (0, 0, 0)
 

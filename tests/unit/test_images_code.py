@@ -1,6 +1,6 @@
 """Copying one block of code out of a message."""
 
-from pallas_tui.code_blocks import Block, BlockWalk, code_blocks
+from pallas_tui.chat.code_blocks import Block, BlockWalk, code_blocks
 
 TEXT = """Here:
 

@@ -6,7 +6,7 @@ import pytest
 from textual.color import Color
 from textual.theme import Theme
 
-from pallas_tui.themes import MAX_THEMES, OWN, contrast, opposite, quiet, user_themes
+from pallas_tui.shell.themes import MAX_THEMES, OWN, contrast, opposite, quiet, user_themes
 
 WCAG_AAA = 7.0
 ON = ("background", "surface", "panel", "primary-muted")

@@ -18,11 +18,11 @@ from pallas.model import (
     ServerSnapshot,
     Verb,
 )
-from pallas_tui.source_line import command, editor_of, place_of
+from pallas_tui.agents.source_line import command, editor_of, place_of
+from pallas_tui.agents.topology import Branch, Link, outline, parent_of, tone_of_link, word_of_link
+from pallas_tui.agents.under_way import PATIENCE, UnderWay, can
 from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.topology import Branch, Link, outline, parent_of, tone_of_link, word_of_link
-from pallas_tui.under_way import PATIENCE, UnderWay, can
 from pallas_tui.widgets.agents.details import details
 from pallas_tui.widgets.agents.view import short, tree_line
 from tests.support.fake_fleet import NOON, agent, desk

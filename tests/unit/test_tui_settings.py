@@ -7,8 +7,8 @@ import pytest
 
 from pallas_tui.actions import ACTIONS
 from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path, unknown_actions
-from pallas_tui.settings_file import CannotSave, save_setting
-from pallas_tui.settings_schema import BY_KEY, SCHEMA, Price, check
+from pallas_tui.settings.file import CannotSave, save_setting
+from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price, check
 
 ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, era, editor, prices, wrap"
 NOTIFY = "runs, agents, after, bell, desktop, program, title"

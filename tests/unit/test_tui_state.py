@@ -26,12 +26,12 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas_tui.feed_state import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
+from pallas_tui.agents.topology import outline
 from pallas_tui.frame import Frame
 from pallas_tui.pump import IDLE, Pump
+from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
-from pallas_tui.topology import outline
 from pallas_tui.widgets.agents.details import details
 from pallas_tui.widgets.agents.view import tree_line
 from pallas_tui.widgets.feed.view import Outline, feed_line

@@ -14,11 +14,11 @@ from textual.widgets import Static
 from pallas.model import AgentDetail, Verb
 
 from ...actions import bindings
+from ...agents.knowledge import LookupFailed
+from ...agents.source_line import open_source
 from ...clipboard import copy
 from ...forms import warm_up
-from ...knowledge import LookupFailed
 from ...pump import PERIOD
-from ...source_line import open_source
 from ...text import Glyphs
 from ..filter import FilterLine
 from ..lines import LineView

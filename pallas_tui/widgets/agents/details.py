@@ -4,9 +4,9 @@ from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState, Reach
 
+from ...agents.topology import Link, links_of, tone_of_link, word_of_link
 from ...state import Item, Tone, reason_of, tone_of
 from ...text import DURATION_WIDTH, Glyphs, Line, duration, fit, right, since, wrapped
-from ...topology import Link, links_of, tone_of_link, word_of_link
 from ..facts import ended, fact
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 from .view import short

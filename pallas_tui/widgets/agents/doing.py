@@ -6,9 +6,9 @@ from textual.widget import Widget
 
 from pallas.model import AgentSnapshot, Fault, FleetPort, Verb
 
+from ...agents.under_way import UnderWay, can
 from ...fleets import READ_ONLY
 from ...text import count
-from ...under_way import UnderWay, can
 from ..status import Ask
 
 _NOT_NOW: Final[dict[Verb, str]] = {

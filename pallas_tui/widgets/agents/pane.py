@@ -13,14 +13,14 @@ from textual.widgets import Static
 from pallas.model import AgentSnapshot, Verb
 
 from ...actions import bindings
+from ...agents.knowledge import Knowledge
+from ...agents.source_line import open_source
+from ...agents.topology import Link
+from ...agents.under_way import UnderWay
 from ...frame import Frame
-from ...knowledge import Knowledge
-from ...source_line import open_source
 from ...state import can_answer, tone_of
 from ...targets import AgentTarget, Entity, Target, ToolTarget
 from ...text import Glyphs, Line
-from ...topology import Link
-from ...under_way import UnderWay
 from ..filter import FilterLine
 from ..list_pane import ListPane
 from .about import whole_story

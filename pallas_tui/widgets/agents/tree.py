@@ -4,8 +4,8 @@ from collections.abc import Callable, Hashable
 
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState, ServerSnapshot
 
+from ...agents.topology import Branch, Link, links_of, outline, parent_of, word_of_link
 from ...text import Glyphs, Line, wrapped
-from ...topology import Branch, Link, links_of, outline, parent_of, word_of_link
 from ..lines import LineView
 from ..tones import DIM
 from .view import tree_line

@@ -4,9 +4,9 @@ from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState
 
+from ...agents.topology import Branch, Link, tone_of_link, word_of_link
 from ...state import Item, Tone, port_of, tone_of
 from ...text import Glyphs, Line, Part, cropped, duration, fit, right
-from ...topology import Branch, Link, tone_of_link, word_of_link
 from ..tones import DIM, STRONG, STYLES, shape
 
 _STATE_WIDTH: Final = 13

@@ -13,9 +13,9 @@ from ...chat.export import About, Form, exported, file_name, form_of, write_new
 from ...chat.pricing import money, tokens
 from ...chat.principal import NOBODY, Principal
 from ...chat.talk import ERAS
-from ...images import user_path
 from ...instances.snapshots import is_attached_name
 from ...link import is_plain, origin_of
+from ...pictures.images import user_path
 from .dialogs import ConfirmScreen, LineScreen
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from textual import on
 
 from pallas.model import Fault
 
+from ...chat.code_blocks import BlockWalk, code_blocks
 from ...chat.model import Entry, last_answer
 from ...clipboard import copy
-from ...code_blocks import BlockWalk, code_blocks
 from ...editor import edit
 from ...text import UNICODE
 from ..pane import Pane

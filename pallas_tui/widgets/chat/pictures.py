@@ -13,8 +13,8 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ...cells import Unreadable, draw, fit
-from ...images import Attachment, size_text
+from ...pictures.cells import Unreadable, draw, fit
+from ...pictures.images import Attachment, size_text
 from ...text import UNICODE, Glyphs
 from ...text import fit as fit_text
 

@@ -16,7 +16,7 @@ from textual.widgets import Input, TextArea
 from pallas.text import sanitize
 
 from ...chat.history import PromptHistory, Walk
-from ...images import complete_path, names_images, pasted_images
+from ...pictures.images import complete_path, names_images, pasted_images
 
 _LOOK: Final = 2.0
 """Seconds that looking for pasted paths may take; then they are text."""

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ...jump import Spot
+from ...shell.jump import Spot
 from ...text import UNICODE, Glyphs, Part
 
 _NEW = "+ "

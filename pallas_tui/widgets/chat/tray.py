@@ -17,9 +17,9 @@ from textual.widgets import Static
 from pallas.model import Fault
 from pallas.text import one_line
 
-from ...cells import Unreadable, draw, fit
-from ...images import Attachment, image_of, read_image, size_text, user_path
-from ...paste import Pasted, paste
+from ...pictures.cells import Unreadable, draw, fit
+from ...pictures.images import Attachment, image_of, read_image, size_text, user_path
+from ...pictures.paste import Pasted, paste
 from ...text import UNICODE, Glyphs, width_of
 from ...text import fit as fit_text
 from .prompt import PathLine

@@ -11,7 +11,7 @@ from pallas.model import Exchange
 
 from ...actions import bindings
 from ...clipboard import copy
-from ...exchange_text import as_json, as_text, lines_of
+from ...runs.exchange_text import as_json, as_text, lines_of
 from ...text import Line, width_of
 from ..lines import LineView
 from ..pane import Pane

@@ -2,10 +2,10 @@
 
 from collections.abc import Hashable
 
-from ...feed_filter import Query, Sieve
-from ...feed_run import Run
-from ...feed_state import Feed
-from ...feed_tree import HEAD, Outline, Row, Rows, rows_of
+from ...runs.feed import Feed
+from ...runs.filter import Query, Sieve
+from ...runs.run import Run
+from ...runs.tree import HEAD, Outline, Row, Rows, rows_of
 from ...text import Glyphs, Line, wrapped
 from ..lines import LineView
 from ..tones import DIM

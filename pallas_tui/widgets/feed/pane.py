@@ -9,10 +9,10 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...actions import bindings
-from ...feed_filter import HINT, parse
-from ...feed_run import Run
-from ...feed_state import Feed
 from ...frame import Frame
+from ...runs.feed import Feed
+from ...runs.filter import HINT, parse
+from ...runs.run import Run
 from ...targets import Entity, Reveal, RunTarget, Target
 from ...text import Glyphs, clock, count
 from ..filter import FilterLine

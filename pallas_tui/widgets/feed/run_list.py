@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pallas.model import Exchange
 
-from ...exchange_text import state_of, title_of, went_wrong
-from ...feed_run import Run
-from ...feed_tree import HEAD, Row, rows_of
+from ...runs.exchange_text import state_of, title_of, went_wrong
+from ...runs.run import Run
+from ...runs.tree import HEAD, Row, rows_of
 from ...text import DURATION_WIDTH, Glyphs, Line, clock, count, cropped, duration, fit, right, wrapped
 from ..lines import LineView
 from ..tones import DIM, LEVELS, STRONG

@@ -13,9 +13,9 @@ from pallas.text import one_line
 
 from ...actions import bindings
 from ...clipboard import copy
-from ...exchange_text import as_json, as_text
-from ...feed_run import Run
-from ...feed_tree import Row
+from ...runs.exchange_text import as_json, as_text
+from ...runs.run import Run
+from ...runs.tree import Row
 from ...text import Glyphs
 from ..lines import LineView
 from ..list_pane import Story

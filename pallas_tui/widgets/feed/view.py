@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ...feed_run import Run, State
-from ...feed_tree import FAULT, HEAD, LEFT_OUT, WARNING, Outline, Row
+from ...runs.run import Run, State
+from ...runs.tree import FAULT, HEAD, LEFT_OUT, WARNING, Outline, Row
 from ...state import Tone
 from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape

@@ -3,7 +3,7 @@
 from math import ceil, floor
 from typing import Final
 
-from ...feed_run import Run, Step
+from ...runs.run import Run, Step
 from ...text import Glyphs
 
 Span = tuple[float, float]

@@ -10,9 +10,9 @@ from textual.widget import Widget
 
 from ...actions import bindings
 from ...frame import Frame
+from ...runs.traces import TraceLine, Traces
 from ...targets import Reveal, RunTarget, Target
 from ...text import UNICODE, Glyphs, Line, count, wrapped
-from ...trace_state import TraceLine, Traces
 from ..filter import FilterLine
 from ..lines import LineView
 from ..list_pane import ListPane, Story

@@ -4,8 +4,8 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from ...runs.traces import TraceLine, short
 from ...text import Glyphs, Line, clock, count, cropped, fit, right, since
-from ...trace_state import TraceLine, short
 from ..tones import DIM
 
 _SOURCES: Final = {"caller": "caller", "forwarded": "forward", "configured": "config", "none": "none"}

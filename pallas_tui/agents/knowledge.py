@@ -10,7 +10,7 @@ from pallas.model import AgentDetail, Fault, FleetPort
 from pallas.text import one_line
 
 if TYPE_CHECKING:
-    from .forms.memory import Memory
+    from ..forms.memory import Memory
 
 DEADLINE: Final = 40.0
 """Seconds that a description may take; a fleet gives up after 30 by itself."""
@@ -32,7 +32,7 @@ class Knowledge:
     def memory(self) -> "Memory":
         """The last call of each tool."""
         if self._memory is None:
-            from .forms.memory import Memory
+            from ..forms.memory import Memory
 
             self._memory = Memory()
         return self._memory

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pallas.model import AgentSnapshot, Downstream, Reach, ServerSnapshot
 
-from .state import Item, Tone, tone_of
+from ..state import Item, Tone, tone_of
 
 _Place = tuple[str, int]
 _LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.model import Exchange
 from pallas.text import sanitize
 
-from .text import Line, clock, duration
+from ..text import Line, clock, duration
 
 _STRONG: Final = "bold"
 _DIM: Final = "dim"

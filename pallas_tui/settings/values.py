@@ -12,7 +12,7 @@ from platformdirs import user_config_path
 
 from pallas.text import one_line
 
-from .settings_schema import BY_KEY, SCHEMA, Price, Setting, check
+from .schema import BY_KEY, SCHEMA, Price, Setting, check
 
 VARIABLE: Final = "PALLAS_WORKBENCH_CONFIG"
 MAX_FILE: Final = 1024 * 1024

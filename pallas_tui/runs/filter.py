@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .feed_run import Run
+from .run import Run
 
 FIELDS: Final = ("agent", "caller", "outcome", "tool", "run", "trace")
 OUTCOMES: Final = ("ok", "error", "cancelled", "running", "unknown")

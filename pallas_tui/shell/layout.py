@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pallas.text import one_line
 
-from .json_file import JsonFile
+from ..json_file import JsonFile
 
 SizeClass = Literal["small", "wide", "large"]
 

@@ -9,11 +9,11 @@ from typing import Final, Literal
 from pallas.model import RunFinished, RunStarted
 from pallas.text import one_line
 
-from .frame import Frame
-from .isolate import Allowance
-from .settings import Notify
-from .state import Summary, Tone, reason_of, tone_of
-from .text import count, duration
+from ..frame import Frame
+from ..isolate import Allowance
+from ..settings import Notify
+from ..state import Summary, Tone, reason_of, tone_of
+from ..text import count, duration
 
 RATE: Final = 0.2
 """Notifications a second in the long run."""

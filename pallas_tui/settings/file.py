@@ -8,7 +8,7 @@ from typing import Any
 
 from pallas.text import one_line
 
-from .settings_schema import Price
+from .schema import Price
 
 
 class CannotSave(Exception):

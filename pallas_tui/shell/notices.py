@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from textual.app import App
 
-from .frame import Frame
-from .helper_program import run
+from ..frame import Frame
+from ..helper_program import run
+from ..settings import Settings
+from ..state import Summary, summarise
 from .notifications import (
     BELL,
     POP_TITLE,
@@ -21,8 +23,6 @@ from .notifications import (
     title_of,
     title_sequence,
 )
-from .settings import Settings
-from .state import Summary, summarise
 
 _PROGRAM_TIMEOUT: Final = 2.0
 

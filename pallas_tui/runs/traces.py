@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
-from .frame import Frame
+from ..frame import Frame
 
 MAX_HOPS: Final = 5_000
 """Hops that are kept; the runs that began first go first."""

@@ -11,9 +11,9 @@ from textual.app import App
 from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
 from textual.content import Content
 
-from .fuzzy import Query
+from ..fuzzy import Query
+from ..settings import Settings
 from .output_guard import OUTPUT_GUARD
-from .settings import Settings
 from .themes import DARK, OWN, SIXTEEN, Quiet, opposite, themes_folder, user_themes
 
 _PALETTE_ID: Final = "themes"

@@ -15,9 +15,9 @@ from pallas.model import (
     ToolEvent,
 )
 
-from .feed_hops import why_stopped
-from .feed_run import MAX_NESTING, Run, State, Step
-from .frame import Frame
+from ..frame import Frame
+from .hops import why_stopped
+from .run import MAX_NESTING, Run, State, Step
 
 __all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "Run", "State", "Step"]
 

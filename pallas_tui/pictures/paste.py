@@ -13,8 +13,8 @@ from typing import Final
 
 from pallas.text import sanitize
 
-from .clipboard import is_remote, is_wsl
-from .helper_program import Ran, run
+from ..clipboard import is_remote, is_wsl
+from ..helper_program import Ran, run
 from .images import MAX_BYTES, pasted_images
 
 TIMEOUT: Final = 3.0

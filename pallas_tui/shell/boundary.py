@@ -15,9 +15,9 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widget import Widget
 
+from ..screens.main import MainScreen
+from ..widgets.pane import Pane
 from .crash import in_one_line, report, root_of, save_report, widgets_of
-from .screens.main import MainScreen
-from .widgets.pane import Pane
 
 ACTIONS_KEPT: Final = 50
 _CHECK_AFTER: Final = 0.5

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pallas.model import AuthHop, RunFinished, RunStarted, StepStarted, ToolEvent
 
-from .feed_hops import Hops
+from .hops import Hops
 
 MAX_NESTING: Final = 20
 """How many runs stand within one another at most; what is further in stands on its own."""

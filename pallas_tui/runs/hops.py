@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import AuthHop, LoopStopped
 
-from .text import clock, count, since
+from ..text import clock, count, since
 
 MAX_HOPS: Final = 100
 """Different requests that are kept of one run."""

@@ -11,7 +11,7 @@ from textual.app import App, SuspendNotSupported
 
 from pallas.text import one_line
 
-from .editor import run_on_terminal
+from ..editor import run_on_terminal
 
 _PLACE: Final = re.compile(r"(?P<file>.+?)(?::(?P<line>[0-9]{1,9}))?\Z")
 _AFTER_COLON: Final = frozenset(("hx", "helix", "subl", "zed", "micro"))

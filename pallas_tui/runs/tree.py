@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from .feed_run import Run, Step
+from .run import Run, Step
 
 HEAD: Final = -1
 FAULT: Final = -2
