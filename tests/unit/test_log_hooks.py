@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,12 +46,6 @@ def counting(name: str, module: ModuleType) -> Hook:
 
 def called(module: ModuleType) -> list[str]:
     return list(asyncio.run(module.dispatch("docs", "search")))
-
-
-@pytest.fixture
-def log_file(tmp_path: Path) -> Iterator[Path]:
-    yield setup_logging("info", path=tmp_path / "pallas.log", stderr=False)
-    close_logging()
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -132,15 +126,27 @@ def test_one_hook_is_taken_out_from_between_the_others(theirs: ModuleType) -> No
     assert vars(theirs)["dispatch"] is original
 
 
-def test_each_installation_leaves_one_record_in_the_log_file(theirs: ModuleType, log_file: Path) -> None:
+def test_hooks_are_named_in_one_line_of_the_log_and_each_at_debug(theirs: ModuleType, tmp_path: Path) -> None:
     # PR-29 and PR-30
-    for _ in range(2):
-        for name in ("trace", "bearer"):
-            hooks.install(counting(name, theirs))
+    hooks.tell()  # of whatever was installed before, nobody hears here
+    log_file = setup_logging("debug", path=tmp_path / "pallas.log", stderr=False)
+    try:
+        for _ in range(2):
+            for name in ("trace", "bearer"):
+                hooks.install(counting(name, theirs))
+            hooks.tell()
+    finally:
+        close_logging()
     told = [record for record in records(log_file) if "installed" in record["message"]]
-    assert [(record["hook"], record["level"]) for record in told] == [("trace", "INFO"), ("bearer", "INFO")]
+    assert [(record["level"], record.get("hook")) for record in told] == [
+        ("DEBUG", "trace"),
+        ("DEBUG", "bearer"),
+        ("INFO", None),
+    ]
     assert "theirs.dispatch" in told[0]["message"]
     assert told[0]["logger"] == "pallas.executors.fastagent.hooks"
+    assert told[2]["message"] == "hooks installed in fast-agent: trace, bearer"
+    assert told[2]["hooks"] == ["trace", "bearer"]
 
 
 def test_a_target_that_changed_is_refused_and_left_as_it_is(theirs: ModuleType) -> None:

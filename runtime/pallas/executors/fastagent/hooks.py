@@ -42,12 +42,13 @@ class Hook:
 
 
 _lock = Lock()
+_untold: Final[list[str]] = []
 # By the function itself, not by an attribute of it: ``functools.wraps`` copies attributes to others.
 _ours: Final[WeakKeyDictionary[Any, Hook]] = WeakKeyDictionary()
 
 
 def install(hook: Hook) -> bool:
-    """Put the hook in place; False when it is there already. Writes one "installed" record when it was not.
+    """Put the hook in place; False when it is there already. Each is a record at DEBUG; ``tell`` names all.
 
     Raises Fault (CONFIG) when the target is gone, takes other parameters than the hook knows, or when
     what ``wrap`` gave cannot stand in its place. The target is then as it was.
@@ -58,8 +59,18 @@ def install(hook: Hook) -> bool:
             return False
         replacement = _replacement(hook, current)
         setattr(hook.owner, hook.attribute, replacement)
-    log.info("installed hook %s on %s", hook.name, hook.target, extra={"hook": hook.name})
+        _untold.append(hook.name)
+    log.debug("installed hook %s on %s", hook.name, hook.target, extra={"hook": hook.name})
     return True
+
+
+def tell() -> None:
+    """Name in one record, at INFO, the hooks that were installed since the last one; none without any."""
+    with _lock:
+        names = tuple(_untold)
+        _untold.clear()
+    if names:
+        log.info("hooks installed in fast-agent: %s", ", ".join(names), extra={"hooks": names})
 
 
 def uninstall(hook: Hook) -> bool:

@@ -15,7 +15,17 @@ from pallas.log import reapply_logging, redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from . import forward_trace, log_hook, oauth_off, quick_connect, trace_seam, transport_seam, wire_seam
+from . import (
+    auth_seam,
+    forward_trace,
+    hooks,
+    log_hook,
+    oauth_off,
+    quick_connect,
+    trace_seam,
+    transport_seam,
+    wire_seam,
+)
 from .fresh import anew, file_of, modules_of
 from .seam import introduce, plain_argv, silence
 
@@ -42,6 +52,8 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             quick_connect,
         ):
             each.install()
+        hooks.install(auth_seam.PREPARE)
+        hooks.tell()
         root = str(project.root)
         if root not in sys.path:
             sys.path.insert(0, root)
