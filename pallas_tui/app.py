@@ -28,6 +28,7 @@ from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
 from .shell.boundary import Bounded
+from .shell.keyboard import as_meant
 from .shell.layout import Layouts
 from .shell.look import Look
 from .shell.notices import Notices
@@ -324,6 +325,11 @@ class Workbench(Bounded, Look, Notices):
         which = "; those of this chat" if outlives(self.fleet) else " and"
         question = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
         self.main.ask(question, partial(self.exit, 0))
+
+    async def on_event(self, event: events.Event) -> None:
+        """Every event comes by here first."""
+        as_meant(event)
+        await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
         """Keys that no widget took."""

@@ -55,6 +55,10 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
     # PI-25, PR-33
     desk.until("Agents", "concierge")
     desk.until("4 ok", "Write to concierge")
+    desk.keys("M-s")  # an escape and a letter, which is no text
+    desk.until("Ask side by side")
+    desk.keys("Escape")
+    desk.until("Ask side by side", gone=True)
     desk.type(QUESTION)
     desk.until(QUESTION[:40])
     desk.keys("Enter")
