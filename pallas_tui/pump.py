@@ -12,6 +12,8 @@ PERIOD: Final = 0.1
 """Seconds between two ticks."""
 IDLE: Final = 1.0
 """Seconds after which a frame is made although nothing happened."""
+BATCH: Final = 2_000
+"""Events of one frame: more than that nobody can follow, and a key would wait until they were taken in."""
 
 _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentState.STOPPING})
 
@@ -52,7 +54,7 @@ class Pump:
 
     def read(self) -> Frame | None:
         """The next frame; None when nothing happened, nothing is on its way and the last is not old."""
-        batch = self._fleet.since(self._seq)
+        batch = self._fleet.since(self._seq, BATCH)
         # After the events: a run that they do not end yet is still counted in the snapshot.
         snapshot = self._fleet.snapshot()
         now = self._clock()

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
+from textual.widget import Widget
 
 from ..text import Line
 
@@ -113,7 +114,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         count = self.line_count()
         self._settling = True
         if self.virtual_size.height != (extent := self.extent()):
-            self.virtual_size = Size(0, extent)
+            self._grow(Size(0, extent))
             self.refresh()
         if self.follow:
             self.cursor = max(0, count - 1)
@@ -127,6 +128,14 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
         self._settling = False
         self._remember()
         self.repaint()
+
+    def _grow(self, size: Size) -> None:
+        if self.show_vertical_scrollbar and size.height > self.size.height:
+            # Only the scrollbar looks different: no reason to lay out the whole screen ten times a second.
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
+        else:
+            self.virtual_size = size
 
     def repaint(self) -> None:
         """Paint the visible lines that look different from what was painted last."""
