@@ -2,7 +2,6 @@
 
 from pallas.model import AgentDetail, AgentSnapshot
 
-from ...forms.json_text import JsonMistake, dump, parse
 from ...state import Item, story_of
 from ...text import clock, duration
 from ..text_lines import MAX_SHOWN, Paragraphs
@@ -87,6 +86,9 @@ def pretty(text: str) -> str:
     """JSON text laid out for reading; as it is where it is too long for that, or no JSON."""
     if len(text) > MAX_SHOWN:
         return text
+    # The first paint does without the forms.
+    from ...forms.json_text import JsonMistake, dump, parse
+
     try:
         return dump(parse(text))
     except JsonMistake:
