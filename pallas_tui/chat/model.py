@@ -1,7 +1,7 @@
 """A conversation as values: what was said, and the run in flight. No screen in here."""
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count as counter
 from time import monotonic
@@ -138,6 +138,8 @@ class Conversation:
         self.run: Run | None = None
         self.unread = 0
         self.changed = changed
+        self.callers: Callable[[str], Collection[str]] = lambda server: ()
+        """Names of the agents that call a server, none where that is not known."""
         self._older: list[Entry] = []
         self._untold = False
 
@@ -315,7 +317,7 @@ class Conversation:
         )
 
     def _start(self, question: Entry, at: float) -> Run:
-        self.run = Run(question, at, self._stopwatch(), Tree(self.agent))
+        self.run = Run(question, at, self._stopwatch(), Tree(self.agent, self.callers))
         self.changed()
         return self.run
 

@@ -1,10 +1,11 @@
 """The tool calls and sub-agents of one run as a tree, made of what its progress messages say (PI-25).
 
-Messages carry no ids and no parents: who calls is whoever's step was told last, and of several open calls
-of one name the oldest is the one that ends.
+Messages carry no ids and no parents. Who calls is an agent at work that has that server, as far as that is
+known; else one whose step is calling tools; of several, and without any, whose step was told last. Of several
+open calls of one name the oldest is the one that ends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -27,7 +28,8 @@ class Node:
     """A call of a tool (``kind`` ``call``), or an agent below the one that was asked (``agent``).
 
     ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None where
-    the start was never told. ``steps`` are those of the agent, ``text`` is what it wrote.
+    the start was never told. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
+    whether its last step calls tools.
     """
 
     kind: Literal["call", "agent"]
@@ -37,6 +39,7 @@ class Node:
     state: State = "running"
     ended: float | None = None
     steps: int = 0
+    calling: bool = False
     text: str = ""
     children: list["Node"] = field(default_factory=list)
 
@@ -67,10 +70,12 @@ class Tree:
     """What happened in a run of ``agent`` so far; ``version`` grows with each change.
 
     ``agent`` is the name the chat has for it; the server may use another one for itself, so the first
-    actor that makes a step while no call is open is taken for it.
+    actor that makes a step while no call is open is taken for it. ``callers`` gives the names of the agents
+    that call a server; none where that is not known.
     """
 
-    def __init__(self, agent: str) -> None:
+    def __init__(self, agent: str, callers: Callable[[str], Collection[str]] = lambda server: ()) -> None:
+        self._callers = callers
         self._name = agent.partition("@")[0]
         self.root = Node("agent", "", None)
         self.version = 0
@@ -97,8 +102,8 @@ class Tree:
     def hear(self, progress: Progress, at: float) -> None:
         """Take in one message that came ``at`` that many seconds."""
         match progress:
-            case Step(actor):
-                self._step(actor, at)
+            case Step(actor, _, kind):
+                self._step(actor, kind == "tool", at)
             case ToolCall(label, "started"):
                 self._begin(one_line(label, MAX_LABEL), at)
             case ToolCall(label, phase):
@@ -115,7 +120,7 @@ class Tree:
         self._open.clear()
         self.version += 1
 
-    def _step(self, actor: str, at: float) -> None:
+    def _step(self, actor: str, calling: bool, at: float) -> None:
         self.version += 1
         if not self._main and (actor == self._name or not self._open):
             self._main = actor
@@ -126,6 +131,7 @@ class Tree:
                     self._end_below(each, at)
             self._speaker = self.root
             self.root.steps += 1
+            self.root.calling = calling
             return
         agent = self._agent(actor)
         if agent is None:
@@ -135,6 +141,7 @@ class Tree:
             agent = Node("agent", one_line(actor, MAX_LABEL), at, owner)
             owner.children.append(agent)
         agent.steps += 1
+        agent.calling = calling
         self._speaker = agent
 
     def _begin(self, label: str, at: float) -> None:
@@ -143,8 +150,9 @@ class Tree:
         if len(self._nodes()) >= MAX_CALLS:
             self.left_out += 1
             return
-        node = Node("call", label, at, self._speaker)
-        self._speaker.children.append(node)
+        caller = self._caller(label)
+        node = Node("call", label, at, caller)
+        caller.children.append(node)
         self._open.append(node)
 
     def _end(self, label: str, state: State, at: float) -> None:
@@ -158,8 +166,9 @@ class Tree:
             if len(self._nodes()) >= MAX_CALLS:
                 self.left_out += 1
                 return
-            node = Node("call", label, None, self._speaker)
-            self._speaker.children.append(node)
+            caller = self._caller(label)
+            node = Node("call", label, None, caller)
+            caller.children.append(node)
         else:
             self._open.remove(node)
         node.state, node.ended = state, at
@@ -175,6 +184,14 @@ class Tree:
                 each.ended = at if each.kind == "agent" else None
                 if each in self._open:
                     self._open.remove(each)
+
+    def _caller(self, label: str) -> Node:
+        """Who made a call: agents work at the same time, and their messages come in between each other."""
+        names = self._callers(label.partition("/")[0])
+        at_work = [self.root, *(n for n in self._nodes() if n.kind == "agent" and n.state == "running")]
+        fit = [n for n in at_work if ({n.label} if n.label else {self._main, self._name}) & set(names)]
+        fit = fit or [n for n in at_work if n.calling]
+        return self._speaker if self._speaker in fit or not fit else fit[-1]
 
     def _agent(self, actor: str) -> Node | None:
         """The agent of that name that is at work."""

@@ -57,6 +57,48 @@ def test_a_sub_agents_calls_stand_below_the_call_that_asked_it() -> None:
     assert (tree.calls, tree.agents, tree.failed) == (3, 1, 1)
 
 
+AT_ONCE = (
+    "concierge step 1 (llm)",
+    "concierge step 2 (tool)",
+    "research/send_message: started",
+    "catalogue/send_message: started",
+    "research step 1 (llm)",
+    "catalogue step 1 (llm)",
+    "research step 2 (tool)",
+    "catalogue step 2 (tool)",
+    "docs/search: started",
+    "shop/orders_of: started",
+    "shop/orders_of: completed",
+    "catalogue step 3 (llm)",
+    "docs/search: completed",
+    "research step 3 (llm)",
+    "research step 4 (tool)",
+    "catalogue » Three orders.",
+    "catalogue step 4 (llm)",
+    "docs/read: started",
+    "docs/read: completed",
+)
+HAVE = {"docs": {"research"}, "shop": {"catalogue"}, "research": {"concierge"}, "catalogue": {"concierge"}}
+
+
+def test_agents_that_work_at_once_keep_their_own_calls() -> None:
+    tree = Tree("concierge", lambda server: HAVE.get(server, set()))
+    for number, message in enumerate(AT_ONCE):
+        tree.hear(parse(message), number)
+    below = {n.label: [c.label for c in n.children] for n in tree.root.walk() if n.kind == "agent"}
+    assert below == {"research": ["docs/search", "docs/read"], "catalogue": ["shop/orders_of"]}
+    assert [n.label for n in tree.root.children] == ["research/send_message", "catalogue/send_message"]
+
+
+def test_where_nothing_is_known_of_servers_a_call_is_of_who_calls_tools_just_now() -> None:
+    tree = Tree("concierge")
+    for number, message in enumerate((*AT_ONCE[:7], "catalogue step 2 (llm)", "docs/search: started")):
+        tree.hear(parse(message), number)
+    (call,) = [node for node in tree.root.walk() if node.label == "docs/search"]
+    assert call.parent is not None
+    assert call.parent.label == "research"
+
+
 def test_after_a_run_one_row_is_left_and_unfolding_shows_durations() -> None:
     # PI-25
     tree = tree_of(*DELEGATED)

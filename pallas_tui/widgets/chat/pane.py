@@ -196,9 +196,13 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             options = Options(era=ERAS.get(str(setting(self.app, "era", "auto")), "auto"))
         view = ConversationView(name, self._desk, conversation=conversation, options=options)
         view.id = f"conversation-{self._opened}"
+        view.conversation.callers = self._callers
         at = self._views.index(self._current) + 1 if conversation and self._current in self._views else None
         self._views.insert(len(self._views) if at is None else at, view)
         return view
+
+    def _callers(self, server: str) -> set[str]:
+        return {each.name for each in self._agents if any(one.name == server for one in each.downstreams)}
 
     async def _mount(self, views: list[ConversationView], wanted: bool) -> None:
         for view in views:
