@@ -1,6 +1,7 @@
 """The workbench: one screen over one fleet, fed by one pump."""
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -163,6 +164,7 @@ class Workbench(Bounded, Look, Notices):
     @on(MainScreen.Painted)
     async def _begin(self) -> None:
         """The first paint is out: now what takes its time."""
+        gc.enable()  # ``launch`` has it wait until now
         self._beat()
         self.set_interval(PERIOD, self._beat)
         await self._start_fleet()

@@ -106,6 +106,8 @@ def _main(show: Callable[[Path], Shown]) -> int:
     from .isolate import isolate
 
     guard = isolate()
+    # Nothing of what is loaded now is garbage; looking for some takes a tenth of the way to the first paint.
+    gc.disable()
     try:
         from pallas.log import close_logging, setup_logging
 
