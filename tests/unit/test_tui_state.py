@@ -28,7 +28,7 @@ from pallas.model import (
 )
 from pallas_tui.agents.topology import outline
 from pallas_tui.frame import Frame
-from pallas_tui.pump import BATCH, Pump
+from pallas_tui.pump import BATCH, IDLE, Pump
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
