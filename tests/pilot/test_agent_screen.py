@@ -1,8 +1,6 @@
 """The screen of one agent: what it shows, what it waits for, and what strangers' words cannot do on it."""
 
 import asyncio
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,16 +21,6 @@ from tests.support.waiting import until
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 async def opened(app: Workbench, pilot: Pilot[Any], key: str = "d") -> None:

@@ -1,7 +1,5 @@
 """The tree of agents: folding, what stands below an agent, and what can be done with one."""
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,16 +19,6 @@ from tests.support.tools import fleet_with_tools
 from tests.support.waiting import until
 
 WIDE = (120, 40)
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def pane_of(app: Workbench) -> AgentsPane:

@@ -26,12 +26,6 @@ SMALL = (80, 24)
 SECRET = "sk-thisisaverysecretkey123456"
 
 
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
-
-
 class Faulty(Static, can_focus=True):
     """Breaks where it is told to."""
 

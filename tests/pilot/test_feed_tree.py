@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import pytest
 from textual.widgets import Input, Static
 
 from pallas.model import Event, RunFinished, RunStarted, ToolEvent
@@ -15,11 +14,6 @@ from tests.support.waiting import until
 
 SMALL = (80, 24)
 LARGE = (160, 40)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
 
 
 def begin(run: str, agent: str = "concierge", parent: str = "", at: float = NOON) -> RunStarted:

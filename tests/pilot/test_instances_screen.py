@@ -1,6 +1,6 @@
 """The instances screen by keyboard, with real registries and real agents."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,6 @@ from tests.support.waiting import until
 WIDE = (120, 40)
 SMALL = (80, 24)
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07[@click=app.quit]quit[/] \u202egnp.exe"
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 class Desk:

@@ -1,7 +1,5 @@
 """Jump mode: letters on every place in view, one keystroke to go there. And the keys of vi."""
 
-from collections.abc import Iterator
-
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
@@ -21,12 +19,6 @@ from tests.support.waiting import until
 WIDE = (120, 40)
 SMALL = (80, 24)
 NARROW = (60, 20)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL, NARROW])

@@ -1,10 +1,8 @@
 """Panes are resized by keys and by mouse, maximised, reset, and stand as they were left at the next start."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from textual.widgets import Input
 
 from pallas_tui.app import Workbench
@@ -16,12 +14,6 @@ from tests.support.waiting import until
 WIDE = (120, 40)
 SMALL = (80, 24)
 LARGE = (170, 55)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 def sizes(app: Workbench) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What is told while nobody looks: long runs that end, agents that break; by bell, title and desktop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,15 +30,6 @@ from tests.support.waiting import until
 WIDE = (120, 40)
 OK = Health(HealthStatus.OK, "", NOON, NOON)
 BAD = Health(HealthStatus.ERROR, "no key", NOON, NOON)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    for name in ("TMUX", "VTE_VERSION"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    yield
 
 
 @pytest.fixture

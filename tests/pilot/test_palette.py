@@ -1,7 +1,7 @@
 """The palette: actions first, then whatever the panes know by name, quickly and in slices."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,12 +19,6 @@ from tests.support.shell import StandInChat, screen_text, workbench
 from tests.support.waiting import until
 
 WIDE = (120, 40)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 def known(count: int) -> list[Entity]:

@@ -25,11 +25,6 @@ REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name":
 ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "[b]done[/b]"}]}}
 
 
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-
-
 def events(outcome: bool = True) -> list[Event]:
     top = {"run_id": "top", "agent": "concierge"}
     call = {"server": "research", "tool": "send_message", "call_id": "c", "span_id": "c1", **top}

@@ -1,6 +1,5 @@
 """Every setting can be looked at and changed on one screen, and the user's file keeps the rest of itself."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from tests.support.waiting import until
 
 WIDE = (120, 40)
 NARROW = (60, 20)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 async def opened(app: Workbench, pilot: object) -> SettingsList:

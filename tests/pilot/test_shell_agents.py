@@ -1,7 +1,5 @@
 """The agents pane: who is there, how they are, why, and what enter does."""
 
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,16 +15,6 @@ from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def line_of(app: object, name: str) -> str:

@@ -1,9 +1,7 @@
 """The feed: every call, by call, as it happens, and still while it is read."""
 
-import time
 from collections.abc import Iterator
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -26,16 +24,6 @@ from tests.support.shell import StandInChat, screen_text, workbench
 from tests.support.waiting import until
 
 SMALL = (80, 24)
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 class Clock:

@@ -1,6 +1,5 @@
 """Where the panes are, how one gets from one to the other, and how one leaves."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,12 +19,6 @@ from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 async def test_the_screen_stands_before_the_fleet_is_made_and_the_fleet_is_started_once() -> None:

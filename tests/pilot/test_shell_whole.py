@@ -1,7 +1,6 @@
 """The shell with the real chat and the real log."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from tests.support.waiting import until
 SIZES = [(120, 40), (80, 24)]
 PANES = {"f2": "agents", "f3": "chat", "f4": "feed", "f5": "logs", "f6": "traces"}
 """By the key that goes there."""
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 def whole(tmp_path: Path, fleet: FakeFleet | None = None) -> Workbench:

@@ -1,7 +1,5 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
-from collections.abc import Iterator
-
 import pytest
 from textual.widgets import Input
 
@@ -16,12 +14,6 @@ from tests.support.waiting import until
 NARROW = (60, 20)
 SMALL = (80, 24)
 WIDE = (120, 40)
-
-
-@pytest.fixture(autouse=True)
-def still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    yield
 
 
 async def test_at_60_by_20_the_top_and_bottom_line_say_what_matters() -> None:

@@ -12,14 +12,13 @@ from pallas_tui.app import Workbench
 from pallas_tui.settings import Settings
 from pallas_tui.targets import AgentTarget, Target, ToolTarget
 from tests.support.fake_fleet import FakeFleet
-from tests.support.pane_app import steady, still  # noqa: F401 - a fixture
+from tests.support.pane_app import still
 from tests.support.shell import screen_text, workbench
 from tests.support.tools import SEARCH, detail, fleet_with_tools, tool
 from tests.support.waiting import until
 
 Compare = Callable[..., bool]
 Before = Callable[[Pilot[Any]], Awaitable[None]]
-pytestmark = pytest.mark.usefixtures("steady")
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
 each_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)

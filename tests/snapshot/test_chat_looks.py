@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import agent
-from support.pane_app import PaneApp, steady, still
+from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
 
@@ -16,9 +16,6 @@ from pallas_tui.client import OnProgress, Reply
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import PathLine
 from pallas_tui.widgets.chat.view import ConversationView
-
-assert steady
-pytestmark = pytest.mark.usefixtures("steady")
 
 TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 84_000

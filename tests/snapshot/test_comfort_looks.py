@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import FakeFleet
-from support.pane_app import steady, still
+from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -15,9 +15,6 @@ from textual.widgets import Input
 from pallas_tui.screens import about
 from pallas_tui.settings import Settings
 from pallas_tui.shell import diagnostics
-
-assert steady
-pytestmark = pytest.mark.usefixtures("steady")
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
 THEMES = ("pallas-dark", "pallas-light", "pallas-contrast-dark")

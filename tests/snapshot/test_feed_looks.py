@@ -1,7 +1,6 @@
 """How the feed and a run look. Intended changes: ``make test ARGS="tests/snapshot --snapshot-update"``."""
 
 import json
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -18,19 +17,6 @@ from tests.support.waiting import until
 Compare = Callable[..., bool]
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def story() -> Iterator[Event]:

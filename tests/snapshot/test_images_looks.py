@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, agent
-from support.pane_app import STYLES, PaneApp, steady, still
+from support.pane_app import STYLES, PaneApp, still
 from support.pictures import picture
 from support.waiting import until
 from textual.app import App
@@ -20,9 +20,6 @@ from pallas_tui.screens.files import FileList, FilesScreen
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail
 from pallas_tui.widgets.chat.tray import Chip
-
-assert steady
-pytestmark = pytest.mark.usefixtures("steady")
 
 SMALL, WIDE = (60, 20), (100, 40)
 

@@ -18,13 +18,12 @@ from pallas_tui.instances.watch import Pace
 from pallas_tui.screens.instances import InstancesScreen
 from pallas_tui.settings import Settings
 from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.pane_app import steady, still  # noqa: F401 - a fixture
+from tests.support.pane_app import still
 from tests.support.registries import HandClock, entry
 from tests.support.shell import screen_text, workbench
 from tests.support.waiting import until
 
 Compare = Callable[..., bool]
-pytestmark = pytest.mark.usefixtures("steady")
 
 SMALL = (80, 24)
 WIDE = (120, 40)

@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pane_app import PaneApp, steady, still
+from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas_tui.widgets.logs import LogsPane
-
-assert steady
-pytestmark = pytest.mark.usefixtures("steady")
 
 TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 LEVELS = ("INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

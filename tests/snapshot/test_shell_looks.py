@@ -1,7 +1,6 @@
 """How the shell looks. After an intended change: ``make test ARGS="tests/snapshot --snapshot-update"``."""
 
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,19 +29,6 @@ Before = Callable[[Pilot[Any]], Awaitable[None]]
 SMALL = (80, 24)
 WIDE = (120, 40)
 THEMES = {"dark": "textual-dark", "light": "textual-light"}
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def busy() -> FakeFleet:

@@ -5,16 +5,13 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON
-from support.pane_app import PaneApp, steady, still
+from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.text import ASCII
 from pallas_tui.widgets.traces import TracesPane
-
-assert steady
-pytestmark = pytest.mark.usefixtures("steady")
 
 SIZES = pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)], ids=["tiny", "small", "wide"])
 ALICE, VAULT = "3fc29a10" + "0" * 16, "ca11ab1e" + "0" * 16

@@ -1,12 +1,10 @@
 """An application with one pane on the whole screen, fed by hand."""
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Input, TextArea
 
@@ -59,22 +57,6 @@ class PaneApp(App[None]):
         """What is on the screen, without colours."""
         strips = self.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
-
-
-@pytest.fixture
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A screen that looks the same wherever and whenever it is drawn."""
-    for name, value in (
-        ("TERM", "xterm-256color"),
-        ("COLORTERM", "truecolor"),
-        ("TZ", "UTC"),
-    ):
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def still(app: App[Any]) -> None:

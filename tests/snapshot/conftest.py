@@ -1,0 +1,3 @@
+"""Every screen here is drawn in the same surroundings."""
+
+from support.surroundings import steady as steady
