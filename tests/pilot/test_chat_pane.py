@@ -106,12 +106,15 @@ async def test_a_link_is_copied_and_never_opened(chat: Chat, monkeypatch: pytest
     opened: list[str] = []
     monkeypatch.setattr(chat.app, "open_url", lambda url, **_: opened.append(url))
     await chat.ask("markdown")
-    paragraph = next(
-        block
-        for block in chat.view.query_one(AnswerMarkdown).children
-        if "the page" in str(getattr(block, "_content", ""))
+    # The blocks of an answer come after its entry: they are parsed beside the screen.
+    paragraph = await chat.until(
+        lambda: next(
+            block
+            for block in chat.view.query_one(AnswerMarkdown).children
+            if "the page" in str(getattr(block, "_content", ""))
+        )
     )
-    await paragraph.action_link("https://example.invalid/page")  # type: ignore[attr-defined]
+    await paragraph.action_link("https://example.invalid/page")
     await chat.until(lambda: "https://example.invalid/page" in chat.notices())
     assert chat.app.clipboard == "https://example.invalid/page"
     assert opened == []
