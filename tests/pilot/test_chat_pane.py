@@ -321,6 +321,58 @@ async def test_while_nothing_is_ready_the_agents_are_listed_with_what_they_do(se
         assert pane._current.conversation.agent == "back"
 
 
+async def test_a_question_typed_before_anybody_is_ready_becomes_the_front_agents_text(
+    server: EchoAgent,
+) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        await until(lambda: "no agents yet" in app.screen_text(), pilot)
+        pane.focus_pane()
+        await pilot.press(*"ba")
+        back = agent("back", server.port, url=server.url)
+        app.feed(agent("front", server.port, state=AgentState.WAITING, depends_on=("back",)), back)
+        await until(lambda: "● back" in app.screen_text(), pilot)
+        await pilot.press(*"d?")
+        await until(lambda: "front gets it as text once it is ready" in app.screen_text(), pilot)
+        app.feed(agent("front", server.port, url=server.url, depends_on=("back",)), back)
+        await until(lambda: pane._current is not None and pane._current.draft == "bad?", pilot)
+        await pilot.press("!")
+        await until(lambda: pane._current is not None and pane._current.draft == "bad?!", pilot)
+        assert pane._current is not None
+        assert pane._current.conversation.agent == "front"
+        assert pane._current.conversation.untouched
+        await pilot.press("alt+w")
+        await until(lambda: "type a part of the name" in app.screen_text(), pilot)
+
+
+async def test_a_part_of_a_name_typed_early_stays_a_search(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        pane.focus_pane()
+        await pilot.press(*"bac")
+        front = agent("front", server.port, url=server.url, depends_on=("back",))
+        app.feed(front, agent("back", server.port, url=server.url))
+        await until(lambda: "● back" in app.screen_text(), pilot)
+        assert pane._current is None
+        await pilot.press("enter")
+        await until(lambda: pane._current is not None, pilot)
+        assert pane._current is not None
+        assert (pane._current.conversation.agent, pane._current.draft) == ("back", "")
+
+
+async def test_where_the_front_agent_cannot_come_nothing_is_promised(server: EchoAgent) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        pane.focus_pane()
+        await pilot.press(*"why")
+        app.feed(agent("front", 1, state=AgentState.ERROR, error="no module"))
+        await until(lambda: "No agent has that in its name." in app.screen_text(), pilot)
+        assert "gets it" not in app.screen_text()
+
+
 async def test_an_image_is_attached_by_its_path(chat: Chat, tmp_path: Path) -> None:
     # PR-17
     (tmp_path / "plan.png").write_bytes(PNG)

@@ -436,6 +436,12 @@ async def test_one_message_goes_to_several_agents_side_by_side(chat: Chat) -> No
     await chat.until(lambda: isinstance(chat.app.screen, SideScreen))
     await chat.pilot.press("enter")
     await chat.until(lambda: "Two to four agents: 1 chosen" in chat.app.screen_text())
+    await chat.until(lambda: "[x] ● echo" in chat.app.screen_text())  # also where there are no colours
+    assert "[ ] ● other" in chat.app.screen_text()
+    chat.app.feed(
+        chat.snapshot(), agent("other", chat.server.port, url=chat.server.url, description="Knows it all now")
+    )
+    await chat.until(lambda: "Knows it all now" in chat.app.screen_text())
     await chat.pilot.press("down", "space", "enter")
     shared = chat.pane.query_one(SharedPrompt)
     await chat.until(lambda: shared.has_focus)

@@ -46,6 +46,7 @@ class AgentChooser(Vertical):
         self._hint = hint
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._shown: tuple[AgentSnapshot, ...] = ()
+        self._front = ""
         self.touched = False
 
     def compose(self) -> ComposeResult:
@@ -53,21 +54,35 @@ class AgentChooser(Vertical):
         yield OptionList(compact=True, markup=False)
         if self._hint:
             yield Static(self._hint, classes="chat-chooser-hint")
-        yield Static(
-            "The fleet has no agents yet. They appear here while it starts.", classes="chat-chooser-empty"
-        )
+        yield Static(classes="chat-chooser-empty")
 
     def on_mount(self) -> None:
         """Keys go to the filter; it hands up and down to the list."""
         self.query_one(OptionList).can_focus = False
         self._fill()
 
-    def show(self, agents: tuple[AgentSnapshot, ...]) -> None:
-        """List these, if they are not listed already; the highlighted one stays."""
-        if agents != self._agents:
-            self._agents = agents
+    def show(self, agents: tuple[AgentSnapshot, ...], front: str = "") -> None:
+        """List these, if they are not listed already; the highlighted one stays.
+
+        ``front`` gets what was typed, once it is ready, when that names no agent: see ``take``.
+        """
+        if (agents, front) != (self._agents, self._front):
+            self._agents, self._front = agents, front
             if self.is_mounted:
                 self._fill()
+
+    @property
+    def question(self) -> str:
+        """What was typed when it cannot be an agent that is looked for, else nothing."""
+        text = self.query_one(Input).value if self.is_mounted else ""
+        return text if text.strip() and not self._shown else ""
+
+    def take(self) -> str:
+        """Hand ``question`` over: it is gone from here."""
+        text = self.question
+        if text:
+            self.query_one(Input).clear()
+        return text
 
     def focus_filter(self) -> None:
         """Put the focus where one types."""
@@ -106,8 +121,14 @@ class AgentChooser(Vertical):
             hint.display = bool(shown)
         empty = self.query_one(".chat-chooser-empty", Static)
         empty.display = not shown
-        if self._agents:
+        if self._front and words:
+            empty.update(
+                Content(f"No agent has that in its name: {self._front} gets it as text once it is ready.")
+            )
+        elif self._agents:
             empty.update("No agent has that in its name.")
+        else:
+            empty.update("The fleet has no agents yet. They appear here while it starts.")
 
     def _line(self, agent: AgentSnapshot) -> Content:
         about = reason_of(agent) if not can_answer(agent) else agent.description or agent.title

@@ -10,14 +10,14 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
-from textual.widgets import Input, OptionList, SelectionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
-from textual.widgets.selection_list import Selection
 
 from pallas.model import AgentSnapshot, Fault
 from pallas.text import one_line
 
 from ...chat.prompts import PromptBook
+from ...shell.vim import vim_bindings
 from ...state import can_answer, reason_of, tone_of
 from ...text import UNICODE, Glyphs
 from ..tones import DIM, shape
@@ -227,37 +227,81 @@ class SideScreen(ModalScreen[tuple[str, ...] | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "back"),
+        Binding("space", "mark", "choose"),
         Binding("enter", "done", "begin", priority=True),
+        *vim_bindings(),
     ]
 
     def __init__(self, agents: Sequence[AgentSnapshot], chosen: str, glyphs: Glyphs = UNICODE) -> None:
         super().__init__()
-        self._agents, self._chosen, self._glyphs = agents, chosen, glyphs
+        self._agents, self._glyphs = tuple(agents), glyphs
+        self._chosen = [each.name for each in agents if each.name == chosen]
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="chat-dialog -tall") as box:
             box.border_title = Content("Ask side by side")
             box.border_subtitle = Content("space chooses, enter begins, escape leaves")
-            yield SelectionList[str](
-                *(Selection(self._line(each), each.name, each.name == self._chosen) for each in self._agents),
-                compact=True,
+            yield OptionList(
+                *(Option(self._line(each), each.name) for each in self._agents), compact=True, markup=False
             )
             yield Static("Two to four agents.", markup=False, classes="chat-dialog-hint")
+
+    def on_mount(self) -> None:
+        """Begin at the top."""
+        self.query_one(OptionList).highlighted = 0 if self._agents else None
+
+    def show(self, agents: Sequence[AgentSnapshot]) -> None:
+        """The fleet went on while the list is open; who came since is not in it."""
+        known = {each.name: each for each in agents}
+        for index, old in enumerate(self._agents):
+            if (new := known.get(old.name, old)) != old:
+                self._agents = (*self._agents[:index], new, *self._agents[index + 1 :])
+                if self.is_mounted:
+                    self._paint(index)
 
     def _line(self, agent: AgentSnapshot) -> Content:
         about = (
             agent.description or agent.title if can_answer(agent) else reason_of(agent) or agent.state.value
         )
+        # A mark, since colour alone does not tell who is chosen.
         return Content.assemble(
-            shape(tone_of(agent), self._glyphs), (f" {agent.name}  ", ""), (one_line(about, 80), DIM)
+            ("[x] " if agent.name in self._chosen else "[ ] ", ""),
+            shape(tone_of(agent), self._glyphs),
+            (f" {agent.name}  ", ""),
+            (one_line(about, 80), DIM),
         )
 
+    def _paint(self, index: int) -> None:
+        self.query_one(OptionList).replace_option_prompt_at_index(index, self._line(self._agents[index]))
+
+    def action_mark(self) -> None:
+        """Choose the one under the cursor, or take that back."""
+        index = self.query_one(OptionList).highlighted
+        if index is None:
+            return
+        name = self._agents[index].name
+        if name in self._chosen:
+            self._chosen.remove(name)
+        else:
+            self._chosen.append(name)
+        self._paint(index)
+        self._count()
+
+    @on(OptionList.OptionSelected)
+    def _on_clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.action_mark()
+
+    def _count(self, *, wrong: bool = False) -> None:
+        number = len(self._chosen)
+        hint = self.query_one(".chat-dialog-hint", Static)
+        hint.update(Content(f"Two to four agents: {number} chosen. Space chooses and takes back."))
+        hint.set_class(wrong or number > MAX_SIDE, "-problem")
+
     def action_done(self) -> None:
-        """Begin with those that were chosen."""
-        chosen = tuple(self.query_one(SelectionList).selected)
+        """Begin with those that were chosen, in the order of the list."""
+        chosen = tuple(each.name for each in self._agents if each.name in self._chosen)
         if 2 <= len(chosen) <= MAX_SIDE:
             self.dismiss(chosen)
         else:
-            hint = self.query_one(".chat-dialog-hint", Static)
-            hint.update(Content(f"Two to four agents: {len(chosen)} chosen. Space chooses and takes back."))
-            hint.add_class("-problem")
+            self._count(wrong=True)

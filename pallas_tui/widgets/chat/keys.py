@@ -22,7 +22,9 @@ from .parts import PartsPane
 from .tooltree import ToolTree
 from .view import ConversationView
 
-_WITH_VIEW = frozenset({"attach", "back", "write", "tab", "close_tab", "principal", "era", "rename"})
+_WITH_VIEW = frozenset(
+    {"attach", "back", "write", "tab", "close_tab", "principal", "era", "rename", "prompts"}
+)
 _WITH_ENTRIES = frozenset({"copy", "edit", "branch", "export"})
 
 

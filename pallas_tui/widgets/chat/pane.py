@@ -31,6 +31,7 @@ from .beside import Beside
 from .chooser import AgentChooser, ChooserScreen
 from .deck import Deck, SharedPrompt, window
 from .desk import Desk, setting
+from .dialogs import SideScreen
 from .tabs import Tab, TabStrip
 from .view import ConversationView
 
@@ -210,6 +211,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         await self._deck.mount(*views)
         if self.app.is_running and views[0].is_attached:
             self._switch(views[0], wanted=wanted)
+            if text := self._start.take():  # typed before there was anybody to write to
+                views[0].write(text)
 
     # The screen
 
@@ -219,10 +222,13 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             if view.is_mounted:
                 view.see(by_name.get(view.conversation.agent), self._agents)
         if not self._views:
-            self._start.show(self._agents)
-            if not self._opened and not self._start.touched and (front := front_agent(self._own)):
-                self.new_conversation(front)
-        if isinstance(self.app.screen, ChooserScreen):
+            front = None if self._opened else front_agent(self._own)
+            hoped = front is not None and tone_of(front) not in (Tone.ERROR, Tone.STOPPED)
+            self._start.show(self._agents, front.name if front is not None and hoped else "")
+            wanted = not self._start.touched or self._start.question
+            if front is not None and can_answer(front) and wanted:
+                self.new_conversation(front.name)
+        if isinstance(self.app.screen, (ChooserScreen, SideScreen)):
             self.app.screen.show(self._agents)
         self._show_tabs()
 
@@ -340,11 +346,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         await view.remove()
 
 
-def front_agent(agents: tuple[AgentSnapshot, ...]) -> str | None:
-    """Whom to open first: the agent nobody depends on that depends on the most, once it can answer."""
+def front_agent(agents: tuple[AgentSnapshot, ...]) -> AgentSnapshot | None:
+    """Whom to open first: the agent nobody depends on that depends on the most."""
     needed = {name for agent in agents for name in agent.depends_on}
     fronts = [agent for agent in agents if agent.name not in needed] or list(agents)
-    if not fronts:
-        return None
-    front = max(fronts, key=lambda agent: len(agent.depends_on))
-    return front.name if can_answer(front) else None
+    return max(fronts, key=lambda agent: len(agent.depends_on), default=None)
