@@ -138,6 +138,16 @@ async def test_one_agent_alone_has_no_registry_and_no_dependencies(tmp_path: Pat
         assert is_free(fleet.project.agents["need"].port)
 
 
+async def test_a_fleet_leaves_the_process_where_it_found_it(tmp_path: Path) -> None:
+    write_project(tmp_path, {"one": None})
+    before = Path.cwd()
+    fleet = Fleet(load_project(tmp_path), dev=True)
+    await fleet.start()
+    assert Path.cwd() == tmp_path
+    await fleet.stop()
+    assert Path.cwd() == before
+
+
 async def test_a_port_in_use_names_the_agent_and_its_line(tmp_path: Path) -> None:
     # PR-8
     write_project(tmp_path, {"one": None, "two": None})

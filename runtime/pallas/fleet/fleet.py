@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -109,6 +110,7 @@ class Fleet:
         self._scripted: Listener | None = None
         self._script = _script_of(project)
         self._sockets: dict[str, socket.socket] = {}
+        self._came_from: Path | None = None
         self._programs_ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
@@ -179,6 +181,8 @@ class Fleet:
         """
         if not self._sockets:
             self.reserve()
+        with suppress(OSError):  # it may be gone
+            self._came_from = Path.cwd()
         os.chdir(self.project.root)
         children_use_our_python()
         for name in self.project.unset:
@@ -234,7 +238,14 @@ class Fleet:
             loading.forget(self.project.root)
         for sock in self._sockets.values():
             sock.close()
+        self._go_back()
         self._move(FleetState.STOPPED)
+
+    def _go_back(self) -> None:
+        """Leave the project's folder, unless somebody else has gone on from there."""
+        with suppress(OSError):  # either folder may be gone by now
+            if self._came_from and Path.cwd().samefile(self.project.root):
+                os.chdir(self._came_from)
 
     async def _stop(self) -> None:
         for task in self._tasks:
