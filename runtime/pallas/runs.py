@@ -13,6 +13,7 @@ from typing import Final
 from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.model import Event, Outcome, RunFinished, RunResult, StepStarted, ToolEvent, Usage
+from pallas.text import one_line
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +112,16 @@ class Run:
             self.stats.answered(seconds, usage)
         else:
             self.stats.spent(usage)
-        log.info(
-            "%s: run %s %s in %.2f s, %d steps, %d tools",
+        log.log(
+            logging.WARNING if outcome == "error" else logging.INFO,
+            "%s: run %s %s in %.2f s, %d steps, %d tools%s",
             self.agent,
             self.id,
             outcome,
             seconds,
             self.steps,
             self.tools,
+            f": {one_line(fault, 500)}" if fault else "",
             extra={"agent": self.agent, "run_id": self.id},
         )
         self.emit(

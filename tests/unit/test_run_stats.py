@@ -9,8 +9,8 @@ from support.executors import FakeAgent, FakeExecutor, Gate
 from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.kernel import Kernel
-from pallas.model import Fault, FaultType, Message, RunRequest, Usage
-from pallas.runs import WINDOW, Stats
+from pallas.model import Fault, FaultType, Message, Outcome, RunRequest, Usage
+from pallas.runs import WINDOW, Run, Stats
 
 
 def _of(*seconds: float) -> Stats:
@@ -116,3 +116,22 @@ async def test_draining_one_executor_leaves_the_runs_of_another() -> None:
     assert (await second).text == "0:2"
     with pytest.raises(Fault):
         await first
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fault", "level", "end"),
+    [
+        ("ok", "", "INFO", "0 steps, 0 tools"),
+        ("cancelled", "", "INFO", "0 steps, 0 tools"),
+        ("error", "the vault said no", "WARNING", "0 tools: the vault said no"),
+    ],
+)
+def test_the_log_says_why_a_run_failed(
+    caplog: pytest.LogCaptureFixture, outcome: Outcome, fault: str, level: str, end: str
+) -> None:
+    run = Run("r1", "research", Hub(), Stats())
+    with caplog.at_level("INFO"):
+        run.finish(outcome, fault)
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert record.getMessage().endswith(end)
