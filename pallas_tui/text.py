@@ -97,6 +97,12 @@ def since(at: float, now: float) -> str:
     return strftime("%H:%M" if today else "%d %b %H:%M", localtime(at))
 
 
+def moment(at: float, now: float) -> str:
+    """The local time of day with its seconds, with the date in front when it was not today."""
+    today = localtime(at)[:3] == localtime(now)[:3]
+    return strftime("%H:%M:%S" if today else "%d %b %H:%M:%S", localtime(at))
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """``1 run``, ``3 runs``."""
     return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,7 +1,7 @@
 """A run's requests to its downstreams and the credentials that went with them, each kind told once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pallas.model import AuthHop, LoopStopped
@@ -36,9 +36,15 @@ class Hop:
 
     @property
     def label(self) -> str:
-        """Who was asked with what, in one line."""
-        again = f" ({count(self.times, 'time')})" if self.times > 1 else ""
-        return f"{self.event.downstream}: {credential_of(self.event)}{again}"
+        """Who was asked with what, in one line; of a fingerprint as much as tells two apart."""
+        event = replace(self.event, fingerprint=short(self.event.fingerprint))
+        return f"{event.downstream}: {credential_of(event)}"
+
+    @property
+    def likeness(self) -> tuple[str, ...]:
+        """What the feed says of it: those in which this is the same share one line there."""
+        event = self.event
+        return event.downstream, event.source, event.fingerprint, self.notice
 
     @property
     def story(self) -> str:
@@ -91,6 +97,11 @@ def credential_of(event: AuthHop) -> str:
     if event.source == "none":
         return "no credential"
     return f"key {event.fingerprint} {event.source}" if event.fingerprint else f"a {event.source} key"
+
+
+def short(fingerprint: str) -> str:
+    """As much of a fingerprint as tells two apart."""
+    return fingerprint[:8]
 
 
 def why_stopped(event: LoopStopped) -> str:

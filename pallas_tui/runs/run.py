@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pallas.model import AuthHop, RunFinished, RunStarted, StepStarted, ToolEvent
 
+from ..text import count
 from .hops import Hops
 
 MAX_NESTING: Final = 20
@@ -19,7 +20,8 @@ State = Literal["running", "ok", "error", "cancelled", "unknown"]
 class Step:
     """A step of an agent's loop (no ``call_id``) or a tool call. ``depth`` 0 is the run's own step.
 
-    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong.
+    With a ``notice`` it is a request to a downstream that went wrong, and that is what went wrong; ``times``
+    counts those like it.
 
     ``ended`` is None while it runs, and stays None when nobody told; ``started`` is None when the start
     was lost. ``span`` is what the call sent along, and ``runs`` are those of other agents that came of it.
@@ -36,6 +38,7 @@ class Step:
     notice: str = ""
     span: str = ""
     actor: str = ""
+    times: int = 1
     runs: "list[Run] | None" = field(default=None, repr=False)
 
     def seconds(self, now: float) -> float | None:
@@ -83,7 +86,7 @@ class Run:
     parent_step: Step | None = field(default=None, repr=False)
     _open: dict[str, Step] = field(default_factory=dict, repr=False)
     _loops: dict[str, Step] = field(default_factory=dict, repr=False)
-    _noticed: dict[int, Step] = field(default_factory=dict, repr=False)
+    _noticed: dict[tuple[str, ...], Step] = field(default_factory=dict, repr=False)
 
     @property
     def running(self) -> bool:
@@ -175,12 +178,14 @@ class Run:
         hop = self.hops.add(event)
         if hop is None or not hop.notice:
             return
-        if (step := self._noticed.get(id(hop))) is None:
-            step = Step(event.at, hop.label, 1, "error", notice=hop.notice)
-            self._noticed[id(hop)] = step
+        if (step := self._noticed.get(hop.likeness)) is None:
+            depth = 1 if self.agent in self._loops else 0  # a connection is made before the first step
+            step = Step(event.at, hop.label, depth, "error", notice=hop.notice)
+            self._noticed[hop.likeness] = step
             self._add(step)
         else:
-            step.label = hop.label
+            step.times += 1
+            step.label = f"{hop.label} ({count(step.times, 'time')})"
 
     def finish(self, event: RunFinished) -> None:
         """It is over, and so is everything in it."""

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
 from ..frame import Frame
+from .hops import short
 
 MAX_HOPS: Final = 5_000
 """Hops that are kept; the runs that began first go first."""
@@ -26,7 +27,8 @@ class TraceLine:
 
     ``depth`` counts how far in it is. ``runs`` are the ids of its run and of those that asked for that one.
     ``outcome`` is set for the hop by which a run was asked, ``status`` for one to a downstream: the HTTP
-    status, None when no answer came. ``odd`` are the reasons to look at it, in words.
+    status, None when no answer came; then ``caller`` is who asked for the run. ``odd`` are the reasons to
+    look at it, in words.
     """
 
     key: tuple[str, int]
@@ -44,6 +46,7 @@ class TraceLine:
     outcome: str = ""
     times: int = 1
     odd: tuple[str, ...] = ()
+    caller: str = ""
 
     @property
     def run_id(self) -> str:
@@ -110,6 +113,10 @@ class _Run:
     spans: set[str] = field(default_factory=set)
     children: list["_Run"] = field(default_factory=list)
     left_out: int = 0
+
+    @property
+    def asked_by_whom(self) -> str:
+        return self.asked_by.agent if self.asked_by is not None else self.caller or "a client"
 
     @property
     def root(self) -> "_Run":
@@ -280,7 +287,7 @@ class _Group:
         same = next((hop.event for hop in run.hops.values() if hop.event.fingerprint == run.principal), asked)
         if same is not None and same.fingerprint != run.principal:
             same = None
-        sender = run.asked_by.agent if run.asked_by is not None else run.caller or "a client"
+        sender = run.asked_by_whom
         expires_at = same.expires_at if same is not None and run.principal else None
         odd = []
         if asked is not None and run.known and asked.fingerprint != run.principal:
@@ -322,6 +329,7 @@ class _Group:
             status=event.status,
             times=hop.times,
             odd=tuple(self._oddities(run, event)),
+            caller=run.asked_by_whom,
         )
 
     def _oddities(self, run: _Run, event: AuthHop) -> Iterable[str]:
@@ -339,8 +347,3 @@ class _Group:
         if event.status in _REFUSED:
             bare = " without a key" if event.source == "none" else ""
             yield f"refused with {event.status}{bare}"
-
-
-def short(fingerprint: str) -> str:
-    """As much of a fingerprint as tells two apart."""
-    return fingerprint[:8]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, ToolEvent
+from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.frame import Frame
 from pallas_tui.runs.feed import Feed, Run
 from pallas_tui.runs.filter import parse
@@ -97,6 +97,19 @@ def test_requests_of_one_kind_are_one_line_that_counts_them() -> None:
     assert "500 times" in run_story(run, NOON)
 
 
+def test_requests_that_would_read_the_same_share_a_line_before_the_first_step() -> None:
+    key = "3fc29a10" + "0" * 16
+    methods = ("server/discover", "tools/list", "prompts/list")
+    late = StepStarted(at=NOON + 2, run_id="r1", agent="research", actor="research", step=1, kind="llm")
+    asked = [hop(200, method=method, expires_at=NOON - 5, fingerprint=key) for method in methods]
+    run = run_of(*asked, late, END)
+    assert [(step.label, step.depth) for step in run.steps] == [
+        ("vault: key 3fc29a10 forwarded (3 times)", 0),
+        ("step 1 (llm)", 0),
+    ]
+    assert all(f"vault {method}, key {key}" in run_story(run, NOON) for method in methods)
+
+
 def test_the_story_tells_audience_expiry_and_status_of_every_kind() -> None:
     audience = ("https://vault", "x")
     story = run_story(run_of(hop(200, audience=audience, expires_at=NOON - 60), hop(None), END), NOON)
@@ -156,3 +169,14 @@ def test_a_new_request_of_a_known_kind_paints_the_run_anew() -> None:
     assert feed.absorb(Frame(desk(), (hop(401),), NOON + 4))
     assert feed.version > before
     assert feed.added == 2  # the run and one line
+
+
+def test_who_called_has_a_column_where_there_is_room() -> None:
+    start = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello", caller="inspector")
+    feed = Feed()
+    feed.absorb(Frame(desk(), (start, END), NOON + 3))
+    run = feed.run("r1")
+    assert run is not None
+    assert "hello" in lines(run, False, 118)[0]
+    assert " inspector " in lines(run, False, 118)[0]
+    assert "inspector" not in lines(run, False, 88)[0]

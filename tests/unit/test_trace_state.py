@@ -256,7 +256,7 @@ def test_every_line_has_the_width_of_the_view(width: int) -> None:
     )
     for line in made.lines():
         assert width_of(trace_line(line, width, NOON, UNICODE)) == width
-    assert width_of(header(width)) <= max(width - 1, 36)
+    assert width_of(header(width, UNICODE)) <= max(width - 1, 36)
 
 
 def test_a_hop_in_full_tells_all_and_no_token() -> None:
@@ -276,3 +276,17 @@ def test_a_hop_in_full_tells_all_and_no_token() -> None:
     ):
         assert part in text
     assert "not told" in hop_story(made.lines()[2], NOON)
+
+
+def test_a_hop_that_stands_alone_says_who_called_where_there_is_room() -> None:
+    made = traces(started(caller="mallory", principal=ALICE), hop(status=401))
+    (line,) = made.lines(odd_only=True)
+    wide, small = (
+        "".join(text for text, _ in trace_line(line, width, NOON, UNICODE, alone=True)) for width in (120, 60)
+    )
+    assert f"mallory → {line.sender} → {line.to}" in wide
+    assert "mallory" not in small
+    assert f" {line.sender} → {line.to}" in small
+    assert "caller    mallory" in hop_story(line, NOON)
+    beside = "".join(text for text, _ in trace_line(line, 120, NOON, UNICODE))
+    assert "mallory" not in beside

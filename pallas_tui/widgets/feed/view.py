@@ -14,6 +14,9 @@ __all__ = ["FAULT", "HEAD", "LEFT_OUT", "WARNING", "Outline", "feed_line", "run_
 _TIME_WIDTH: Final = 9
 _AGENT_WIDTH: Final = 14
 _STATE_WIDTH: Final = 12
+# Who called has a column where this much is left for what was said.
+_WITH_CALLER: Final = 32
+_CALLER_WIDTH: Final = 11
 # Levels that are drawn: what is further in stands where these end.
 _DEEPEST: Final = 10
 _TONES: Final[dict[State, Tone]] = {
@@ -62,11 +65,14 @@ def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     agent = _AGENT_WIDTH if row.level == 0 else min(_AGENT_WIDTH, len(run.agent))
     agent = max(0, min(agent, room - 1))
     word = "cancelling" if run.cancelling else run.state
+    said = room - agent - 1
+    asks = _CALLER_WIDTH if row.level == 0 and said >= _WITH_CALLER else 0
     return (
         (f"{clock(run.started)} ", DIM),
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
-        (fit(preview + extra, room - agent - 1, glyphs), ""),
+        (fit(preview + extra, said - asks, glyphs), ""),
+        *(((f" {fit(run.caller, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
     )

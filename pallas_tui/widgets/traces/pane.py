@@ -30,9 +30,13 @@ _TEACHING = (
 class TraceHeader(Widget):
     """The names of the columns."""
 
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._glyphs = glyphs
+
     def render(self) -> Content:
         """As wide as the lines below, which leave room for a scrollbar."""
-        return Content.assemble(" ", *header(max(0, self.content_size.width - 1)))
+        return Content.assemble(" ", *header(max(0, self.content_size.width - 1), self._glyphs))
 
 
 class TraceList(LineView):
@@ -105,7 +109,7 @@ class TraceList(LineView):
         return len(self._lines)
 
     def line_at(self, index: int, width: int) -> Line:
-        return trace_line(self._lines[index], width, self._now, self._glyphs)
+        return trace_line(self._lines[index], width, self._now, self._glyphs, alone=self.odd_only)
 
     def key_at(self, index: int) -> Hashable:
         return self._lines[index].key
@@ -156,7 +160,7 @@ The filter looks for words anywhere; `agent:` `to:` `source:` `status:` `key:` `
     def compose(self) -> ComposeResult:
         if self._own_glyphs:
             self._glyphs = getattr(self.app, "glyphs", UNICODE)
-        yield TraceHeader()
+        yield TraceHeader(self._glyphs)
         yield TraceList(self.traces, self._glyphs)
         yield FilterLine("words, agent:x, to:x, source:none, status:401, key:x", id="trace-filter")
 

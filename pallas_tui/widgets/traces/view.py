@@ -4,8 +4,9 @@ from typing import Final
 
 from rich.cells import cell_len
 
-from ...runs.traces import TraceLine, short
-from ...text import Glyphs, Line, clock, count, cropped, fit, right, since
+from ...runs.hops import short
+from ...runs.traces import TraceLine
+from ...text import Glyphs, Line, clock, count, cropped, fit, moment, right
 from ..tones import DIM
 
 _SOURCES: Final = {"caller": "caller", "forwarded": "forward", "configured": "config", "none": "none"}
@@ -15,26 +16,40 @@ _KEY_WIDTH: Final = 8
 _SOURCE_WIDTH: Final = 7
 _EXPIRY_WIDTH: Final = 9
 _ANSWER_WIDTH: Final = 9
-_METHOD_WIDTH: Final = 14
+_METHOD_WIDTH: Final = 15  # server/discover
+_MOST_METHOD: Final = 26
 _WIDE: Final = 110
 _NARROW: Final = 72
 _TINY: Final = 56
 
 
-def header(width: int) -> Line:
+def header(width: int, glyphs: Glyphs) -> Line:
     """The names of the columns."""
     return tuple(
         (text, DIM)
         for text, _ in _columns(
-            width, "time", "run", "from > to", "source", "key", "for", "expires", "method", "answer"
+            width,
+            "time",
+            "run",
+            (f"from {glyphs.outbound} to",),
+            "source",
+            "key",
+            "for",
+            "expires",
+            "method",
+            "answer",
+            glyphs,
         )
     )
 
 
-def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs) -> Line:
-    """One hop; the reason why it is odd stands at its end where there is room, else in the details."""
+def trace_line(line: TraceLine, width: int, now: float, glyphs: Glyphs, *, alone: bool = False) -> Line:
+    """One hop. ``alone`` it stands without the run that it belongs to, and says who called that."""
     again = f" x{line.times}" if line.times > 1 else ""
-    who = f"{'  ' * line.depth}{line.sender} {glyphs.outbound} {line.to}{again}"
+    arrow = f" {glyphs.outbound} "
+    hop = f"{line.sender}{arrow}{line.to}{again}"
+    longer = f"{line.caller}{arrow}{hop}" if line.caller and alone else hop
+    who = (longer, hop) if alone else ("  " * line.depth + hop,)
     left, expired = expiry(line.expires_at, now)
     key = short(line.fingerprint) or "-"
     columns = _columns(
@@ -85,9 +100,10 @@ def hop_story(line: TraceLine, now: float) -> str:
     facts = [
         ("from", line.sender),
         ("to", line.to),
-        ("at", f"{since(line.at, now)} ({clock(line.at)})"),
+        ("at", moment(line.at, now)),
         ("run", line.run_id),
-        ("asked by", ", ".join(line.runs[1:])),
+        ("caller", line.caller),
+        ("asked by", ", ".join(f"run {run}" for run in line.runs[1:])),
         ("method", line.method),
         ("answer", line.answer if line.outcome or line.status is None else f"HTTP {line.status}"),
         ("times", count(line.times, "time") if line.times > 1 else ""),
@@ -96,7 +112,7 @@ def hop_story(line: TraceLine, now: float) -> str:
         ("for", ", ".join(line.audience) or ("not told" if line.fingerprint else "")),
     ]
     if line.expires_at is not None:
-        when = f"{since(line.expires_at, now)} ({clock(line.expires_at)})"
+        when = moment(line.expires_at, now)
         facts.append(("expires", f"{when}, expired" if expired else f"{when}, in {left}"))
     elif line.fingerprint:
         facts.append(("expires", "not told"))
@@ -135,17 +151,18 @@ def _columns(
     width: int,
     time: str,
     run: str,
-    who: str,
+    who: tuple[str, ...],
     source: str,
     key: str,
     audience: str,
     left: str,
     method: str,
     answer: str,
-    glyphs: Glyphs | None = None,
+    glyphs: Glyphs,
 ) -> list[tuple[str, str]]:
-    """The columns that fit, each with its name; who sent it to whom has the room that is left."""
-    glyphs = glyphs or Glyphs()
+    """The columns that fit, each with its name. Who sent it to whom has the room that is left: the first that
+    fits it, else the last.
+    """
     narrow = width < _NARROW
     right_side = [
         (fit(_SHORT.get(source, source), 4) if narrow else fit(source, _SOURCE_WIDTH), "source"),
@@ -153,7 +170,8 @@ def _columns(
     ]
     if width >= _WIDE:
         right_side.append((fit(audience, (width - _WIDE) // 4 + 10, glyphs) + " ", "for"))
-        right_side.append((fit(method, _METHOD_WIDTH, glyphs) + " ", "method"))
+        methods = min(_MOST_METHOD, _METHOD_WIDTH + (width - _WIDE) // 4)
+        right_side.append((fit(method, methods, glyphs) + " ", "method"))
     if width >= _TINY:
         right_side.append((right(left, _EXPIRY_WIDTH) + " ", "left"))
     right_side.append((fit(answer, 7 if narrow else _ANSWER_WIDTH, glyphs), "answer"))
@@ -161,4 +179,5 @@ def _columns(
     if not narrow:
         left_side.append((fit(run, _RUN_WIDTH) + " ", "run"))
     room = width - 1 - sum(cell_len(text) for text, _ in (*left_side, *right_side)) - 1
-    return [*left_side, (fit(who, room, glyphs) + " ", "who"), *right_side]
+    shown = next((each for each in who if cell_len(each) <= room), who[-1])
+    return [*left_side, (fit(shown, room, glyphs) + " ", "who"), *right_side]
