@@ -29,7 +29,7 @@ from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
 from .shell.boundary import Bounded
-from .shell.keyboard import as_meant
+from .shell.keyboard import EarlyKeys, as_meant
 from .shell.layout import Layouts
 from .shell.look import Look
 from .shell.notices import Notices
@@ -110,6 +110,7 @@ class Workbench(Bounded, Look, Notices):
         self._pressed_at = float("-inf")
         self._born = clock()
         self._leaving = Leaving()
+        self._early = EarlyKeys()
         self._settle = settle
 
     @property
@@ -153,8 +154,10 @@ class Workbench(Bounded, Look, Notices):
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
     @on(MainScreen.Complete)
-    def _check_keys(self) -> None:
-        """Only now every action is known that a key of the user's may be for."""
+    async def _check_keys(self) -> None:
+        """Only now there is a line for what was typed, and every action is known that a key may be for."""
+        for key in self._early.release():
+            await super().on_event(key)
         known = {action.id for action in ACTIONS}
         for widget in (self, *self.main.query("*")):
             known |= {binding.id for binding in own_bindings(widget) if binding.id}
@@ -331,7 +334,8 @@ class Workbench(Bounded, Look, Notices):
     async def on_event(self, event: events.Event) -> None:
         """Every event comes by here first."""
         as_meant(event)
-        await super().on_event(event)
+        if not self._early.hold(event):
+            await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
         """Keys that no widget took."""

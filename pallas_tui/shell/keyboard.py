@@ -1,6 +1,12 @@
-"""Keys as they are meant, where a terminal tells them another way."""
+"""Keys as they are meant, where a terminal tells them another way, or before anything can take them."""
+
+from typing import Final
 
 from textual.events import Event, Key
+
+MAX_EARLY: Final = 2_000
+"""Keys that are held until there is a line of text for them."""
+_TEXT: Final = frozenset(("enter", "backspace"))
 
 
 def as_meant(event: Event) -> None:
@@ -11,3 +17,25 @@ def as_meant(event: Event) -> None:
     """
     if isinstance(event, Key) and event.key.startswith("alt+"):
         event.character = None
+
+
+class EarlyKeys:
+    """What is typed before the panes stand: text for the line that has the focus then, and no shortcuts."""
+
+    def __init__(self) -> None:
+        self._held: list[Key] | None = []
+
+    def hold(self, event: Event) -> bool:
+        """Whether the event is kept for later; keys that are no text never are."""
+        if self._held is None or not isinstance(event, Key) or event.is_forwarded:
+            return False
+        if not (event.is_printable or event.key in _TEXT):
+            return False
+        if len(self._held) < MAX_EARLY:
+            self._held.append(event)
+        return True
+
+    def release(self) -> list[Key]:
+        """Everything that was kept, in order; from now on nothing is."""
+        held, self._held = self._held or [], None
+        return held

@@ -35,3 +35,13 @@ async def test_a_letter_pressed_with_alt_is_an_action_also_while_one_types() -> 
         assert (chat.fresh, line.value) == (1, "")
         app.post_message(pressed("g"))
         await until(lambda: line.value == "g", pilot)
+
+
+async def test_what_is_typed_before_the_panes_stand_is_text_and_no_shortcut() -> None:
+    app = workbench(FakeFleet())
+    for letter in "n?3 q":  # as it waits in the terminal while the program is read from the disk
+        app.post_message(pressed(letter))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(lambda: app.query(StandInChat), pilot)
+        await until(lambda: app.query_one(StandInChat).query_one(Input).value == "n?3 q", pilot)
+        assert app.screen is app.main
