@@ -22,7 +22,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.watch import Pace
-from pallas.model import AgentState, CallOutcome, HealthChanged, Reach
+from pallas.model import AgentState, CallOutcome, Event, HealthChanged, HealthStatus, Reach
 from pallas.scripted.app import record_of
 
 QUICK = Pace(health=0.05, confirm=0.02, providers=0.05, retry=0.05)
@@ -329,3 +329,20 @@ async def test_an_inactive_providers_refusal_leaves_the_agents_ok(tmp_path: Path
         async with running(project(tmp_path, {}, config=config), pace=NEVER) as fleet:
             assert (await health(fleet, ERAS[0]))["status"] == "ok"
             assert [seen.path for seen in provider.seen] == ["/v1/models/claude-sonnet-4-5"]
+
+
+async def test_an_agent_that_becomes_ready_is_at_no_moment_shown_as_in_error(tmp_path: Path) -> None:
+    write_project(tmp_path, {"one": None})
+    fleet = Fleet(load_project(tmp_path), dev=True)
+    shown: list[tuple[AgentState, HealthStatus]] = []
+
+    def look(_: Event) -> None:
+        shown.extend((agent.state, agent.health.status) for agent in fleet.snapshot().agents)
+
+    fleet.hub.listen(look)
+    try:
+        await fleet.start()
+    finally:
+        await fleet.stop()
+    assert (AgentState.READY, HealthStatus.OK) in shown
+    assert (AgentState.READY, HealthStatus.ERROR) not in shown

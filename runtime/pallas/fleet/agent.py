@@ -290,6 +290,8 @@ class FleetAgent:
         self.state, self.since = state, time()
         if state is not AgentState.ERROR:  # that one was logged with its cause
             log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
+        if state is AgentState.READY:
+            self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 
 
