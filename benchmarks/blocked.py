@@ -6,7 +6,9 @@ from .programs import free_ports
 
 SECONDS = 5
 QUESTION = "doze"
+LINGER = "linger"
 _MODULE = """
+import asyncio
 import time
 
 from fast_agent import FastAgent
@@ -20,11 +22,21 @@ async def doze() -> str:
     return "rested"
 
 
-@fast.agent(name="sleeper", instruction="You doze.", function_tools=[doze])
+async def linger() -> str:
+    '''Takes a minute, and lets the others work.'''
+    await asyncio.sleep(60)
+    return "stayed"
+
+
+@fast.agent(name="sleeper", instruction="You doze.", function_tools=[doze, linger])
 async def main() -> None: ...
 """
 _SCRIPT = """
 rules:
+  - when: {last: user, regex: linger}
+    call:
+      - tool: linger
+        arguments: {}
   - when: {last: user}
     call:
       - tool: doze
@@ -47,7 +59,7 @@ generic: {{base_url: "http://127.0.0.1:{model}/v1", api_key: offline}}
 
 
 def blocked_project(root: Path, seconds: float = SECONDS) -> None:
-    """Write the project into ``root``; each message to ``sleeper`` blocks the fleet that long."""
+    """Write the project into ``root``; ``sleeper`` blocks the fleet that long when told to doze."""
     registry, model, port = free_ports(3)
     (root / "agents").mkdir(parents=True)
     (root / "agents" / "__init__.py").touch()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from .blocked import QUESTION, SECONDS, blocked_project
+from .blocked import LINGER, QUESTION, SECONDS, blocked_project
 from .report import Figure
 from .screen import Screen, screen
 
@@ -75,12 +75,12 @@ def while_blocked(seconds: float = SECONDS) -> tuple[Latency, float]:
         with _shown(Path(folder), "pallas.server", "dev", str(root)) as shown:
             shown.until("Write to sleeper")
             shown.drain(1.0)
-            _ask(shown)
+            _ask(shown, QUESTION)
             latency = Latency.of(typed(shown, int((seconds - 1.5) / EVERY)))
             shown.until("rested")
             shown.drain(0.5)
             shown.press("\x15")  # the line is emptied of what was typed
-            _ask(shown)
+            _ask(shown, LINGER)
             return latency, _leave(shown, "in flight")
 
 
@@ -94,8 +94,8 @@ def typed(shown: Screen, count: int) -> list[float]:
     return taken
 
 
-def _ask(shown: Screen) -> None:
-    shown.press(QUESTION)
+def _ask(shown: Screen, question: str) -> None:
+    shown.press(question)
     shown.drain(0.2)
     shown.press("\r")
     shown.drain(1.0)  # by now the tool has been called

@@ -227,6 +227,12 @@ async def test_keys_that_come_in_one_burst_keep_their_order(chat: Chat) -> None:
     assert chat.server.calls[0]["message"] == "hello"
 
 
+async def test_what_is_typed_right_after_the_line_was_emptied_stays(chat: Chat) -> None:
+    for key in (*"wrong", "ctrl+u", *"right", "home", *"all "):
+        chat.app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
+    await chat.until(lambda: chat.prompt.text == "all right")
+
+
 async def test_the_keys_of_the_prompt_can_be_changed(chat: Chat) -> None:
     chat.app.set_keymap({"chat.send": "ctrl+g", "chat.new_line": "enter"})
     await chat.pilot.press("a", "enter", "b", "ctrl+g")

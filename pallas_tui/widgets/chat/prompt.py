@@ -21,6 +21,9 @@ from ...pictures.images import complete_path, names_images, pasted_images
 _LOOK: Final = 2.0
 """Seconds that looking for pasted paths may take; then they are text."""
 
+# What changes the text, or where the next letter goes.
+_IN_ORDER: Final = ("submit", "new_line", "delete_", "cut", "undo", "redo", "cursor_")
+
 
 class Prompt(TextArea):
     """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
@@ -141,7 +144,7 @@ class Prompt(TextArea):
                 self._recall(longer)
             return
         bound = self.screen.active_bindings.get(event.key)
-        if bound is not None and bound.node is self and bound.binding.action in ("submit", "new_line"):
+        if bound is not None and bound.node is self and bound.binding.action.startswith(_IN_ORDER):
             event.stop()
             event.prevent_default()
             await self.run_action(bound.binding.action)
