@@ -114,7 +114,9 @@ async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> Non
     for _ in range(3):
         log_hook.install()
     assert hooks.installed(context, "configure_logger") == ("log",)
-    await context.configure_logger(Settings(logger=LoggerSettings(type="console", level="debug")))
+    await context.configure_logger(
+        Settings(logger=LoggerSettings(type="console", level="debug", progress_display=False))
+    )
     fast_agent = logging.getLogger("fast_agent")
     assert fast_agent.propagate
     assert not fast_agent.isEnabledFor(logging.DEBUG)

@@ -183,7 +183,9 @@ def test_fast_agent_is_heard_once_though_it_sets_up_its_logger_at_every_start(
 
     configure_logger = inspect.unwrap(context.configure_logger)  # without our hook on it
     for kind in ("none", "console"):
-        asyncio.run(configure_logger(Settings(logger=LoggerSettings(type=kind, level="warning"))))
+        # Without a progress display, as an agent's: it would stay with the process and draw in other tests.
+        settings = LoggerSettings(type=kind, level="warning", progress_display=False)
+        asyncio.run(configure_logger(Settings(logger=settings)))
         assert not logging.getLogger("fast_agent").propagate
         if again:
             setup_logging(path=file)
