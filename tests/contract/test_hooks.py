@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from support.live import running, write_project
 
-from pallas.executors.fastagent import auth_seam, forward_trace, hooks, log_hook, oauth_off
+from pallas.executors.fastagent import auth_seam, forward_trace, hooks, log_hook, oauth_off, stderr_seam
 from pallas.executors.fastagent.hooks import Hook
 from pallas.model import AgentState
 
-EVERY = (*forward_trace.HOOKS, *oauth_off.HOOKS, log_hook.HOOK, auth_seam.PREPARE)
+EVERY = (*forward_trace.HOOKS, *oauth_off.HOOKS, log_hook.HOOK, auth_seam.PREPARE, stderr_seam.HOOK)
 
 
 @pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
