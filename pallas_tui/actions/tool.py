@@ -29,7 +29,7 @@ ACTIONS = (
         "tool.bearer",
         "tool",
         "Bearer",
-        "Send the token of an environment variable along",
+        "Send a token along: of an environment variable, or typed",
         "bearer",
         "b",
         "bearer",

@@ -24,6 +24,11 @@ class ChoiceScreen(ModalScreen[int | None]):
         Binding("escape", "dismiss", "back"),
         Binding("down", "move(1)", "Down", show=False, priority=True),
         Binding("up", "move(-1)", "Up", show=False, priority=True),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        # Those of vi's keys that are no letters.
+        Binding("ctrl+d", "vi_page(1)", "Page down", show=False, priority=True, id="vim.pagedown"),
+        Binding("ctrl+u", "vi_page(-1)", "Page up", show=False, priority=True, id="vim.pageup"),
     ]
 
     def __init__(self, title: str, choices: Sequence[str], now: int = -1) -> None:
@@ -78,6 +83,25 @@ class ChoiceScreen(ModalScreen[int | None]):
     def _choose(self, index: int | None) -> None:
         if index is not None and index < len(self._found):
             self.dismiss(self._found[index])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a line that has text the keys of vi delete some of it, as everywhere."""
+        if action == "vi_page":
+            settings = getattr(self.app, "settings", None)
+            return getattr(settings, "vim", True) and not self.query_one(Input).value
+        return True
+
+    def action_page(self, by: int) -> None:
+        """Half a screen through the list, no further than its ends."""
+        options = self.query_one(OptionList)
+        if not self._found:
+            return
+        step = by * max(1, options.size.height // 2)
+        options.highlighted = min(max((options.highlighted or 0) + step, 0), len(self._found) - 1)
+
+    def action_vi_page(self, by: int) -> None:
+        """The same by vi's keys."""
+        self.action_page(by)
 
     def action_move(self, by: int) -> None:
         """Move through the list while typing."""

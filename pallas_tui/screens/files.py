@@ -18,6 +18,7 @@ from pallas.text import one_line
 
 from ..pictures.folder import Item, Listing, list_folder
 from ..pictures.images import size_text
+from ..shell.vim import vim_bindings
 from ..text import UNICODE, Glyphs, Line, count, fit, right
 from ..widgets.filter import FilterLine
 from ..widgets.lines import LineView
@@ -91,6 +92,7 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
         Binding("a", "every", "all files", id="files.every", tooltip="Images only, or all files"),
         Binding("tilde", "home", "home", show=False, id="files.home", tooltip="To your home folder"),
         Binding("escape", "back", "back", id="files.back"),
+        *vim_bindings(),
     ]
 
     def __init__(self, folder: Path, glyphs: Glyphs = UNICODE) -> None:

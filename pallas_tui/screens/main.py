@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from textual import on
@@ -64,7 +65,9 @@ letter. The edges between them can be dragged with the mouse.
         super().__init__(late, glyphs, layouts or Layouts(), "main")
         self._late = late
         self._makers: dict[str, Callable[[], Pane]] = {
-            "agents": lambda: AgentsPane(glyphs),
+            "agents": lambda: AgentsPane(
+                glyphs, folded=self._layouts.folded, keep=partial(setattr, self._layouts, "folded")
+            ),
             "feed": lambda: FeedPane(glyphs),
             **{pane.id: pane.make for pane in late},
         }

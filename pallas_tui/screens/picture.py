@@ -20,6 +20,7 @@ from pallas.model import Fault
 from ..pictures.cells import Drawn, Unreadable, decode, draw
 from ..pictures.images import SUFFIXES, Attachment, save_image, user_path
 from ..pictures.pixels import Way, let_go, picture_widget, prepare, way
+from ..shell.vim import vim_bindings
 from ..text import UNICODE, Glyphs
 from ..widgets.status import StatusLine
 
@@ -58,9 +59,12 @@ class PictureScreen(ModalScreen[None]):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "back", "back", id="picture.back"),
-        Binding("right,n,space", "go(1)", "next", id="picture.next"),
-        Binding("left,p", "go(-1)", "previous", id="picture.previous"),
+        Binding("right,n,space,down", "go(1)", "next", id="picture.next"),
+        Binding("left,p,up", "go(-1)", "previous", id="picture.previous"),
+        Binding("home", "to(0)", "first", show=False, id="picture.first"),
+        Binding("end", "to(-1)", "last", show=False, id="picture.last"),
         Binding("s", "save", "save", id="picture.save", tooltip="Write the picture to a file"),
+        *vim_bindings(),
     ]
 
     def __init__(
@@ -96,6 +100,10 @@ class PictureScreen(ModalScreen[None]):
         """Another size is another picture."""
         self.call_after_refresh(self._show)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a path is written it is about this picture."""
+        return not self._path.display if action in ("go", "to") else True
+
     @property
     def picture(self) -> Attachment:
         """The one that is shown."""
@@ -104,6 +112,11 @@ class PictureScreen(ModalScreen[None]):
     def action_go(self, by: int) -> None:
         """The next or the previous one, round and round."""
         self._index = (self._index + by) % len(self._album())
+        self._show()
+
+    def action_to(self, index: int) -> None:
+        """The first or the last one."""
+        self._index = index % len(self._album())
         self._show()
 
     def action_back(self) -> None:

@@ -18,6 +18,7 @@ TINY: Final = (40, 10)
 _LARGE: Final = (160, 50)
 _SIZES: Final[tuple[SizeClass, ...]] = ("small", "wide", "large")
 _MOST: Final = 1_000
+_MOST_NAMES: Final = 1_000
 _logger = logging.getLogger("pallas_tui")
 
 
@@ -54,6 +55,9 @@ class Layouts:
         self._file = file
         self._kept: dict[SizeClass, Layout] = {}
         self._saved: dict[SizeClass, Layout] = {}
+        self.folded: frozenset[str] = frozenset()
+        """Agents that are folded in the tree, whatever the size."""
+        self._saved_folds = self.folded
 
     def load(self) -> str:
         """Read the file; returns what is wrong with it in one line. What it does not say is as at first."""
@@ -62,9 +66,10 @@ class Layouts:
             for size in _SIZES:
                 if (layout := _layout(document.get(size))) is not None:
                     self._kept[size] = layout
+            self.folded = _names(document.get("folded"))
         elif document is not None:
             mistake = f"{self._file.path.name}: is no arrangement of panes; delete it" if self._file else ""
-        self._saved = dict(self._kept)
+        self._saved, self._saved_folds = dict(self._kept), self.folded
         return mistake
 
     def of(self, size: SizeClass) -> Layout:
@@ -78,13 +83,14 @@ class Layouts:
     @property
     def changed(self) -> bool:
         """Whether there is something that ``save`` has not written."""
-        return self._kept != self._saved
+        return self._kept != self._saved or self.folded != self._saved_folds
 
     def save(self) -> None:
         """Write the file if something changed; raises OSError."""
         if self._file is not None and self.changed:
-            self._file.save({size: asdict(layout) for size, layout in self._kept.items()})
-        self._saved = dict(self._kept)
+            sizes: dict[str, Any] = {size: asdict(layout) for size, layout in self._kept.items()}
+            self._file.save({**sizes, "folded": sorted(self.folded)[:_MOST_NAMES]})
+        self._saved, self._saved_folds = dict(self._kept), self.folded
 
     def save_if_possible(self) -> None:
         """``save``; a disk that cannot is told in the log, since nothing depends on it."""
@@ -92,6 +98,11 @@ class Layouts:
             self.save()
         except OSError as error:
             _logger.warning("the arrangement of the panes could not be kept: %s", one_line(str(error), 120))
+
+
+def _names(document: Any) -> frozenset[str]:
+    names = document[:_MOST_NAMES] if isinstance(document, list) else ()
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _layout(document: Any) -> Layout | None:

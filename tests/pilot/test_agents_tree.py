@@ -1,5 +1,6 @@
 """The tree of agents: folding, what stands below an agent, and what can be done with one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,25 @@ async def test_what_is_folded_stays_folded_when_the_fleet_changes() -> None:
         branch = pane_of(app).agents.selected
         assert branch is not None
         assert branch.item.name == "engineering"
+
+
+async def test_folds_are_kept_between_two_starts_and_only_what_hides_an_agent_is_unfolded(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "workbench.yaml"
+    app = workbench(fleet_with_tools(), home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "research")
+        await pilot.press("left")
+        assert pane_of(app).agents.show_agent("concierge")
+        await pilot.press("left")
+        assert names(app) == ["concierge", "vision"]
+    app = workbench(fleet_with_tools(), home=home)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: names(app) == ["concierge", "vision"], pilot)
+        app.main.reveal(AgentTarget("engineering"))
+        await until(lambda: "engineering" in names(app), pilot)
+        assert names(app) == ["concierge", "research", "engineering", "tickets", "vision"]
 
 
 async def test_the_details_of_a_downstream_say_what_is_wrong_with_it_and_enter_shows_its_tools() -> None:

@@ -167,6 +167,24 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert again.of("wide") == Layout(rail=30)
 
 
+def test_folds_are_kept_and_what_is_no_name_is_left_out(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "layout.json")
+    layouts = Layouts(file)
+    layouts.folded = frozenset({"b", "a"})
+    assert layouts.changed
+    layouts.save()
+    again = Layouts(file)
+    again.load()
+    assert again.folded == {"a", "b"}
+    assert not again.changed
+    file.path.write_text('{"folded": ["a", 3, null, ["b"]]}')
+    again.load()
+    assert again.folded == {"a"}
+    file.path.write_text('{"folded": "ab"}')
+    again.load()
+    assert again.folded == frozenset()
+
+
 def test_the_classes_of_sizes() -> None:
     assert [size_class(*size) for size in ((99, 50), (100, 29), (100, 30), (160, 49), (160, 50))] == [
         "small",

@@ -1,11 +1,19 @@
 """What somebody who never saw the workbench would stumble over."""
 
+import base64
+from pathlib import Path
+
 from textual._xterm_parser import XTermParser
 from textual.events import Key
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
+from pallas_tui.pictures.images import Attachment
+from pallas_tui.screens.choice import ChoiceScreen
+from pallas_tui.screens.files import FileList, FilesScreen
+from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.settings import Settings
 from tests.support.fake_fleet import FakeFleet
+from tests.support.pictures import picture
 from tests.support.shell import StandInChat, workbench
 from tests.support.waiting import until
 
@@ -45,3 +53,47 @@ async def test_what_is_typed_before_the_panes_stand_is_text_and_no_shortcut() ->
         await until(lambda: app.query(StandInChat), pilot)
         await until(lambda: app.query_one(StandInChat).query_one(Input).value == "n?3 q", pilot)
         assert app.screen is app.main
+
+
+async def test_the_keys_of_vi_move_in_the_files_and_among_the_pictures(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.png").write_bytes(picture())
+    app = workbench(FakeFleet())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.query(StandInChat), pilot)
+        files = FilesScreen(tmp_path)
+        await app.push_screen(files)
+        listed = files.query_one(FileList)
+        await until(lambda: listed.line_count() == 3, pilot)
+        for key, line in (("j", 1), ("k", 0), ("G", 2), ("g", 0)):
+            await pilot.press(key)
+            assert listed.cursor == line, key
+        app.pop_screen()
+        data = base64.b64encode(picture()).decode()
+        album = [Attachment(None, f"{name}.png", "image/png", 100, data) for name in "abc"]
+        shown = PictureScreen(lambda: album)
+        await app.push_screen(shown)
+        await until(lambda: shown.shown, pilot)
+        for key, index in (("j", 1), ("k", 0), ("G", 2), ("g", 0)):
+            await pilot.press(key)
+            await until(lambda at=index: shown._index == at, pilot)
+        await pilot.press("s", "down", "j")
+        assert shown._index == 0
+
+
+async def test_a_long_choice_is_gone_through_by_half_screens_until_one_types() -> None:
+    app = workbench(FakeFleet())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.query(StandInChat), pilot)
+        screen = ChoiceScreen("number", [str(n) for n in range(100)])
+        await app.push_screen(screen)
+        options = screen.query_one(OptionList)
+        await until(lambda: options.size.height, pilot)
+        await pilot.press("ctrl+d")
+        down = options.highlighted
+        assert down is not None
+        assert down > 1
+        await pilot.press("pagedown", "ctrl+u")
+        assert options.highlighted == down
+        await pilot.press("9", "9", "ctrl+u")
+        assert screen.query_one(Input).value == ""

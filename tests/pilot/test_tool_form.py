@@ -11,10 +11,12 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
+from pallas.log import redact_text
 from pallas.model import Fault, FaultType, ServerDetail, ToolOutcome
 from pallas_tui.app import Workbench
 from pallas_tui.forms import ABSENT
 from pallas_tui.screens.choice import ChoiceScreen
+from pallas_tui.screens.line import LineScreen
 from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.targets import ToolTarget
 from pallas_tui.widgets.form import ToolPane
@@ -316,6 +318,30 @@ async def test_a_variable_that_is_not_set_and_a_pasted_token_are_refused() -> No
         await one.sees("not a name of a variable")
         assert one.pane._variable == "NO_SUCH_TOKEN"
         assert one.fleet.called == []
+
+
+async def test_a_token_is_typed_unseen_goes_along_and_is_forgotten_with_the_form() -> None:
+    secret = "tok-5f3b9c1d7e"
+    async with bench() as one:
+        await one.press(*"xx", "enter", "b", *"ask", "enter")
+        await until(lambda: isinstance(one.app.screen, LineScreen), one.pilot)
+        await one.press(*"no token", "enter")
+        await until(lambda: "no spaces" in screen_text(one.app), one.pilot)
+        await one.press(*["backspace"] * 8, *secret)
+        assert secret not in screen_text(one.app)
+        await one.press("enter")
+        await one.sees("bearer typed ")
+        assert redact_text(secret) != secret
+        await one.press("c")
+        await one.sees("ok after")
+        assert one.fleet.called[0][4] == secret
+        assert secret not in screen_text(one.app)
+        memory = one.pane._memory.last(("research", "docs", "search"))
+        assert memory is not None
+        assert memory.variable == ""
+        await one.press("escape", "b", "enter")  # nothing written: none goes along
+        await until(lambda: "bearer typed" not in screen_text(one.app), one.pilot)
+        assert redact_text(secret) == secret
 
 
 class Waiting(FakeFleet):

@@ -9,6 +9,7 @@ from pallas_tui.chat.model import KEEP, Conversation, last_answer
 from pallas_tui.chat.progress import Piece, Remark, Step, ToolCall, parse
 from pallas_tui.chat.standing import Standing, standing, why_no_images
 from pallas_tui.client import Reply
+from pallas_tui.mcp_faults import WANTS_CREDENTIAL
 from pallas_tui.state import Tone
 from pallas_tui.widgets.chat.markdown import Splitter, is_light, shown, source_of
 from pallas_tui.widgets.chat.pane import front_agent
@@ -139,6 +140,11 @@ def test_an_agent_in_error_cannot_be_written_to_and_says_why() -> None:
     stands(standing("research", broken), Tone.ERROR, False, "no model: key missing")
     failed = agent("research", 1, state=AgentState.ERROR, error="ImportError: no module named x\nmore")
     stands(standing("research", failed), Tone.ERROR, False, "no module named x")
+    # Whatever it is that is wrong with an agent of the fleet, a credential opens nothing.
+    closed = agent("research", 1, health=Health(HealthStatus.ERROR, f"it {WANTS_CREDENTIAL} (HTTP 401)"))
+    stands(standing("research", closed, with_bearer=True), Tone.ERROR, False, WANTS_CREDENTIAL)
+    stands(standing("research@desk:1", closed), Tone.ERROR, False, WANTS_CREDENTIAL)
+    stands(standing("research@desk:1", closed, with_bearer=True), Tone.DEGRADED, True, "wants a credential")
 
 
 def test_a_degraded_agent_can_be_written_to_and_its_message_is_shown() -> None:

@@ -1,6 +1,6 @@
 """The agents pane: a tree, and the selected line's details beside or below it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -57,9 +57,18 @@ called there by hand. **e** opens the file it is configured in.
             super().__init__()
             self.name = name
 
-    def __init__(self, glyphs: Glyphs, *, id: str = "agents") -> None:  # noqa: A002 - Textual's word
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        *,
+        id: str = "agents",  # noqa: A002 - Textual's word
+        folded: frozenset[str] = frozenset(),
+        keep: Callable[[frozenset[str]], None] = lambda folded: None,
+    ) -> None:
+        """``folded`` are the agents to begin with folded; ``keep`` is told when others are."""
         super().__init__(id=id)
         self._glyphs = glyphs
+        self._folded, self._keep = folded, keep
         self._now = 0.0
         self._details: list[Line] = []
         self.under_way = UnderWay()
@@ -67,7 +76,7 @@ called there by hand. **e** opens the file it is configured in.
 
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
-            yield AgentTree(self._glyphs, self.under_way.doing)
+            yield AgentTree(self._glyphs, self.under_way.doing, self._folded, self._keep)
             yield Static(id="agent-details", markup=False)
         yield FilterLine("name, title, model, state", id="agent-filter")
 

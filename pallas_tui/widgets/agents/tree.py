@@ -14,15 +14,22 @@ from .view import tree_line
 class AgentTree(LineView):
     """One line for each agent, what it calls, and the project's servers; flat while it is filtered."""
 
-    def __init__(self, glyphs: Glyphs, asked: Callable[[str], str]) -> None:
-        """``asked`` tells what is being done with an agent."""
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        asked: Callable[[str], str],
+        folded: frozenset[str] = frozenset(),
+        keep: Callable[[frozenset[str]], None] = lambda folded: None,
+    ) -> None:
+        """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on."""
         super().__init__(id="agent-list")
         self._glyphs = glyphs
         self._asked = asked
         self._now = 0.0
         self._agents: tuple[AgentSnapshot, ...] = ()
         self._servers: tuple[ServerSnapshot, ...] = ()
-        self._folded: frozenset[str] = frozenset()
+        self._folded = folded
+        self._keep = keep
         self._words: tuple[str, ...] = ()
         self._shown: tuple[Branch, ...] = ()
         self._failed = False
@@ -67,9 +74,7 @@ class AgentTree(LineView):
             return
         name = branch.agent
         if isinstance(branch.item, AgentSnapshot) and branch.inside and branch.folded is not fold:
-            self._folded = self._folded | {name} if fold else self._folded - {name}
-            self._arrange()
-            self.reload()
+            self._fold_only(self._folded | {name} if fold else self._folded - {name})
             self.repaint()
         elif fold and (parent := parent_of(self._shown, self.cursor)) is not None:
             self.action_move_to(parent)
@@ -79,12 +84,21 @@ class AgentTree(LineView):
         if self.agent(name) is None:
             return False
         if self._find_agent(name) is None:
-            self._folded = frozenset()
-            self._arrange()
-            self.reload()
+            whole = outline(self._agents, self._servers)
+            at = next((i for i, each in enumerate(whole) if each.key == (AgentSnapshot.__name__, name)), None)
+            hiding: set[str] = set()
+            while at is not None and (at := parent_of(whole, at)) is not None:
+                hiding.add(whole[at].agent)
+            self._fold_only(self._folded - hiding)
         if (index := self._find_agent(name)) is not None:
             self.action_move_to(index)
         return index is not None
+
+    def _fold_only(self, names: frozenset[str]) -> None:
+        self._folded = names
+        self._keep(names)
+        self._arrange()
+        self.reload()
 
     def _find_agent(self, name: str) -> int | None:
         return self.find((AgentSnapshot.__name__, name))

@@ -1,6 +1,6 @@
-"""Small questions over the chat: one line, yes or no, a prompt of those that were kept, several agents."""
+"""Small questions over the chat: yes or no, a prompt of those that were kept, several agents."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from textual import on
@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.suggester import SuggestFromList
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -24,64 +23,6 @@ from ..tones import DIM, shape
 
 MAX_SIDE: Final = 4
 """Agents that are asked side by side at most."""
-
-
-class LineScreen(ModalScreen[str | None]):
-    """Asks for one line; ends with it, or with None. ``check`` says what is wrong with a line, else nothing.
-
-    A ``secret`` line shows no character of what is typed, offers nothing and is cleared when it is left.
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
-
-    def __init__(
-        self,
-        title: str,
-        hint: str,
-        value: str = "",
-        *,
-        secret: bool = False,
-        words: Iterable[str] = (),
-        check: Callable[[str], str] = lambda text: "",
-    ) -> None:
-        super().__init__()
-        self._title, self._hint, self._check = title, hint, check
-        offered = tuple(words)
-        self._line = Input(
-            value,
-            password=secret,
-            compact=True,
-            suggester=SuggestFromList(offered, case_sensitive=False) if offered else None,
-        )
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="chat-dialog") as box:
-            box.border_title = Content(self._title)
-            yield self._line
-            yield Static(self._hint, markup=False, classes="chat-dialog-hint")
-
-    def on_mount(self) -> None:
-        """Write at once."""
-        self._line.focus()
-
-    def action_leave(self) -> None:
-        """Nothing is wanted after all."""
-        self._end(None)
-
-    @on(Input.Submitted)
-    def _on_entered(self, event: Input.Submitted) -> None:
-        event.stop()
-        if problem := self._check(event.value):
-            hint = self.query_one(".chat-dialog-hint", Static)
-            hint.update(Content(problem))
-            hint.add_class("-problem")
-        else:
-            self._end(event.value)
-
-    def _end(self, text: str | None) -> None:
-        if self._line.password:
-            self._line.clear()
-        self.dismiss(text)
 
 
 class ConfirmScreen(ModalScreen[bool]):

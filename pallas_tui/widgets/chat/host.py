@@ -16,7 +16,8 @@ from ...chat.talk import ERAS
 from ...instances.snapshots import is_attached_name
 from ...link import is_plain, origin_of
 from ...pictures.images import user_path
-from .dialogs import ConfirmScreen, LineScreen
+from ...screens.line import LineScreen, masked_token
+from .dialogs import ConfirmScreen
 
 if TYPE_CHECKING:
     from .view import ConversationView
@@ -86,14 +87,7 @@ class ViewHost:
         if value.lower() in ("none", "off", "nobody"):
             return await self.ask_as(NOBODY)
         if value.lower() == "ask":
-            token = await self._view.app.push_screen_wait(
-                LineScreen(
-                    "Bearer for this conversation",
-                    "Nothing typed is shown, and it is kept in memory only. Enter takes it, escape leaves.",
-                    secret=True,
-                    check=_token_problem,
-                )
-            )
+            token = await self._view.app.push_screen_wait(masked_token("Bearer for this conversation"))
             return await self.ask_as(principals.typed(token)) if token else "Nothing was changed."
         if not value.startswith("$"):
             raise _wrong(
@@ -232,14 +226,6 @@ def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | Non
 
 def _with(era: str, protocol: str) -> str:
     return f"{era} ({protocol})" if protocol else era
-
-
-def _token_problem(text: str) -> str:
-    try:
-        principals.typed(text).release()
-    except Fault as fault:
-        return fault.message
-    return ""
 
 
 def _wrong(problem: str) -> Fault:

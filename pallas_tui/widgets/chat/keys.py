@@ -11,11 +11,12 @@ from ...chat.model import Conversation, Entry, last_answer
 from ...chat.runs import Runs
 from ...chat.talk import ERAS, Options
 from ...clipboard import copy
+from ...screens.line import LineScreen
 from ...targets import Reveal, RunTarget
 from ..list_pane import Story
 from .chooser import ChooserScreen
 from .desk import Desk
-from .dialogs import ConfirmScreen, LineScreen, PromptsScreen, SideScreen
+from .dialogs import ConfirmScreen, PromptsScreen, SideScreen
 from .lookup import result, told
 from .markdown import AnswerMarkdown
 from .parts import PartsPane

@@ -15,9 +15,12 @@ from textual.worker import Worker
 from pallas.model import ToolDetail, ToolOutcome
 
 from ...actions import bindings
+from ...chat import principal as principals
+from ...chat.principal import NOBODY, Principal
 from ...clipboard import copy
 from ...forms import Form, Memory, Remembered
 from ...pump import PERIOD
+from ...screens.line import masked_token
 from ...text import Glyphs, duration
 from ..agents.about import plain, pretty
 from ..agents.doing import fleet_of, refusal
@@ -44,8 +47,9 @@ required; what is left empty and not required is not sent.
 stays. What is not as the schema says is told at its field; **c** (in text `ctrl+r`) calls the tool all the
 same after a question, since to see what it says to that may be what you want.
 
-**b** sends the token of an environment variable along; only its name is remembered. The last arguments of
-each tool are kept until the workbench ends.
+**b** sends a token along: that of an environment variable, of which only the name is remembered, or with
+`ask` one that is typed without being shown, and forgotten with this form. The last arguments of each tool
+are kept until the workbench ends.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
 
@@ -67,6 +71,7 @@ each tool are kept until the workbench ends.
         self._tool = tool
         self._memory = memory
         self._variable = last.variable if last is not None else ""
+        self._typed = NOBODY
         self._section = "form"
         self._outcome: ToolOutcome | None = None
         self._as_json = False
@@ -160,9 +165,10 @@ each tool are kept until the workbench ends.
             parts = [(words, "$text-warning")]
         else:
             parts = [("ctrl+r" if self._section == "json" else "c", KEY), (" calls it", DIM)]
-        if self._variable:
+        if self._variable or self._typed.token:
             mask = "******" if self.glyphs.dot == "-" else "••••••"
-            parts.append((f"   bearer ${self._variable} {mask}", DIM))
+            source = self._typed.label if self._typed.token else f"${self._variable}"
+            parts.append((f"   bearer {source} {mask}", DIM))
         if parts != self._told:
             self._told = parts
             self.query_one("#tool-said", Static).update(Content.assemble(*parts), layout=False)
@@ -229,7 +235,8 @@ each tool are kept until the workbench ends.
             self.post_message(self.Leave())
 
     def on_unmount(self) -> None:
-        """Nobody waits for the call any more."""
+        """Nobody waits for the call any more, and the token goes."""
+        self._typed.release()
         if self._call is not None:
             self._call.cancel()
 
@@ -241,18 +248,31 @@ each tool are kept until the workbench ends.
             return
         self._section = "form"
         self._show_section()
-        self.write(
-            "bearer", self._variable, "name of an environment variable; empty for none", self._take_bearer
-        )
+        hint = "name of an environment variable, or ask to type a token in; empty for none"
+        self.write("bearer", self._variable, hint, self._take_bearer)
 
     def _take_bearer(self, text: str) -> str:
+        if text.strip().lower() == "ask":
+            self.app.push_screen(masked_token("Bearer for calls of this tool"), self._take_token)
+            return ""
         name = text.strip().removeprefix("$")
         if name and not is_variable(name):
             # Perhaps a token was pasted: it is neither kept nor shown.
-            return "not a name of a variable; put the token into one and give its name here"
+            return "not a name of a variable; ask takes a token in a line that shows nothing of it"
         self._variable = name
-        self._say()
+        self._use(NOBODY)
         return ""
+
+    def _take_token(self, token: str | None) -> None:
+        if token:
+            self._variable = ""
+            self._use(principals.typed(token))
+
+    def _use(self, typed: Principal) -> None:
+        """Send this typed token along, or none: it is forgotten with the form."""
+        self._typed.release()
+        self._typed = typed
+        self._say()
 
     def action_fresh(self) -> None:
         """Throw the arguments away and begin anew."""
@@ -281,7 +301,7 @@ each tool are kept until the workbench ends.
     def _start(self) -> None:
         fleet = fleet_of(self)
         try:
-            token = token_of(self._variable)
+            token = self._typed.token or token_of(self._variable)
         except NotCalled as failed:
             self.notify(str(failed), severity="warning", markup=False)
             return
