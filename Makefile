@@ -5,6 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DIR ?= sample_project
 
+# Processes that the tests run in, side by side; 0 is one process without pytest-xdist, for a debugger. Pictures
+# are updated in one process: those that no test of a process asked for would be taken for left over.
+WORKERS ?= 3
+BESIDE := $(if $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS))),-p no:xdist,-n $(WORKERS) --dist worksteal)
+
 # The official MCP conformance suite and a node that it runs on, whatever node this machine has.
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12
 SUITE_NODE := node@22
@@ -16,7 +21,7 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make serve    run the same fleet headless"
-	@echo "make test     the whole test suite"
+	@echo "make test     the whole test suite (WORKERS=3 processes, 0 for one without xdist; ARGS=... for pytest)"
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
@@ -46,14 +51,14 @@ serve: $(STAMP)
 
 # tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md.
 system-packages:
-	@missing=; for program in tmux jq chromium; do command -v $$program >/dev/null 2>&1 || missing="$$missing $$program"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-	    apt-get update -qq && apt-get install -y -qq $$missing >/dev/null; \
-	  else echo "not installed:$$missing; the tests that need it will be skipped" >&2; fi; fi
+	@missing() { for program in tmux jq chromium; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; }; \
+	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "Installing$$(missing)"; apt-get update -qq && apt-get install -y -qq $$(missing) >/dev/null || true; fi; \
+	if [ -n "$$(missing)" ]; then \
+	  echo "not installed:$$(missing); the tests that need it are skipped, with CI=true they fail" >&2; fi
 
 test: $(STAMP) system-packages
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
 
 npm:
 	@if ! command -v npm >/dev/null 2>&1; then \

@@ -213,7 +213,7 @@ http.server.HTTPServer(("127.0.0.1", {port}), http.server.BaseHTTPRequestHandler
         assert shown.pid is not None
         family = [psutil.Process(shown.pid), *psutil.Process(shown.pid).children(recursive=True)]
         assert len(family) == 2
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
 
 
@@ -299,7 +299,7 @@ def test_a_signal_stops_everything_cleanly(tmp_path: Path, number: signal.Signal
         assert time() - asked < 15
         assert process.returncode == 0
         assert "Traceback" not in out + err
-        _, alive = psutil.wait_procs(children, timeout=5)
+        _, alive = psutil.wait_procs(children, timeout=30)
         assert alive == []
         for each in (project.registry_port, port, *(a.port for a in project.agents.values())):
             assert is_free(each)

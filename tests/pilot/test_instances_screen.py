@@ -41,7 +41,7 @@ class Desk:
     def __init__(self, app: Workbench, pilot: Pilot[Any], clock: HandClock) -> None:
         self.app, self.pilot, self.clock = app, pilot, clock
 
-    async def sees(self, *texts: str, timeout: float = 10) -> str:
+    async def sees(self, *texts: str, timeout: float = 30) -> str:
         def seen() -> str:
             text = screen_text(self.app)
             return text if all(each in text for each in texts) else ""

@@ -14,7 +14,7 @@ class Paused(Protocol):
         ...
 
 
-async def until(condition: Callable[[], Any], pilot: Paused | None = None, timeout: float = 10) -> Any:
+async def until(condition: Callable[[], Any], pilot: Paused | None = None, timeout: float = 30) -> Any:
     """The first true value of ``condition()``, looked at again and again for ``timeout`` seconds.
 
     With ``pilot`` the application under test runs between two looks. An exception in the condition

@@ -1,0 +1,57 @@
+"""What holds for the suite itself: in CI nothing is skipped, in one process and in several."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pallas
+
+TESTS = Path(__file__).parents[1]
+SKIPPING = """
+import pytest
+
+def test_that_passes():
+    pass
+
+@pytest.mark.skipif(True, reason="tmux is not installed")
+def test_that_lacks_a_program():
+    pass
+
+def test_that_gives_up():
+    pytest.skip("no chromium")
+
+@pytest.mark.skipif(True, reason="no reference files beside this checkout")
+def test_of_what_stands_beside():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("true", "1 failed, 1 passed, 1 skipped, 1 error"), ("", "1 passed, 3 skipped")]
+)
+@pytest.mark.parametrize(
+    "workers", [("-p", "no:xdist"), ("-n", "2", "--dist", "worksteal")], ids=["one", "two"]
+)
+def test_in_ci_a_test_that_is_skipped_fails(
+    tmp_path: Path, workers: tuple[str, ...], ci: str, outcome: str
+) -> None:
+    shutil.copy(TESTS / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, str(tmp_path)],
+        cwd=tmp_path,
+        env={**others, "CI": ci, "PYTHONPATH": str(Path(pallas.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert outcome in done.stdout, done.stdout + done.stderr
+    assert done.returncode == (1 if ci else 0)
+    assert ("tmux is not installed" in done.stdout) is bool(ci)
