@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_PIXELS: Final = 40_000_000
 """Pixels of a picture that is still decoded: 160 MB at most, for a moment."""
 _FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
+_REDUCIBLE: Final = frozenset(("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr"))
+"""Modes whose pixels can be averaged as they are; a palette's cannot."""
 
 
 class Unreadable(ValueError):
@@ -68,6 +70,8 @@ def decode(data: bytes, columns: int, rows: int) -> tuple["Image", bool]:
         moving = bool(getattr(image, "is_animated", False))
         image.seek(0)
         image.load()
+        if image.mode not in _REDUCIBLE:
+            image = image.convert("RGBA")
         if max(image.size) > 8 * max(columns, rows):
             image = image.reduce(max(1, min(image.width // (4 * columns), image.height // (4 * rows))))
         small = image.convert("RGBA")

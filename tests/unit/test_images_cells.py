@@ -2,6 +2,7 @@
 
 import tracemalloc
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -25,6 +26,22 @@ def test_every_kind_that_is_sent_is_drawn(kind: str) -> None:
     left, right = first.style.color, last.style.color
     assert left is not None and left.triplet is not None and left.triplet.red > 150 > left.triplet.blue
     assert right is not None and right.triplet is not None and right.triplet.blue > 150 > right.triplet.red
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "L", "LA", "I;16", "RGBA"])
+def test_a_large_picture_of_any_kind_of_colours_is_drawn_small(mode: str) -> None:
+    buffer = BytesIO()
+    if mode == "I;16":
+        Image.new(mode, (900, 700), 40_000).save(buffer, "PNG")
+    else:
+        Image.open(BytesIO(picture(size=(900, 700)))).convert(mode).save(buffer, "PNG")
+    drawn = draw(buffer.getvalue(), 36, 11, BLACK)
+    assert (drawn.columns, len(drawn.strips)) == (28, 11)
+
+
+def test_the_pictures_of_the_sample_project_are_drawn() -> None:
+    for path in (Path(__file__).parents[2] / "sample_project" / "pictures").glob("*.png"):
+        assert draw(path.read_bytes(), 24, 6, BLACK).strips, path.name
 
 
 def test_ascii_draws_with_spaces_only() -> None:
