@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .wire import Wire
 
 LIMIT: Final = 64 * 1024 * 1024
-"""Bytes that are kept here: half in the file, half in the one before it."""
+"""Bytes that are kept here: half in the file, half in the one before it, which is ``path.1``."""
 TAIL: Final = 512 * 1024
 """Bytes that are fetched before anything else."""
 CHUNK: Final = 1024 * 1024
@@ -34,8 +34,8 @@ class LogMirror:
     """Fills the file at ``path`` over whatever connection there is, until cancelled.
 
     Rotation there is followed without a gap; a log that was truncated is read on from its beginning. What
-    stood before the tail comes in the background and is put in front at once. Beyond half of ``limit`` the
-    file becomes ``path.1`` and a new one is begun.
+    stood before the tail comes in the background and becomes ``path.1``, so that whoever reads here keeps the
+    place. Beyond half of ``limit`` the file becomes ``path.1`` and a new one is begun.
     """
 
     def __init__(self, path: Path, wire: "Callable[[], Wire | None]", *, limit: int = LIMIT) -> None:
@@ -55,7 +55,7 @@ class LogMirror:
             wire = self._wire()
             try:
                 worked = wire is not None and await self._step(wire)
-            except Gone:  # rotated away while nobody looked: begin anew at the end
+            except Gone:  # rotated away while nobody looked
                 self._at, worked = None, False
             except (Fault, Refused, NoControl):
                 await asyncio.sleep(_PAUSE)
@@ -76,6 +76,9 @@ class LogMirror:
         parts = _parts(await wire.get("/log"))
         if not parts:
             return False
+        if self._size:  # what is here stays, and what is left of what came since follows
+            self._at, self._older, self._fetched = (parts[-1][0], 0), [], []
+            return True
         (newest, size), *before = parts
         start = max(0, size - TAIL)
         data, end, _ = await _read(wire, newest, start, TAIL)
@@ -104,13 +107,13 @@ class LogMirror:
         return bool(data or newer)
 
     async def _backward(self, wire: "Wire") -> bool:
-        """Fetch some of what stands before; when all that fits is here, put it in front."""
+        """Fetch some of what stands before; when all that fits is here, it becomes the file before."""
         from .wire import Gone
 
         if not self._older:
             return False
         older = self._older[0]
-        room = self._half - self._size - sum(map(len, self._fetched))
+        room = self._half - sum(map(len, self._fetched))
         start = max(0, older.end - min(CHUNK, max(0, room)))
         try:
             data, end, _ = await _read(wire, older.part, start, older.end - start)
@@ -127,21 +130,19 @@ class LogMirror:
         if not self._older and self._fetched:
             before, self._fetched = b"".join(reversed(self._fetched)), []
             cut = before.find(b"\n") + 1 if start else 0
-            await asyncio.to_thread(self._put_in_front, before[cut:])
+            await asyncio.to_thread(self._put_before, before[cut:])
         return bool(self._older)
 
     # The file; these block as a disk does
 
     def _write(self, data: bytes) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        _write(self._path, data)
         self._size = len(data)
 
     def _append(self, data: bytes) -> None:
         if self._size + len(data) > self._half:
             # The viewer follows such a change by itself; what was to come in front has no place any more.
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._path.replace(self._before)
             self._older, self._fetched = [], []
             self._write(data)
             return
@@ -149,9 +150,20 @@ class LogMirror:
             file.write(data)
         self._size += len(data)
 
-    def _put_in_front(self, before: bytes) -> None:
-        # In place: for the viewer a file that is another one comes after this one, not before it.
-        self._write(before + self._path.read_bytes())
+    def _put_before(self, data: bytes) -> None:
+        half_done = self._path.with_name(self._path.name + ".older")
+        _write(half_done, data)
+        half_done.replace(self._before)  # as a whole, or not at all
+
+    @property
+    def _before(self) -> Path:
+        return self._path.with_name(self._path.name + ".1")
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
 
 
 def _parts(document: object) -> list[tuple[str, int]]:

@@ -390,17 +390,37 @@ async def test_the_log_is_mirrored_with_all_that_was_before_and_follows_rotation
     there, here = tmp_path / "there.log", tmp_path / "here.log"
     (tmp_path / "there.log.1").write_bytes(lines(0, 20_000))
     there.write_bytes(lines(20_000, 40_000))
+    before = tmp_path / "here.log.1"
+
+    def whole() -> bytes:
+        return (before.read_bytes() if before.exists() else b"") + here.read_bytes()
+
     async with serving(log=there) as served, mirrored(served, here):
         await until(lambda: here.read_bytes().endswith(lines(39_999, 40_000)))
-        await until(lambda: here.read_bytes() == lines(0, 40_000))
+        tail = here.stat()
+        await until(lambda: whole() == lines(0, 40_000))
+        # What is read there stays as it is: the older lines are a file of their own.
+        assert (here.stat().st_ino, here.stat().st_size) == (tail.st_ino, tail.st_size)
         with there.open("ab") as file:
             file.write(lines(40_000, 40_010))
-        await until(lambda: here.read_bytes() == lines(0, 40_010))
+        await until(lambda: whole() == lines(0, 40_010))
         there.rename(tmp_path / "there.log.1")
         there.write_bytes(lines(40_010, 40_020))
-        await until(lambda: here.read_bytes() == lines(0, 40_020))
+        await until(lambda: whole() == lines(0, 40_020))
         there.write_bytes(lines(0, 3))  # truncated
-        await until(lambda: here.read_bytes() == lines(0, 40_020) + lines(0, 3))
+        await until(lambda: whole() == lines(0, 40_020) + lines(0, 3))
+
+
+async def test_a_mirror_whose_file_was_rotated_away_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    there, here = tmp_path / "there.log", tmp_path / "here.log"
+    there.write_bytes(lines(0, 100))
+    async with serving(log=there) as served, mirrored(served, here) as mirror:
+        await until(lambda: here.exists() and here.read_bytes() == lines(0, 100))
+        mirror._at = ("1-1", 0)  # a file that is not there any more
+        there.unlink()
+        (tmp_path / "there.log.1").write_bytes(lines(200, 210))
+        there.write_bytes(lines(210, 220))
+        await until(lambda: here.read_bytes() == lines(0, 100) + lines(200, 220))
 
 
 def sizes(folder: Path, pattern: str) -> int:

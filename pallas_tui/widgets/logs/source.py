@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final
 
 from ...text import count
-from .files import identity_at, newer, older, paths_of
+from .files import Identity, identity_at, newer, older, paths_of
 from .index import Index, LogFile, Scan, lines_before, scan
 from .query import AllRows, FoundRows, Query, Rows, Search, find_in
 
@@ -53,6 +53,7 @@ class LogSource:
         self._states: dict[LogFile, tuple[int, int]] = {}
         self._head = 0  # what stands before that offset of the oldest file is not indexed yet
         self._complete = False  # there is no file older than the oldest one
+        self._beside: Identity | None = None
         self._open = False  # the last line of the newest file has no newline yet
         self._wake = asyncio.Event()
         self._due = False
@@ -219,13 +220,23 @@ class LogSource:
         """
         there = identity_at(self.path)
         if there is None or there == self._files[-1].identity:
-            return False
+            return self._look_before()
         if (file := newer(self.path, self._files[-1])) is None:
             return False
         self._files.append(file)
         self._ends[file], self._open = 0, False
         while len(self._files) > MAX_FILES:
             self._let_go(self._files.pop(0))
+        return True
+
+    def _look_before(self) -> bool:
+        """An older file may come later: of a fleet elsewhere the newest lines are fetched first."""
+        if not self._complete or len(self._files) > 1:
+            return False
+        beside = identity_at(paths_of(self.path)[1])
+        if beside is None or beside == self._beside:
+            return False
+        self._beside, self._complete = beside, False
         return True
 
     def _let_go(self, oldest: LogFile) -> None:
