@@ -76,6 +76,17 @@ def test_lines_are_found_with_their_levels() -> None:
     assert [data[start : start + 3] for start in starts] == [b'{"t', b"not", b'{"t', b'{"a', b'{"m']
 
 
+def test_the_level_is_that_of_the_record_and_not_one_within_a_value_before_it() -> None:
+    nested = b'{"request": {"level": "ERROR", "a": "{\\""}, "level": "INFO", "message": "a"}\n'
+    texts = b'{"message": "{\\"level\\": \\"ERROR\\"}", "list": [{"level": "DEBUG"}], "level": "WARNING"}\n'
+    only_nested = b'{"request": {"level": "ERROR"}, "message": "a"}\n'
+    usual = record(1, "INFO")
+    for order in ((nested, texts, only_nested, usual), (usual, nested, texts, only_nested)):
+        found = scan(b"".join(order), 0)
+        wanted = {nested: "INFO", texts: "WARNING", only_nested: "", usual: "INFO"}
+        assert [LEVELS[number] for number in found.levels] == [wanted[line] for line in order]
+
+
 def test_nothing_has_no_lines() -> None:
     assert not scan(b"", 0).starts
     assert not scan(b"\n\n\n", 0).starts
@@ -171,6 +182,19 @@ async def test_rotated_files_are_the_history_of_a_log(followed: Followed) -> Non
     write(path, [record(30)])
     followed.task = asyncio.create_task(followed.source.follow())
     await followed.until_it_has(expected(range(31)))
+
+
+async def test_an_older_file_that_comes_later_stands_before_what_is_read(followed: Followed) -> None:
+    # A fleet elsewhere: its newest lines are fetched first
+    path = followed.source.path
+    write(path, (record(n) for n in range(10, 20)))
+    await followed.until_it_has(expected(range(10, 20)))
+    await until(lambda: followed.source._complete)
+    kept = followed.source.rows.number(3)
+    write(path.with_name("other"), (record(n) for n in range(10)))
+    path.with_name("other").replace(path.with_name(f"{path.name}.1"))
+    await followed.until_it_has(expected(range(20)))
+    assert b"line 13" in followed.source.read(kept, 10_000)[0]
 
 
 async def test_a_log_that_was_rotated_many_times_unseen_has_all_its_lines(followed: Followed) -> None:

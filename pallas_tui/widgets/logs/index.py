@@ -1,5 +1,6 @@
 """Where the lines of a log file are, and how grave each is; the file itself is never held."""
 
+import json
 import os
 import re
 from array import array
@@ -109,11 +110,11 @@ def scan(data: bytes, base: int) -> Scan:
 
 
 def _levels(lines: list[bytes]) -> bytearray:
-    """The level of each line: the first that it tells, since a later one may be that of a nested value.
+    """The level of each line: its own, not one that stands within a value.
 
     The lines of one program have it all at the same place: where it stands in one is looked at first.
     """
-    found = next((mark for line in lines[:_SAMPLE] if (mark := _LEVEL.search(line))), None)
+    found = next((mark for line in lines[:_SAMPLE] if (mark := _plain_mark(line))), None)
     if found is None:
         return bytearray(map(_level_of, lines))
     at = slice(found.start(), found.end())
@@ -126,9 +127,23 @@ def _levels(lines: list[bytes]) -> bytearray:
     return levels
 
 
+def _plain_mark(line: bytes) -> re.Match[bytes] | None:
+    """Where a line tells its level, None where that may be the level of a value within it."""
+    mark = _LEVEL.search(line)
+    return mark if mark and line.count(b"{", 0, mark.start()) < 2 else None
+
+
 def _level_of(line: bytes) -> int:
     mark = _LEVEL.search(line)
-    return _BY_LETTER.get(mark[1][0] | 0x20, 0) if mark else 0
+    if not mark:
+        return 0
+    if line.count(b"{", 0, mark.start()) < 2:
+        return _BY_LETTER.get(mark[1][0] | 0x20, 0)
+    try:
+        level = json.loads(line)["level"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return _BY_LETTER.get(ord(level[0].lower()), 0) if isinstance(level, str) and level else 0
 
 
 def lines_before(file: LogFile, end: int, size: int) -> tuple[int, bytes]:
