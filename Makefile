@@ -16,7 +16,7 @@ SUITE_NODE := node@22
 SUITE_DIR := .conformance
 SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 
-.PHONY: help dev serve test conformance lint format types imports conformance-table bench install check clean system-packages npm
+.PHONY: help dev serve test conformance lint format types imports conformance-table bench screenshots install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -25,6 +25,7 @@ help:
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
+	@echo "make screenshots  draw the pictures of the README anew"
 	@echo "make install  set up $(VENV) only"
 
 # A second run finds the stamp newer than what it was made from and installs nothing.
@@ -91,6 +92,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: $(STAMP)
+	@$(BIN)/python docs/screenshots.py
 
 clean:
 	rm -rf $(VENV) $(SUITE_DIR) .mypy_cache .pytest_cache .ruff_cache

@@ -6,18 +6,23 @@ project's own ports have to be free.
 
 import argparse
 import asyncio
+import json
 import os
+import re
 import shutil
 import sys
 import tempfile
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
+from textual.events import Paste
 from textual.pilot import Pilot
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parent / "sample_project"
+TOKEN = "LARKMOOR_TOKEN"
 QUESTION = "Which customers were hit by the May invoice bug, and what did they buy?"
 DEADLINE = 60.0
 Scene = Callable[["Camera"], Awaitable[None]]
@@ -29,6 +34,11 @@ class Camera:
     def __init__(self, pilot: "Pilot[int]", folder: Path) -> None:
         self._pilot = pilot
         self._folder = folder
+
+    @property
+    def root(self) -> Path:
+        """The project's folder."""
+        return Path.cwd()
 
     @property
     def text(self) -> str:
@@ -43,6 +53,17 @@ class Camera:
     async def type(self, text: str) -> None:
         """Type text as it is."""
         await self._pilot.press(*("space" if letter == " " else letter for letter in text))
+
+    async def say(self, text: str) -> None:
+        """Type a message and send it."""
+        await self.type(text)
+        await self.press("enter")
+
+    async def paste(self, text: str) -> None:
+        """Paste, as a terminal does with a file that is dropped on it."""
+        focused = self._pilot.app.focused
+        assert focused is not None
+        focused.post_message(Paste(text))
 
     async def until(self, *texts: str, gone: bool = False) -> None:
         """Until the screen shows all of ``texts``, or with ``gone`` none of them."""
@@ -63,15 +84,100 @@ class Camera:
 
 
 async def desk(camera: Camera) -> None:
-    """The whole workbench, after the concierge asked its colleagues."""
+    """The whole workbench: the concierge asked two colleagues, with the caller's bearer."""
     await camera.until("4 ok", "Write to concierge")
-    await camera.type(QUESTION)
-    await camera.press("enter")
-    await camera.until("concierge answered")
+    await camera.say(f"/set bearer ${TOKEN}")
+    await camera.until("you ask as")
+    await camera.say(QUESTION)
+    await camera.until("is writing")
+    await camera.until("is writing", gone=True)
     await camera.take("workbench")
 
 
-SCENES: tuple[Scene, ...] = (desk,)
+async def feed(camera: Camera) -> None:
+    """The run as a tree across agents, with a waterfall; then on a screen of its own."""
+    await camera.press("f4", "f8")
+    await camera.press("home", "right")
+    await camera.take("feed")
+    await camera.press("enter")
+    await camera.until("Exchanges", "tools/call")
+    await camera.take("run")
+    await camera.press("escape")
+
+
+async def traces(camera: Camera) -> None:
+    """Which credential went where."""
+    await camera.press("f6")
+    await camera.until("from", "source", "forward")
+    await camera.take("traces")
+
+
+async def logs(camera: Camera) -> None:
+    """The log, filtered."""
+    await camera.press("f5", "slash")
+    await camera.type("agent:research level>=info")
+    await camera.press("enter")
+    await camera.until("research", "agent:research")
+    await camera.take("logs")
+    await camera.press("escape", "f8")
+
+
+async def chat(camera: Camera) -> None:
+    """A conversation with pictures."""
+    await camera.press("f3", "ctrl+t")
+    await camera.type("vision")
+    await camera.press("enter")
+    await camera.until("Write to vision")
+    await camera.paste(str(camera.root / "pictures" / "sales-2026.png"))
+    await camera.until("sales-2026.png")
+    await camera.say("What does this chart show?")
+    await camera.until("vision answered")
+    await camera.until("is writing", gone=True)
+    await camera.press("f8")
+    await camera.take("chat")
+    await camera.press("f8")
+
+
+async def agent(camera: Camera) -> None:
+    """One agent with its tools, and a form made from a tool's schema."""
+    await camera.press("f2", "home", "down", "t")
+    await camera.until("send_message", "docs")
+    await camera.press("down", "down", "down", "down")
+    await camera.until("what it takes")
+    await camera.take("agent")
+    await camera.press("enter")
+    await camera.until("not sent")
+    await camera.take("tool")
+    await camera.press("escape", "escape", "escape")
+
+
+async def comfort(camera: Camera) -> None:
+    """Settings, palette, fleets elsewhere, jump mode, help."""
+    await camera.press("f11")
+    await camera.until("notify")
+    await camera.take("settings")
+    await camera.press("escape", "ctrl+p")
+    await camera.type("res")
+    await camera.until("research")
+    await camera.take("palette")
+    await camera.press("escape", "f10")
+    await camera.until("Instances")
+    await camera.take("instances")
+    await camera.press("escape", "f12")
+    await camera.take("jump")
+    await camera.press("escape", "f1")
+    await camera.until("Here")
+    await camera.take("help")
+    await camera.press("escape")
+
+
+async def light(camera: Camera) -> None:
+    """The same in light colours."""
+    await camera.press("f9", "f3")
+    await camera.take("light")
+
+
+SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, comfort, light)
 
 
 async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
@@ -101,6 +207,13 @@ async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
             await asyncio.to_thread(app.fleet.stop, 5.0)
 
 
+def _token() -> str:
+    """What looks like a JWT that holds for two hours."""
+    claims = {"sub": "mira", "aud": "larkmoor", "exp": int(time()) + 7200}
+    parts = [{"alg": "none"}, claims, {}]
+    return ".".join(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+
+
 def main() -> int:
     """Take every picture; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -112,6 +225,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pallas-pictures-") as scratch:
         root = Path(scratch) / "larkmoor"
         shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", ".env", "*.secrets.yaml"))
+        settings = root / "fastagent.config.yaml"
+        opted_in = "auth: {oauth: false}\n      forward_inbound_auth: true\n"
+        settings.write_text(
+            re.sub(r"auth: \{oauth: false\}.*\n", opted_in, settings.read_text("utf-8")), "utf-8"
+        )
+        os.environ[TOKEN] = _token()
         os.environ["PALLAS_LOG_FILE"] = str(Path(scratch) / "pallas.log")
         os.environ["PALLAS_WORKBENCH_CONFIG"] = str(Path(scratch) / "workbench.yaml")
         os.environ["TEXTUAL_ANIMATIONS"] = "none"
