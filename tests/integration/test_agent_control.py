@@ -374,7 +374,7 @@ async def test_runs_in_flight_finish_on_the_executor_that_began_them(tmp_path: P
         assert [each.closed for each in made] == [1, 1, 1, 1, 0, 0]
 
 
-@pytest.mark.parametrize(("times", "servers"), [(20, ()), (6, ("echo",))])
+@pytest.mark.parametrize(("times", "servers"), [(8, ()), (3, ("echo",))])
 async def test_no_call_fails_while_an_agent_is_reloaded_again_and_again(
     tmp_path: Path, times: int, servers: tuple[str, ...]
 ) -> None:

@@ -9,9 +9,9 @@ import pytest
 from support.pane_app import PaneApp
 from support.waiting import until
 from textual import on
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from pallas_tui.json_file import JsonFile
 from pallas_tui.targets import FilterTarget, Reveal, RunTarget, Target
@@ -63,6 +63,14 @@ class Logs:
 
     async def until(self, condition: Any) -> Any:
         return await until(condition, self.pilot)
+
+    async def enter(self, path: Path) -> None:
+        """Paste a path over what stands in the field, and press enter."""
+        field = await self.until(lambda: self.app.screen.query_one("#log-export-path", Input))
+        await self.pilot.press("ctrl+u")
+        self.app.post_message(Paste(str(path)))
+        await self.until(lambda: field.value == str(path))
+        await self.pilot.press("enter")
 
     async def until_shown(self, *texts: str) -> None:
         await self.until(lambda: all(text in self.app.screen_text() for text in texts))
@@ -331,20 +339,22 @@ async def test_what_is_listed_is_exported_never_over_a_file_unasked(logs: Logs, 
     target.write_text("mine")
     await logs.pilot.press("slash", *"agent:vision", "enter")
     await logs.until(lambda: len(logs.pane._source.rows) == 30)
-    await logs.pilot.press("x", "ctrl+u", *str(tmp_path), "enter")
+    await logs.pilot.press("x")
+    await logs.enter(tmp_path)
     await logs.until_said("is a folder")
-    await logs.pilot.press("ctrl+u", *str(tmp_path / "no" / "x"), "enter")
+    await logs.enter(tmp_path / "no" / "x")
     await logs.until_said("there is no such folder")
-    await logs.pilot.press("ctrl+u", *str(logs.path), "enter")
+    await logs.enter(logs.path)
     await logs.until_said("is the log itself")
-    await logs.pilot.press("ctrl+u", *str(target), "enter")
+    await logs.enter(target)
     await logs.until_said("Press enter again")
     assert target.read_text() == "mine"
     await logs.pilot.press("enter")
     await logs.until(lambda: "30 records written" in logs.notices())
     written = [json.loads(line) for line in target.read_text().splitlines()]
     assert [line["n"] for line in written] == list(range(1, 60, 2))
-    await logs.pilot.press("x", "ctrl+u", *str(tmp_path / "out.txt"), "enter")
+    await logs.pilot.press("x")
+    await logs.enter(tmp_path / "out.txt")
     await logs.until(lambda: (tmp_path / "out.txt").exists())
     first = (tmp_path / "out.txt").read_text().splitlines()[0]
     assert first.endswith("line 0001  agent=vision  run_id=run0  n=1")
