@@ -132,7 +132,8 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
         case RunFinished(agent=name, seconds=seconds):
             return Headline(event.at, f"{name} answered in {duration(seconds)}")
         case Notice(level=level, text=text, agent=name):
-            return Headline(event.at, f"{name}: {text}" if name else text, level)
+            named = not name or text.startswith(f"{name}: ")
+            return Headline(event.at, text if named else f"{name}: {text}", level)
         case FleetChanged(state=state, detail=detail):
             return Headline(
                 event.at,

@@ -36,16 +36,25 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._asked: dict[str, Asked] = {}
+        self._last: dict[str, Asked] = {}
+        self._failures: dict[str, str] = {}
+        self._news: list[str] = []
 
     def ask(self, agent: str, verb: Verb, now: float) -> None:
-        """Note what was asked; a later wish replaces an earlier one."""
-        self._asked[agent] = Asked(verb, now)
+        """Note what was asked; a later wish replaces an earlier one, and what became of it."""
+        self._asked[agent] = self._last[agent] = Asked(verb, now)
+        self._failures.pop(agent, None)
 
     def take(self, events: Iterable[Event], now: float) -> list[str]:
         """Take what happened in; returns the agents whose outcome nobody told within ``PATIENCE``."""
-        if not self._asked:
+        if not self._last:
             return []
         for event in events:
+            if isinstance(event, Notice) and event.level == "error":
+                last = self._last.get(event.agent)
+                if last is not None and event.at >= last.at - 1.0:
+                    self._failures[event.agent] = event.text
+                    self._news.append(event.text)
             if isinstance(event, AgentChanged | Notice):
                 asked = self._asked.get(event.agent)
                 if asked is not None and event.at >= asked.at - 1.0 and _ends(event, asked.verb):
@@ -65,9 +74,19 @@ class UnderWay:
         verb = self.verb(agent)
         return DOING[verb] if verb is not None else ""
 
+    def failure(self, agent: str) -> str:
+        """Why the last thing that was asked of an agent failed; empty when it did not, or not yet."""
+        return self._failures.get(agent, "")
+
+    def news(self) -> list[str]:
+        """What failed since this was asked for the last time, one line each."""
+        news, self._news = self._news, []
+        return news
+
     def forget(self, agent: str) -> None:
         """It was refused."""
         self._asked.pop(agent, None)
+        self._last.pop(agent, None)
 
 
 def _ends(event: AgentChanged | Notice, verb: Verb) -> bool:

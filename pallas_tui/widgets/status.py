@@ -131,11 +131,15 @@ def _offers(bindings: Iterable[Binding], display: Callable[[Binding], str]) -> I
 
 def _that_fit(offers: Sequence[tuple[Button, ...]], keep: int, width: int) -> Iterator[Button]:
     """The buttons that fit. What the pane does goes first when there is no room, from its end; the last
-    ``keep`` offers, which work everywhere, stay. At least three of the pane's are tried before.
+    ``keep`` offers, which work everywhere, stay. At least three of the pane's are tried before. What has
+    no room even then is left out: half an offer is none.
     """
     sizes = [sum(width_of(button.parts) for button in offer) for offer in offers]
     own = len(offers) - keep
     while own > _LEAST and sum(sizes[:own]) + sum(sizes[len(offers) - keep :]) > width:
         own -= 1
-    for offer in (*offers[:own], *offers[len(offers) - keep :]):
-        yield from offer
+    used = 0
+    for index in (*range(own), *range(len(offers) - keep, len(offers))):
+        if used + sizes[index] - 1 <= width:  # the blank at its end may be cut
+            used += sizes[index]
+            yield from offers[index]

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, Verb
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent import AgentScreen
+from pallas_tui.screens.story import StoryScreen
 from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane
@@ -46,6 +47,10 @@ async def at(app: Workbench, pilot: Pilot[Any], name: str) -> None:
 
 def rail(app: Workbench) -> str:
     return "\n".join(line[:31] for line in screen_text(app).splitlines()[1:20])
+
+
+def rail_details(app: Workbench) -> str:
+    return str(app.main.query_one("#agent-details", Static).content)
 
 
 async def test_what_an_agent_calls_stands_below_it_with_transport_and_state() -> None:
@@ -141,6 +146,30 @@ async def test_reload_and_start_are_asked_for_at_once_and_shown_while_under_way(
         await until(lambda: "↻" in rail(app) and f"{verb}ing" in rail(app), pilot)
         fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
         await until(lambda: "↻" not in rail(app), pilot)
+
+
+async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press("r")
+        text = "vision: reload failed: agents/vision.py:3: ImportError: no [x]; the one before goes on"
+        # As it comes: the agent is as before, and only then the reason.
+        fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
+        fleet.say(Notice(agent="vision", level="error", text=text, at=NOON))
+        await until(lambda: text in told(app), pilot)
+        await until(lambda: "reload failed" in rail_details(app), pilot)
+        await pilot.press("i")
+        await until(lambda: isinstance(app.screen, StoryScreen) and "no [x]" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.focused, AgentTree), pilot)
+        await pilot.press("r")
+        await until(lambda: "reload failed" not in rail_details(app), pilot)
+        # What nobody asked for here is in the top line only.
+        fleet.say(Notice(agent="research", level="error", text="research: stop failed: x", at=NOON))
+        await until(lambda: "research: stop failed" in screen_text(app).splitlines()[0], pilot)
+        assert "stop failed" not in told(app)
 
 
 @pytest.mark.parametrize(("key", "verb"), [("x", "stop"), ("R", "restart")])

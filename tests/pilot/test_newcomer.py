@@ -12,6 +12,8 @@ from pallas_tui.screens.choice import ChoiceScreen
 from pallas_tui.screens.files import FileList, FilesScreen
 from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.settings import Settings
+from pallas_tui.widgets.bar import Button
+from pallas_tui.widgets.status import _that_fit
 from tests.support.fake_fleet import FakeFleet
 from tests.support.pictures import picture
 from tests.support.shell import StandInChat, workbench
@@ -97,3 +99,19 @@ async def test_a_long_choice_is_gone_through_by_half_screens_until_one_types() -
         assert options.highlighted == down
         await pilot.press("9", "9", "ctrl+u")
         assert screen.query_one(Input).value == ""
+
+
+def test_the_bottom_line_offers_nothing_by_half() -> None:
+    offers = [
+        (Button((("f7", ""), (" prompts ", "")), "f7"),),
+        (Button((("^t", ""), (" new ", "")), "^t"),),
+        (Button((("f2", ""), ("", "")), "f2"), Button((("-f5", ""), (" panes ", "")), "f5")),
+        (Button((("f8", ""), (" zoom ", "")), "f8"),),
+    ]
+
+    def shown(width: int) -> str:
+        return "".join(text for button in _that_fit(offers, 3, width) for text, _ in button.parts).rstrip()
+
+    assert shown(40) == "f7 prompts ^t new f2-f5 panes f8 zoom"
+    assert shown(29) == "f7 prompts ^t new f2-f5 panes"
+    assert shown(28) == "f7 prompts ^t new f8 zoom"

@@ -163,6 +163,7 @@ def test_the_headline_is_the_last_thing_worth_telling_and_stays_until_the_next()
         ),
         (finished("r", outcome="cancelled"), "concierge was cancelled", "warning"),
         (Notice(level="warning", text="port 1 is busy", agent="x"), "x: port 1 is busy", "warning"),
+        (Notice(level="error", text="x: reload failed: y", agent="x"), "x: reload failed: y", "error"),
         (FleetChanged(state=FleetState.FAILED, detail="bad"), "fleet failed: bad", "error"),
     ],
 )

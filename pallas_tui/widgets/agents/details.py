@@ -16,9 +16,18 @@ _LABEL: Final = 8
 
 
 def details(
-    item: Item | Link, width: int, height: int, now: float, glyphs: Glyphs, asked: str = ""
+    item: Item | Link,
+    width: int,
+    height: int,
+    now: float,
+    glyphs: Glyphs,
+    asked: str = "",
+    failure: str = "",
 ) -> list[Line]:
-    """What is known of one line; what is too much is behind a key. ``asked``: what is being done with it."""
+    """What is known of one line; what is too much is behind a key.
+
+    ``asked``: what is being done with it; ``failure``: why the last that was asked of it failed.
+    """
     if isinstance(item, Link):
         return ended(_of_link(item, width, now, glyphs), height)
     tone = tone_of(item)
@@ -28,6 +37,9 @@ def details(
         lines.append(((fit(title, width, glyphs), DIM),))
     if asked:
         lines.append(((f"{glyphs.reloading} {asked}{glyphs.ellipsis}", STYLES[Tone.STARTING]),))
+    if failure:
+        told = wrapped(failure.removeprefix(f"{item.name}: "), width)
+        lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in told)]
     if reason := reason_of(item):
         lines.append(())
         lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]

@@ -103,6 +103,8 @@ called there by hand. **e** opens the file it is configured in.
             self.app.notify(
                 f"{name}: nothing was heard of what was asked for.", severity="warning", markup=False
             )
+        for failure in self.under_way.news():
+            self.app.notify(failure, severity="error", timeout=20, markup=False)
         if self.is_showing:
             self.agents.reload()
             self._tell()
@@ -123,8 +125,9 @@ called there by hand. **e** opens the file it is configured in.
         branch, size = self.agents.selected, static.content_region.size
         lines: list[Line] = []
         if branch is not None and size:
-            asked = self.under_way.doing(branch.agent) if isinstance(branch.item, AgentSnapshot) else ""
-            lines = details(branch.item, size.width, size.height, self._now, self._glyphs, asked)
+            one = branch.agent if isinstance(branch.item, AgentSnapshot) else ""
+            asked, failure = self.under_way.doing(one), self.under_way.failure(one)
+            lines = details(branch.item, size.width, size.height, self._now, self._glyphs, asked, failure)
         if force or lines != self._details:
             self._details = lines
             static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
@@ -160,7 +163,9 @@ called there by hand. **e** opens the file it is configured in.
             if one.last_call is not None:
                 lines.append(f"last call: {'ok' if one.last_call.ok else one.last_call.detail}")
             return one.name, "\n".join(lines)
-        return branch.item.name, whole_story(branch.item)
+        failure = self.under_way.failure(branch.item.name)
+        story = whole_story(branch.item)
+        return branch.item.name, f"{failure}\nThe log (4) has all of it.\n\n{story}" if failure else story
 
     # Keys
 
@@ -182,6 +187,7 @@ called there by hand. **e** opens the file it is configured in.
         if agent is not None:
             control(self, agent, verb, self.under_way, self._now)
             self.agents.repaint()
+            self._tell()
 
     def action_details(self) -> None:
         """Everything about the selected agent."""
