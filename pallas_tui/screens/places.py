@@ -111,7 +111,9 @@ class Places(Screen[None]):
         visible = self._visible()
         drawer = self._drawer and self._current != "agents"
         self.set_class(drawer, "-drawer")
-        self.query_one("#rail").display = "agents" in visible
+        rail = self.query_one("#rail")
+        rail.display = "agents" in visible
+        rail.set_class(visible == {"agents"}, "-alone")
         self.query_one("#main-column").display = visible != {"agents"}
         self.query_one("#talk").display = "chat" in visible
         dock = self.query_one("#dock")
@@ -223,8 +225,9 @@ class Places(Screen[None]):
     def _apply_sizes(self) -> None:
         """Set or take back what the style sheet says; only where it differs, for that lays out anew."""
         rail, dock = self.query_one("#rail").styles, self.query_one("#dock").styles
-        columns = self._layout.rail if self._split else 0
-        alone = "chat" not in self._visible()
+        visible = self._visible()
+        columns = self._layout.rail if self._split and visible != {"agents"} else 0
+        alone = "chat" not in visible
         lines = self._dock_height(self._layout.dock) if self._split and self._layout.dock and not alone else 0
         if self._drawer:
             columns = min(_DRAWER, max(20, self.size.width * 2 // 3))

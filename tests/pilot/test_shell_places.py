@@ -118,6 +118,20 @@ async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None
         await until(lambda: "1 Agents" in screen_text(app), pilot)
 
 
+async def test_zoom_gives_the_agents_the_width_of_the_screen_too() -> None:
+    app = workbench()
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        rail, details = app.main.query_one("#rail"), app.main.query_one("#agent-details")
+        await pilot.press("f2", "greater_than_sign", "z")
+        await until(lambda: rail.outer_size.width == WIDE[0], pilot)
+        assert details.region.y == app.main.query_one("#agent-list").region.y  # beside it
+        await pilot.press("f4")
+        await until(lambda: not rail.display, pilot)
+        await pilot.press("f2", "z")
+        await until(lambda: rail.outer_size.width == 34, pilot)
+
+
 async def test_dock_and_rail_change_size_within_bounds_and_the_rail_can_go() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
