@@ -133,6 +133,7 @@ def test_a_field_within_a_field(tmp_path: Path, text: str, lines: list[int]) -> 
         ("a OR", 4, 5, "OR needs something on both sides"),
         ("OR a", 0, 2, "OR needs something on both sides"),
         ("n>many", 2, 6, "> compares numbers"),
+        ("levl>=warn", 6, 10, ">= compares numbers; did you mean level?"),
         ("time>noon", 5, 9, "> compares numbers or times such as 14:02 and 2026-06-01T14:02"),
         ("message~a(b", 11, 12, "regex: missing )"),
         ('m~"a[b"', 5, 6, "regex: unterminated character set"),

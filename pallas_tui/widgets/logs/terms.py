@@ -210,6 +210,8 @@ def field_term(name: str, sign: str, value: str, *, quoted: bool = False) -> Whe
         return Field(name, test, _plain_run("" if number is not None else value))
     if number is None:
         hint = " or times such as 14:02 and 2026-06-01T14:02" if name == "time" else ""
+        if not hint and (close := get_close_matches(name, ("level", "time"), 1, 0.75)):
+            hint = f"; did you mean {close[0]}?"
         raise FilterMistake(0, len(value), f"{sign} compares numbers{hint}")
     return Field(
         name,
