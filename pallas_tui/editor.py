@@ -23,14 +23,16 @@ LIMIT: Final = 2_097_152
 _FALLBACKS: Final = ("nano", "vim", "vi")
 
 
-def editor_command(environ: Mapping[str, str] | None = None) -> Sequence[str]:
-    """``$VISUAL``, else ``$EDITOR``, with their arguments, else the first usual editor there is.
+def editor_command(environ: Mapping[str, str] | None = None, wish: str = "") -> Sequence[str]:
+    """``wish``, which is the setting, else ``$VISUAL``, else ``$EDITOR``, with their arguments, else the
+    first usual editor there is.
 
-    Raises Fault(CONFIG) when there is none, or the variable cannot be read as a command.
+    Raises Fault(CONFIG) when there is none, or what names it cannot be read as a command.
     """
     environ = os.environ if environ is None else environ
-    for name in ("VISUAL", "EDITOR"):
-        if not (value := environ.get(name, "").strip()):
+    named = {"the setting editor": wish, **{name: environ.get(name, "") for name in ("VISUAL", "EDITOR")}}
+    for name, value in named.items():
+        if not (value := value.strip()):
             continue
         try:
             command = shlex.split(value)
@@ -55,7 +57,7 @@ def edit(app: App[Any], text: str, environ: Mapping[str, str] | None = None) -> 
     Raises Fault(CONFIG), with the text left as it was, when there is no editor, it cannot be run here, or it
     ended with an error.
     """
-    command = editor_command(environ)
+    command = editor_command(environ, getattr(getattr(app, "settings", None), "editor", ""))
     name = Path(command[0]).name
     folder: Path | None = None
     try:

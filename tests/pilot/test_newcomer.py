@@ -4,17 +4,27 @@ import base64
 from pathlib import Path
 
 from textual._xterm_parser import XTermParser
+from textual.app import ComposeResult
 from textual.events import Key
+from textual.screen import ModalScreen
+from textual.signal import Signal
 from textual.widgets import Input, OptionList
 
+from pallas_tui.frame import Frame
 from pallas_tui.pictures.images import Attachment
 from pallas_tui.screens.choice import ChoiceScreen
 from pallas_tui.screens.files import FileList, FilesScreen
 from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.settings import Settings
+from pallas_tui.text import ASCII
 from pallas_tui.widgets.bar import Button
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.pictures import Thumbnail
+from pallas_tui.widgets.logs import LogsPane
+from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.status import _that_fit
-from tests.support.fake_fleet import FakeFleet
+from tests.support.fake_fleet import FakeFleet, agent
+from tests.support.pane_app import PaneApp
 from tests.support.pictures import picture
 from tests.support.shell import StandInChat, workbench
 from tests.support.waiting import until
@@ -115,3 +125,66 @@ def test_the_bottom_line_offers_nothing_by_half() -> None:
     assert shown(40) == "f7 prompts ^t new f2-f5 panes f8 zoom"
     assert shown(29) == "f7 prompts ^t new f2-f5 panes"
     assert shown(28) == "f7 prompts ^t new f8 zoom"
+
+
+async def test_the_chat_and_its_questions_are_drawn_in_ascii_too() -> None:
+    pane = ChatPane(ASCII)
+    app = PaneApp(pane)
+    app.add_class("-ascii")
+    async with app.run_test(size=(100, 30)) as pilot:
+        app.feed(agent("echo", 1), agent("other", 2))
+        await until(lambda: "Write to echo" in app.screen_text(), pilot)
+        assert app.screen_text().isascii()
+        await pilot.press("escape")
+        assert app.screen_text().isascii()
+        for key in ("ctrl+t", "alt+n", "alt+s", "f7"):
+            pane.focus_pane()
+            await pilot.press(key)
+            await until(lambda: isinstance(app.screen, ModalScreen), pilot)
+            await pilot.pause()
+            assert app.screen_text().isascii(), key
+            await pilot.press("escape")
+            await until(lambda: not isinstance(app.screen, ModalScreen), pilot)
+
+
+def with_settings(app: PaneApp, settings: Settings) -> Signal[Settings]:
+    """The application has settings, which change by what is published."""
+    changed: Signal[Settings] = Signal(app, "settings-changed")
+    app.settings, app.settings_changed = settings, changed  # type: ignore[attr-defined]
+    return changed
+
+
+async def test_the_setting_of_wrapped_records_acts_from_the_start_and_at_once(tmp_path: Path) -> None:
+    pane = LogsPane(tmp_path / "a.log")
+    app = PaneApp(pane)
+    changed = with_settings(app, Settings(wrap=True))
+    async with app.run_test() as pilot:
+        await until(lambda: pane.lines.wrap, pilot)
+        changed.publish(Settings(wrap=False))
+        await until(lambda: not pane.lines.wrap, pilot)
+        pane.action_wrap()
+        changed.publish(Settings(wrap=False, vim=False))  # another one changed: what w says stays
+        await pilot.pause()
+        assert pane.lines.wrap
+
+
+async def test_thumbnails_are_shown_as_the_settings_say_and_their_names_always() -> None:
+    data = base64.b64encode(picture()).decode()
+    shot = Attachment(None, "a.png", "image/png", 100, data, (64, 48))
+    thumbnail = Thumbnail(lambda: [shot], 0, 36, 12)
+
+    class Host(Pane):
+        def compose(self) -> ComposeResult:
+            yield thumbnail
+
+        def absorb(self, frame: Frame) -> None: ...
+
+    app = PaneApp(Host())
+    changed = with_settings(app, Settings(thumbnails=False))
+    async with app.run_test() as pilot:
+        await until(lambda: "a.png" in app.screen_text() and thumbnail.size.height == 1, pilot)
+        assert "▀" not in app.screen_text()
+        changed.publish(Settings(thumbnails=True))
+        await until(lambda: "▀" in app.screen_text() and thumbnail.size.height == 12, pilot)
+        changed.publish(Settings(thumbnails=False))
+        await until(lambda: "▀" not in app.screen_text() and thumbnail.size.height == 1, pilot)

@@ -40,6 +40,9 @@ def test_visual_goes_before_editor_and_arguments_are_kept(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert editor_command({"PATH": path, "EDITOR": "nano"}) == [f"{path}/nano"]
     assert editor_command({"PATH": path, "VISUAL": " "}) == [f"{path}/nano"]
+    assert editor_command({"PATH": path, "VISUAL": "code"}, "nano -w") == [f"{path}/nano", "-w"]
+    with pytest.raises(Fault, match="the setting editor names gone"):
+        editor_command({"PATH": path, "EDITOR": "nano"}, "gone")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ...pictures.cells import Unreadable, draw, fit
 from ...pictures.images import Attachment, size_text
 from ...text import UNICODE, Glyphs
 from ...text import fit as fit_text
+from ..following import follow
 
 Album = Callable[[], Sequence[Attachment]]
 """Gives the pictures as they are now: their data may have been let go of in the meantime."""
@@ -26,6 +27,7 @@ ROWS: Final = 12
 COLUMNS: Final = 36
 _SMALL_ROWS: Final = 7
 _SMALL_COLUMNS: Final = 24
+_FIRST: Final = " (first frame)"
 
 
 def facts(picture: Attachment, glyphs: Glyphs = UNICODE) -> str:
@@ -53,9 +55,15 @@ class Thumbnail(Widget, can_focus=True):
         self._strips: tuple[Strip, ...] = ()
         self.problem = "" if picture.mime_type else "this is no picture"
         seen = picture.mime_type and picture.data and all(picture.pixels)
-        self._high = fit(picture.pixels, *self._room)[1] if seen else 0
+        self._full = fit(picture.pixels, *self._room)[1] if seen else 0
+        self._wanted = True
         if not seen and not self.problem:
             self.problem = "no longer kept" if not picture.data else "broken: it cannot be decoded"
+
+    @property
+    def _high(self) -> int:
+        """Rows of the picture itself: none where it cannot be shown, or nobody wants to see it here."""
+        return self._full if self._wanted else 0
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         """The columns it was given, as far as there is room; all of them for words alone."""
@@ -66,8 +74,13 @@ class Thumbnail(Widget, can_focus=True):
         return self._high + 1
 
     def on_mount(self) -> None:
-        """The decoding takes its time elsewhere."""
-        if self._high:
+        """Show as much as the settings say."""
+        follow(self, "thumbnails", True, self._want)
+
+    def _want(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self.refresh(layout=True)
+        if self._high and not self._strips:  # the decoding takes its time elsewhere
             self.run_worker(self._draw(), group="picture", exit_on_error=False, description="draw a picture")
 
     async def _draw(self) -> None:
@@ -80,15 +93,15 @@ class Thumbnail(Widget, can_focus=True):
         except Unreadable as problem:
             self.problem = str(problem)
         else:
-            self._strips = drawn.strips[: self._high]
-            if drawn.moving:
-                self._caption += " (first frame)"
+            self._strips = drawn.strips[: self._full]
+            if drawn.moving and not self._caption.endswith(_FIRST):
+                self._caption += _FIRST
         self.refresh()
 
     @property
     def is_drawn(self) -> bool:
         """Whether it shows what it will show: the picture, or why not."""
-        return bool(self._strips) or bool(self.problem)
+        return bool(self._strips) or bool(self.problem) or not self._wanted
 
     def render_line(self, y: int) -> Strip:
         """A line of the picture, and the caption last."""

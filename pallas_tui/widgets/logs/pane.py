@@ -13,6 +13,7 @@ from ...json_file import JsonFile
 from ...settings import state_path
 from ...targets import Entity, FilterTarget, Reveal, RunTarget, Target
 from ...text import UNICODE, Glyphs
+from ..following import follow
 from ..list_pane import ListPane
 from .asking import AskingLine, FindLine, MistakeLine, QueryLine
 from .detail import RecordScreen, quoted, run_of
@@ -99,6 +100,10 @@ all that are listed into a file.
         yield FindLine("regex to find", id="log-find")
         yield QueryLine("words, agent:x, level>=warning, -logger:y", id="log-filter")
         yield MistakeLine()
+
+    def on_mount(self) -> None:
+        """Wrapped or not as the settings say, until ``w`` says otherwise."""
+        follow(self, "wrap", False, self.lines.set_wrap)
 
     @property
     def lines(self) -> LogList:
