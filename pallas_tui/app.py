@@ -28,6 +28,7 @@ from .pump import PERIOD, Counts, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
+from .shell import scrollbar
 from .shell.boundary import Bounded
 from .shell.keyboard import EarlyKeys, as_meant
 from .shell.layout import Layouts
@@ -106,6 +107,7 @@ class Workbench(Bounded, Look, Notices):
         self.instances = instances or Instances()
         self._pump = Pump(NoFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
+        scrollbar.use(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
         self._pressed_at = float("-inf")
         self._born = clock()

@@ -1,11 +1,13 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
 import pytest
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.widgets import Input
 
 from pallas_tui.screens.about import AboutScreen
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.settings import SettingsScreen
+from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
 from tests.support.fake_fleet import FakeFleet
 from tests.support.shell import StandInChat, screen_text, workbench
@@ -120,3 +122,15 @@ async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
         await pilot.resize_terminal(*WIDE)
         await until(lambda: "1 Agents" in screen_text(app) and ":24201" in screen_text(app), pilot)
         assert len(screen_text(app).splitlines()) == WIDE[1]
+
+
+async def test_a_terminal_of_ascii_has_scrollbars_without_blocks() -> None:
+    def bar() -> str:
+        segments = ScrollBar.renderer.render_bar(size=20, virtual_size=95, window_size=20, position=33)
+        return "".join(segment.text for segment in segments.segments)
+
+    async with workbench(settings=Settings(theme="textual-dark", ascii=False)).run_test(size=SMALL):
+        assert not bar().isascii()
+    async with workbench(settings=Settings(theme="textual-dark", ascii=True)).run_test(size=SMALL):
+        assert bar().isascii()
+    ScrollBar.renderer = ScrollBarRender
