@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from support.waiting import until
 
 from pallas_tui.json_file import JsonFile
@@ -14,7 +15,7 @@ from pallas_tui.widgets.logs.export import Export, ExportError
 from pallas_tui.widgets.logs.query import Query
 from pallas_tui.widgets.logs.saved import MOST, SavedFilters
 from pallas_tui.widgets.logs.source import LogSource
-from pallas_tui.widgets.logs.tree import MAX_LINES, text_lines, tree_lines, value_at
+from pallas_tui.widgets.logs.tree import MAX_LINES, _pieces, text_lines, tree_lines, value_at
 
 
 def line(number: int) -> str:
@@ -122,6 +123,21 @@ def test_a_tree_is_folded_and_its_lines_fit() -> None:
     whole = tree_lines(record, (), 80, UNICODE)
     styles = {style for each in whole if each.path == ("exc",) for _, style in each.line}
     assert len(styles) > 3  # the colours of a traceback
+
+
+def test_a_text_of_a_record_is_broken_between_words_and_loses_none() -> None:
+    text = "run 89ce7a83f0c2 error in 3.88 s, 0 steps: downstream guarded refused the caller's bearer"
+    shown = [
+        "".join(part for part, _ in each.line) for each in tree_lines({"message": text}, (), 40, UNICODE)
+    ]
+    pieces = [line.strip().removeprefix("message:") for line in shown]
+    assert " ".join(" ".join(pieces).split()) == text
+    assert not any(line.lstrip().startswith(",") for line in shown)
+    for width in (1, 2, 7, 40):
+        for hard in ("x" * 300, "日本語" * 40, "a\u0301" * 200, " " * 90 + "b", "q " * 90):
+            pieces = _pieces(hard, width)
+            assert "".join(pieces).replace(" ", "") == hard.replace(" ", "")
+            assert all(cell_len(piece) <= max(width, 2) for piece in pieces)
 
 
 def test_a_tree_has_an_end() -> None:

@@ -103,11 +103,29 @@ def _scalar(path: Path, head: list[Part], text: str, style: str, width: int, fir
         below = min(_INDENT * len(path), width // 2)
         start = [TreeLine(path, first, tuple(head))]
         return start + _scalar(path, [(" " * below, "")], text, style, width, first + 1)
-    pieces = chop_cells(text.replace("\n", " "), max(1, width - indent)) or [""]
+    pieces = _pieces(text.replace("\n", " "), max(1, width - indent)) or [""]
     lines = [TreeLine(path, first, (*head, (pieces[0], style)))]
     for part, piece in enumerate(pieces[1:], first + 1):
         lines.append(TreeLine(path, part, ((" " * indent, ""), (piece, style))))
     return lines
+
+
+def _pieces(text: str, width: int) -> list[str]:
+    """A text in pieces of that many cells, broken between words where that leaves no piece half empty."""
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        head = text[at : at + 4 * width]  # more never fits, and a long text is not looked through each time
+        if cell_len(head) <= width:
+            pieces.append(head)
+            at += len(head)
+            continue
+        piece = chop_cells(head, width)[0] or head[0]
+        gap = len(piece) if head[len(piece) : len(piece) + 1] == " " else piece.rfind(" ")
+        end = gap + 1 if gap > len(piece) // 2 else len(piece)
+        pieces.append(head[:end].rstrip(" "))
+        at += end
+    return pieces
 
 
 def _block(path: Path, text: str, indent: int, width: int) -> list[TreeLine]:
