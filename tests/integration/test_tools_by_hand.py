@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.live import ECHO, agent_module, write_project
+from support.shell import StandInChat, StandInLogs, StandInTraces, screen_text
+from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.fleet.thread import FleetThread
@@ -17,9 +20,6 @@ from pallas_tui.settings import Settings
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.form import ToolPane
-from tests.support.live import ECHO, agent_module, write_project
-from tests.support.shell import StandInChat, StandInLogs, StandInTraces, screen_text
-from tests.support.waiting import until
 
 PATIENCE = 60
 

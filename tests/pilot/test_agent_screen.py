@@ -4,6 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.fake_fleet import FakeFleet
+from support.shell import screen_text, workbench
+from support.tools import detail, fleet_with_tools, tool
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -14,10 +18,6 @@ from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.agents.tools import ToolList
-from tests.support.fake_fleet import FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.tools import detail, fleet_with_tools, tool
-from tests.support.waiting import until
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)

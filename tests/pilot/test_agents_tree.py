@@ -4,6 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import StandInChat, screen_text, workbench
+from support.tools import fleet_with_tools
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -15,10 +19,6 @@ from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.targets import AgentTarget, ToolTarget
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.agents.tree import AgentTree
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.tools import fleet_with_tools
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 

@@ -4,14 +4,14 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, desk
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import FleetState, RunStarted
 from pallas_tui.app import Workbench
 from pallas_tui.widgets.feed import FeedPane
-from tests.support.fake_fleet import NOON, FakeFleet, desk
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import StandInChat, StandInLogs, screen_text, workbench
+from support.waiting import until
 from textual.events import AppFocus
 from textual.widgets import Input, Static
 
@@ -17,9 +20,6 @@ from pallas_tui.settings import Settings
 from pallas_tui.widgets.broken import BrokenPane
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.pane import Pane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import StandInChat, StandInLogs, screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

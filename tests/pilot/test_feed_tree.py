@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input, Static
 
 from pallas.model import Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.app import Workbench
 from pallas_tui.targets import Reveal, RunTarget
 from pallas_tui.widgets.feed import FeedPane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 SMALL = (80, 24)
 LARGE = (160, 40)

@@ -6,6 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.echo_agent import EchoAgent
+from support.fake_fleet import NOON, FakeFleet
+from support.live import ask, client, running, write_project
+from support.registries import FakeRegistry, HandClock, entry
+from support.shell import screen_text
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -23,12 +29,6 @@ from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import Prompt
 from pallas_tui.widgets.chat.view import ConversationView
 from pallas_tui.widgets.pane import Pane
-from tests.support.echo_agent import EchoAgent
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.live import ask, client, running, write_project
-from tests.support.registries import FakeRegistry, HandClock, entry
-from tests.support.shell import screen_text
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

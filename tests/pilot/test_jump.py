@@ -1,6 +1,9 @@
 """Jump mode: letters on every place in view, one keystroke to go there. And the keys of vi."""
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Button, Input
@@ -12,9 +15,6 @@ from pallas_tui.shell.jump import LETTERS, JumpScreen, labels
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.chat.tabs import Tab, TabStrip
 from pallas_tui.widgets.feed import FeedPane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

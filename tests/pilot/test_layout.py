@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input
 
 from pallas_tui.app import Workbench
 from pallas_tui.json_file import JsonFile
 from pallas_tui.shell.layout import Layout, Layouts, is_tiny, size_class
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

@@ -5,6 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, desk
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.events import AppBlur, AppFocus
 from textual.widgets import Input
 
@@ -23,9 +26,6 @@ from pallas_tui.shell.notifications import (
     title_sequence,
 )
 from pallas_tui.state import summarise
-from tests.support.fake_fleet import NOON, FakeFleet, desk
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 OK = Health(HealthStatus.OK, "", NOON, NOON)

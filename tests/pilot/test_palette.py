@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual.command import CommandList, CommandPalette
 from textual.widgets import Input
 
@@ -15,8 +17,6 @@ from pallas_tui.fuzzy import Query
 from pallas_tui.palette import MOST, Command, Everything, entities
 from pallas_tui.targets import AgentTarget, ConversationTarget, Entity, RunTarget
 from pallas_tui.widgets.agents import AgentsPane
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 

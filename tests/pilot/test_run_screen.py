@@ -4,6 +4,9 @@ import asyncio
 import json
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import Event, Exchange, Fault, FaultType, RunFinished, RunStarted, StepStarted, ToolEvent
@@ -15,9 +18,6 @@ from pallas_tui.screens.run import ExchangeScreen, RunScreen
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.feed.run_list import MAX_ROWS
 from pallas_tui.widgets.feed.run_pane import RunPane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 SIZE = (100, 40)
 TRACE = "ab" * 16

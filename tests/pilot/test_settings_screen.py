@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.command import CommandPalette
 from textual.widgets import Input
 
@@ -10,8 +12,6 @@ from pallas_tui.app import Workbench
 from pallas_tui.screens.settings import SettingLine, SettingsList, SettingsScreen, parsed, shown_as, typed_as
 from pallas_tui.settings import load_settings
 from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 NARROW = (60, 20)

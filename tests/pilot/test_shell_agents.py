@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, agent, desk
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import AgentState, Health, HealthStatus, ServerSnapshot
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
-from tests.support.fake_fleet import NOON, FakeFleet, agent, desk
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

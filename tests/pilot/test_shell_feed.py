@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -19,9 +22,6 @@ from pallas_tui.app import Workbench
 from pallas_tui.screens.run import RunScreen
 from pallas_tui.screens.story import StoryScreen
 from pallas_tui.widgets.feed import FeedPane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 SMALL = (80, 24)
 

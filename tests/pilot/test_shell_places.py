@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, desk
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual.widgets import Input
 
 from pallas.model import AgentState, FleetSnapshot, FleetState
@@ -13,9 +16,6 @@ from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.failure import Failure
 from pallas_tui.widgets.feed import FeedPane
-from tests.support.fake_fleet import NOON, FakeFleet, desk
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 WIDE = (120, 40)
 SMALL = (80, 24)

@@ -4,6 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import screen_text
+from support.waiting import until
 from textual.widgets import TextArea
 
 from pallas_tui.app import Workbench
@@ -12,9 +15,6 @@ from pallas_tui.palette import commands
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.pane import Pane
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import screen_text
-from tests.support.waiting import until
 
 SIZES = [(120, 40), (80, 24)]
 PANES = {"f2": "agents", "f3": "chat", "f4": "feed", "f5": "logs", "f6": "traces"}

@@ -1,6 +1,9 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
 import pytest
+from support.fake_fleet import FakeFleet
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.widgets import Input
 
@@ -9,9 +12,6 @@ from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.settings import SettingsScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.agents import AgentsPane
-from tests.support.fake_fleet import FakeFleet
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 NARROW = (60, 20)
 SMALL = (80, 24)

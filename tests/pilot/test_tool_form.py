@@ -7,6 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from support.fake_fleet import FakeFleet
+from support.shell import screen_text, workbench
+from support.tools import SEARCH, detail, fleet_with_tools, tool
+from support.waiting import until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
@@ -21,10 +25,6 @@ from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.targets import ToolTarget
 from pallas_tui.widgets.form import ToolPane
 from pallas_tui.widgets.form.fields import FormList
-from tests.support.fake_fleet import FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.tools import SEARCH, detail, fleet_with_tools, tool
-from tests.support.waiting import until
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)

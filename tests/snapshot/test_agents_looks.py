@@ -4,6 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from support.fake_fleet import FakeFleet
+from support.pane_app import still
+from support.shell import screen_text, workbench
+from support.tools import SEARCH, detail, fleet_with_tools, tool
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -11,11 +16,6 @@ from pallas.model import ServerDetail
 from pallas_tui.app import Workbench
 from pallas_tui.settings import Settings
 from pallas_tui.targets import AgentTarget, Target, ToolTarget
-from tests.support.fake_fleet import FakeFleet
-from tests.support.pane_app import still
-from tests.support.shell import screen_text, workbench
-from tests.support.tools import SEARCH, detail, fleet_with_tools, tool
-from tests.support.waiting import until
 
 Compare = Callable[..., bool]
 Before = Callable[[Pilot[Any]], Awaitable[None]]

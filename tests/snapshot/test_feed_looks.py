@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from pallas.model import Event, Exchange, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.settings import Settings
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 Compare = Callable[..., bool]
 

@@ -7,6 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.pane_app import still
+from support.registries import HandClock, entry
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -17,11 +22,6 @@ from pallas_tui.instances.document import read_document
 from pallas_tui.instances.watch import Pace
 from pallas_tui.screens.instances import InstancesScreen
 from pallas_tui.settings import Settings
-from tests.support.fake_fleet import NOON, FakeFleet
-from tests.support.pane_app import still
-from tests.support.registries import HandClock, entry
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 Compare = Callable[..., bool]
 

@@ -5,6 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, desk
+from support.shell import screen_text, workbench
+from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -19,9 +22,6 @@ from pallas.model import (
 )
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.failure import Failure
-from tests.support.fake_fleet import NOON, FakeFleet, desk
-from tests.support.shell import screen_text, workbench
-from tests.support.waiting import until
 
 Compare = Callable[..., bool]
 Before = Callable[[Pilot[Any]], Awaitable[None]]

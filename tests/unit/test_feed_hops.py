@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, desk
 
 from pallas.model import AuthHop, FleetSnapshot, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.frame import Frame
@@ -11,7 +12,6 @@ from pallas_tui.runs.filter import parse
 from pallas_tui.runs.hops import MAX_HOPS
 from pallas_tui.text import ASCII, UNICODE, width_of
 from pallas_tui.widgets.feed.view import HEAD, Outline, feed_line, run_story
-from tests.support.fake_fleet import NOON, desk
 
 START = RunStarted(at=NOON, run_id="r1", agent="research", preview="hello")
 END = RunFinished(at=NOON + 2, run_id="r1", agent="research", outcome="ok", seconds=2)

@@ -4,6 +4,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from support.fake_fleet import NOON, desk
 
 from pallas.model import Event, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.frame import Frame
@@ -14,7 +15,6 @@ from pallas_tui.runs.tree import HEAD, Outline, rows_of
 from pallas_tui.text import ASCII, UNICODE, Glyphs, width_of
 from pallas_tui.widgets.feed.view import feed_line, run_story
 from pallas_tui.widgets.feed.waterfall import bar, bar_width
-from tests.support.fake_fleet import NOON, desk
 
 TRACE = "ab" * 16
 

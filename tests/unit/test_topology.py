@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.fake_fleet import NOON, agent, desk
 
 from pallas.model import (
     AgentChanged,
@@ -25,7 +26,6 @@ from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
 from pallas_tui.widgets.agents.details import details
 from pallas_tui.widgets.agents.view import short, tree_line
-from tests.support.fake_fleet import NOON, agent, desk
 
 
 def downstream(name: str = "docs", target: str = "http://127.0.0.1:9/mcp", **changes: object) -> Downstream:

@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import ctypes, logging, os, subprocess, sys, threading, types, warnings
 from pathlib import Path
-from tests.support.fake_fleet import FakeFleet
-from tests.support.shell import StandInChat, StandInLogs
+from support.fake_fleet import FakeFleet
+from support.shell import StandInChat, StandInLogs
 
 early = logging.StreamHandler()
 logging.getLogger("early").addHandler(early)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from support.fake_fleet import NOON, FakeFleet, agent, desk
 
 from pallas.model import (
     AgentChanged,
@@ -35,7 +36,6 @@ from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, 
 from pallas_tui.widgets.agents.details import details
 from pallas_tui.widgets.agents.view import tree_line
 from pallas_tui.widgets.feed.view import Outline, feed_line
-from tests.support.fake_fleet import NOON, FakeFleet, agent, desk
 
 
 @pytest.fixture(autouse=True)
