@@ -123,7 +123,7 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
             return Headline(event.at, f"{name} {state.value}")
         case HealthChanged(agent=name, health=health):
             level: Level = {"ok": "info", "degraded": "warning", "error": "error"}[health.status.value]  # type: ignore[assignment]
-            text = f"{name} is {health.status.value}"
+            text = f"{name} is {'in error' if level == 'error' else health.status.value}"
             return Headline(event.at, f"{text}: {health.message}" if health.message else text, level)
         case RunFinished(agent=name, outcome="error", fault=fault):
             return Headline(event.at, f"{name} could not answer: {fault}", "error")

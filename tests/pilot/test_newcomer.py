@@ -3,6 +3,7 @@
 import base64
 from pathlib import Path
 
+import pytest
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
 from textual.events import Key
@@ -26,7 +27,7 @@ from pallas_tui.widgets.status import _that_fit
 from tests.support.fake_fleet import FakeFleet, agent
 from tests.support.pane_app import PaneApp
 from tests.support.pictures import picture
-from tests.support.shell import StandInChat, workbench
+from tests.support.shell import StandInChat, screen_text, workbench
 from tests.support.waiting import until
 
 
@@ -188,3 +189,15 @@ async def test_thumbnails_are_shown_as_the_settings_say_and_their_names_always()
         await until(lambda: "▀" in app.screen_text() and thumbnail.size.height == 12, pilot)
         changed.publish(Settings(thumbnails=False))
         await until(lambda: "▀" not in app.screen_text() and thumbnail.size.height == 1, pilot)
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "pallas-contrast-light"])
+async def test_a_small_terminal_in_ascii_shows_the_agents_in_ascii_without_an_edge(theme: str) -> None:
+    app = workbench(FakeFleet(), settings=Settings(theme=theme, ascii=True))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: app.query(StandInChat), pilot)
+        await pilot.press("f2")
+        await until(lambda: "concierge" in screen_text(app), pilot)
+        body = screen_text(app).splitlines()[2:-1]
+        assert all(line.isascii() for line in body), body
+        assert not any(line[79] == "|" for line in body)
