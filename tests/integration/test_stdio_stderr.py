@@ -11,7 +11,7 @@ from support.live import agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
-from pallas.executors.fastagent.stderr_seam import ServerErrors
+from pallas.executors.fastagent.stderr_seam import ASKED, ServerErrors
 from pallas.log import close_logging, setup_logging
 
 LOUD = """
@@ -51,8 +51,9 @@ def told(path: Path) -> list[tuple[str, str]]:
 
 
 async def test_what_a_stdio_server_writes_beside_the_protocol_is_in_the_log(
-    tmp_path: Path, log_file: Path
+    tmp_path: Path, log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(ASKED, "1")
     (port,) = free_ports(1)
     root = write_project(
         tmp_path / "project",

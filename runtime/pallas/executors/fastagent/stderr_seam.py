@@ -1,4 +1,7 @@
-"""What stdio servers write to stderr, in the log: fast-agent gives their processes /dev/null in its place."""
+"""What stdio servers write to stderr, in the log: fast-agent gives their processes /dev/null in its place.
+
+Only where it is asked for: servers write what they were called with, and that is no secret we could mask.
+"""
 
 import asyncio
 import io
@@ -16,6 +19,8 @@ from pallas.text import sanitize
 from . import hooks
 from .hooks import Hook
 
+ASKED: Final = "PALLAS_SERVER_STDERR"
+"""The variable that asks for it with ``1``."""
 _LINE: Final = 8_192
 _LINES_A_SECOND: Final = 200
 _AT_ONCE: Final = 64 * 1024
@@ -105,6 +110,8 @@ class _Reader:
 
 def _to_log(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_stderr_handler(server_name: str, *, on_line: Any = None) -> Any:
+        if os.environ.get(ASKED) != "1":
+            return original(server_name, on_line=on_line)
         # ``on_line`` would put the lines into what a model reads of a failure, whole.
         return ServerErrors(server_name)
 
