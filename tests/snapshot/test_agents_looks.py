@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
 from support.fake_fleet import FakeFleet
+from support.looks import SIZES, each_look
 from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.tools import SEARCH, detail, fleet_with_tools, tool
@@ -19,9 +19,6 @@ from pallas_tui.targets import AgentTarget, Target, ToolTarget
 
 Compare = Callable[..., bool]
 Before = Callable[[Pilot[Any]], Awaitable[None]]
-
-SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
-each_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 
 
 def app_over(fleet: FakeFleet, theme: str = "textual-dark", plain: bool = False) -> Workbench:
@@ -51,27 +48,27 @@ def after(target: Target, *keys: str, words: str) -> Before:
     return before
 
 
-@each_size
-def test_the_tree(snap_compare: Compare, size: tuple[int, int]) -> None:
+@each_look
+def test_the_tree(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
     fleet = fleet_with_tools()
     fleet.change("research", runs_active=2, runs_queued=3)
     before = after(AgentTarget("research"), "f2", words="12 345 in")
-    assert snap_compare(app_over(fleet), terminal_size=size, run_before=before)
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
 
 
-@each_size
-def test_the_tools_of_an_agent(snap_compare: Compare, size: tuple[int, int]) -> None:
+@each_look
+def test_the_tools_of_an_agent(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
     before = after(AgentTarget("research"), "f2", "t", *["down"] * 4, words="Fetch one")
-    assert snap_compare(app_over(fleet_with_tools()), terminal_size=size, run_before=before)
+    assert snap_compare(app_over(fleet_with_tools(), theme), terminal_size=size, run_before=before)
 
 
 FORM = (*"M", "enter", "down", "down", "down", "n", "down", "a", *"may", "enter")
 
 
-@each_size
-def test_the_form_of_a_tool(snap_compare: Compare, size: tuple[int, int]) -> None:
+@each_look
+def test_the_form_of_a_tool(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
     before = after(ToolTarget("research", "docs", "search"), *FORM, words="[0]")
-    assert snap_compare(app_over(fleet_with_tools()), terminal_size=size, run_before=before)
+    assert snap_compare(app_over(fleet_with_tools(), theme), terminal_size=size, run_before=before)
 
 
 def test_the_form_in_light_while_a_field_is_written(snap_compare: Compare) -> None:

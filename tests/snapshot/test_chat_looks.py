@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import agent
+from support.looks import CONTRAST
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
@@ -128,7 +129,7 @@ async def talk(pilot: Pilot[Any]) -> None:
 
 
 @pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
 def test_a_conversation(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         pilot.app.theme = theme
@@ -166,7 +167,7 @@ def test_a_command_being_typed(snap_compare: Callable[..., bool]) -> None:
     assert snap_compare(chat(), terminal_size=SMALL, run_before=before)
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
 def test_side_by_side(snap_compare: Callable[..., bool], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, _ = pilot.app, await current(pilot)

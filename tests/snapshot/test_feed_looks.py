@@ -4,8 +4,8 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import pytest
 from support.fake_fleet import NOON, FakeFleet
+from support.looks import SIZES, each_look
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -15,8 +15,6 @@ from pallas.model import Event, Exchange, RunFinished, RunStarted, StepStarted, 
 from pallas_tui.settings import Settings
 
 Compare = Callable[..., bool]
-
-SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
 
 
 def story() -> Iterator[Event]:
@@ -89,10 +87,12 @@ def pressing(*keys: str, until_text: str) -> Callable[[Pilot[Any]], Awaitable[No
     return before
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_feed_as_a_tree_with_its_waterfall(snap_compare: Compare, size: str) -> None:
-    app = workbench(busy())
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=pressing("f", until_text="research"))
+@each_look
+def test_the_feed_as_a_tree_with_its_waterfall(
+    snap_compare: Compare, size: tuple[int, int], theme: str
+) -> None:
+    app = workbench(busy(), settings=Settings(theme, ascii=False))
+    assert snap_compare(app, terminal_size=size, run_before=pressing("f", until_text="research"))
 
 
 def test_the_feed_with_bars_in_ascii(snap_compare: Compare) -> None:
@@ -101,8 +101,8 @@ def test_the_feed_with_bars_in_ascii(snap_compare: Compare) -> None:
     assert snap_compare(app, terminal_size=SIZES["120x40"], run_before=before)
 
 
-@pytest.mark.parametrize("size", ["60x20", "120x40"])
-def test_a_run_on_its_own_screen(snap_compare: Compare, size: str) -> None:
-    app = workbench(busy())
+@each_look
+def test_a_run_on_its_own_screen(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    app = workbench(busy(), settings=Settings(theme, ascii=False))
     before = pressing("home", "enter", until_text="inspector")
-    assert snap_compare(app, terminal_size=SIZES[size], run_before=before)
+    assert snap_compare(app, terminal_size=size, run_before=before)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.looks import CONTRAST
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
@@ -61,7 +62,7 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
 
 
 @pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
 def test_the_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         pilot.app.theme = theme

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON
+from support.looks import CONTRAST
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
@@ -64,7 +65,7 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
 
 
 @SIZES
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
 def test_the_hops(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         pilot.app.theme = theme

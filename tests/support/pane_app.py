@@ -11,6 +11,7 @@ from textual.widgets import Input, TextArea
 import pallas_tui
 from pallas.model import AgentSnapshot, Event
 from pallas_tui.frame import Frame
+from pallas_tui.shell.themes import OWN
 from pallas_tui.widgets.list_pane import Story
 from pallas_tui.widgets.pane import Pane
 
@@ -27,6 +28,8 @@ class PaneApp(App[None]):
 
     def __init__(self, pane: Pane, agents: Iterable[AgentSnapshot] = ()) -> None:
         super().__init__()
+        for theme in OWN:
+            self.register_theme(theme)
         self.animation_level = "none"
         self.pane = pane
         self.now = NOON
