@@ -145,7 +145,7 @@ async def agent(camera: Camera) -> None:
     await camera.press("down", "down", "down", "down")
     await camera.until("what it takes")
     await camera.take("agent")
-    await camera.press("enter")
+    await camera.press("up", "up", "up", "enter")
     await camera.until("not sent")
     await camera.take("tool")
     await camera.press("escape", "escape", "escape")

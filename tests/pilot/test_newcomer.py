@@ -4,6 +4,11 @@ import base64
 from pathlib import Path
 
 import pytest
+from support.fake_fleet import FakeFleet, agent
+from support.pane_app import PaneApp
+from support.pictures import picture
+from support.shell import StandInChat, screen_text, workbench
+from support.waiting import until
 from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
 from textual.events import Key
@@ -24,11 +29,6 @@ from pallas_tui.widgets.chat.pictures import Thumbnail
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.status import _that_fit
-from tests.support.fake_fleet import FakeFleet, agent
-from tests.support.pane_app import PaneApp
-from tests.support.pictures import picture
-from tests.support.shell import StandInChat, screen_text, workbench
-from tests.support.waiting import until
 
 
 def pressed(bytes_of_it: str) -> Key:
