@@ -64,7 +64,7 @@ async def tab(tmp_path: Path, body: str) -> AsyncIterator[Tab]:
     script.write_text(PRELUDE + textwrap.dedent(body) + MAIN)
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
         "PALLAS_LOG_FILE": str(tmp_path / "pallas.log"),
         "PALLAS_WORKBENCH_CONFIG": str(tmp_path / "workbench.yaml"),
         "PALLAS_WEB": "1",
@@ -122,7 +122,7 @@ async def test_a_workbench_whose_server_is_killed_ends_by_itself(tmp_path: Path)
     script.write_text(PRELUDE + MAIN)
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
         "PALLAS_LOG_FILE": str(tmp_path / "pallas.log"),
         "PALLAS_WORKBENCH_CONFIG": str(tmp_path / "workbench.yaml"),
         "PALLAS_WEB": "1",

@@ -112,7 +112,7 @@ def started(tmp_path: Path, body: str, **environment: str) -> Iterator[Session]:
     ioctl(slave, termios.TIOCSWINSZ, pack("HHHH", 40, 120, 0, 0))
     env = dict(
         os.environ,
-        PYTHONPATH=str(ROOT),
+        PYTHONPATH=os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
         TERM="xterm-256color",
         COLORTERM="truecolor",
         PALLAS_LOG_FILE=str(tmp_path / "pallas.log"),
