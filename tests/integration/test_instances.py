@@ -67,6 +67,8 @@ class Setup:
 
     async def polled(self, instance: Instance) -> dict[str, str]:
         await until(lambda: all(self.statuses(instance.url).values()))
+        # What is told comes a moment before the wait for the next poll, which has to be there to be ended.
+        await until(lambda: self.clock.waiting >= len(self.book.agents()))
         return self.statuses(instance.url)
 
 
