@@ -1,5 +1,6 @@
 """The workbench over a fleet that says 200,000 things a second: a program for ``keys``."""
 
+import gc
 import sys
 import threading
 import time
@@ -139,7 +140,11 @@ def main() -> int:
     fleet = FloodedFleet(int(sys.argv[1]))
     log = Path(sys.argv[2])
     app = Workbench(
-        lambda: fleet, name="flood", late=late_panes(log), settings=Settings(theme="textual-dark")
+        lambda: fleet,
+        name="flood",
+        late=late_panes(log),
+        settings=Settings(theme="textual-dark"),
+        settle=gc.freeze,  # as `pallas dev` has it: what is there once the fleet runs is not looked through
     )
     app.run()
     fleet.stop(2.0)

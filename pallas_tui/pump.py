@@ -12,7 +12,7 @@ PERIOD: Final = 0.1
 """Seconds between two ticks."""
 IDLE: Final = 1.0
 """Seconds after which a frame is made although nothing happened."""
-BATCH: Final = 2_000
+BATCH: Final = 1_000
 """Events of one frame: more than that nobody can follow, and a key would wait until they were taken in."""
 
 _MOVING: Final = frozenset({AgentState.IMPORTING, AgentState.CONNECTING, AgentState.STOPPING})
