@@ -73,15 +73,7 @@ class Hops:
 
     def add(self, event: AuthHop) -> Hop | None:
         """Count a request; returns its kind, None when there are too many kinds."""
-        kind = (
-            event.downstream,
-            event.method,
-            event.source,
-            event.fingerprint,
-            event.status,
-            event.audience,
-            event.expires_at,
-        )
+        kind = kind_of(event)
         if (hop := self._kinds.get(kind)) is not None:
             hop.times += 1
             return hop
@@ -90,6 +82,19 @@ class Hops:
             return None
         hop = self._kinds[kind] = Hop(event)
         return hop
+
+
+def kind_of(event: AuthHop) -> tuple[object, ...]:
+    """What makes two requests of a run the same one, counted."""
+    return (
+        event.downstream,
+        event.method,
+        event.source,
+        event.fingerprint,
+        event.status,
+        event.audience,
+        event.expires_at,
+    )
 
 
 def credential_of(event: AuthHop) -> str:

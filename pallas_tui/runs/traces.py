@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from pallas.model import AuthHop, Event, RunEvent, RunFinished, RunStarted, ToolEvent
 
 from ..frame import Frame
-from .hops import short
+from .hops import kind_of, short
 
 MAX_HOPS: Final = 5_000
 """Hops that are kept; the runs that began first go first."""
@@ -216,15 +216,7 @@ class Traces:
 
     def _hopped(self, event: AuthHop) -> None:
         run = self._run_of(event)
-        kind = (
-            event.downstream,
-            event.method,
-            event.source,
-            event.fingerprint,
-            event.status,
-            event.audience,
-            event.expires_at,
-        )
+        kind = kind_of(event)
         if (hop := run.hops.get(kind)) is not None:
             hop.times += 1
         elif len(run.hops) >= MAX_KINDS:

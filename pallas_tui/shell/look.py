@@ -1,6 +1,7 @@
 """The part of the workbench that has to do with its looks: themes, and choosing one."""
 
 import logging
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -66,9 +67,9 @@ class Look(App[int]):
         _logger.warning(mistake)
         self.notify(mistake, title="Settings", severity="warning", timeout=15, markup=False)
 
+    @abstractmethod
     def keep_setting(self, key: str, value: Any) -> None:
         """Use another value for a setting from now on, and write it to the user's file."""
-        raise NotImplementedError
 
     def read_themes(self) -> None:
         """Register the user's own themes, and tell what is wrong with any."""

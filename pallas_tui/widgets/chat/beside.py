@@ -1,5 +1,7 @@
 """The same message to several agents at once, their conversations side by side."""
 
+from abc import abstractmethod
+
 from textual import on
 from textual.widgets import TextArea
 
@@ -19,16 +21,19 @@ class Beside(ChatActions):
 
     _shared: SharedPrompt
 
+    @abstractmethod
     def _make(
         self, name: str, conversation: Conversation | None = None, options: Options | None = None
     ) -> ConversationView | None:
-        raise NotImplementedError
+        """A conversation on the screen, None when there is no room for another."""
 
+    @abstractmethod
     async def _mount(self, views: list[ConversationView], wanted: bool) -> None:
-        raise NotImplementedError
+        """Put them on the screen, and go there."""
 
+    @abstractmethod
     def _arrange(self) -> None:
-        raise NotImplementedError
+        """Show what is to be seen of them now."""
 
     @property
     def _together(self) -> bool:

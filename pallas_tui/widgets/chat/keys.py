@@ -1,5 +1,6 @@
 """What the keys of the chat do to the conversation in front."""
 
+from abc import abstractmethod
 from dataclasses import replace
 
 from textual import on, work
@@ -39,6 +40,7 @@ class ChatActions(PartsPane):
     _current: ConversationView | None
     _runs: Runs
 
+    @abstractmethod
     def new_conversation(
         self,
         name: str,
@@ -48,21 +50,22 @@ class ChatActions(PartsPane):
         options: Options | None = None,
     ) -> None:
         """Begin another conversation and go there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin_beside(self, names: tuple[str, ...]) -> None:
         """Ask these agents side by side."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end_beside(self) -> None:
         """Each of them is a tab like any other again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _switch(self, view: ConversationView, *, wanted: bool = False) -> None:
-        raise NotImplementedError
+        """Go to that conversation."""
 
+    @abstractmethod
     async def _close(self, view: ConversationView) -> None:
-        raise NotImplementedError
+        """Take that conversation off the screen; a run in it is cancelled."""
 
     def _say(self, text: str) -> None:
         self.app.notify(text, severity="warning", markup=False)
