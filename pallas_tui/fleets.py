@@ -15,6 +15,7 @@ from pallas.model import (
     FleetPort,
     FleetSnapshot,
     FleetState,
+    FleetVerb,
     ToolOutcome,
     Verb,
 )
@@ -59,6 +60,9 @@ class NoFleet:
         """There is nothing to cancel."""
 
     def control(self, agent: str, verb: Verb) -> None:
+        """There is nothing to control."""
+
+    def control_fleet(self, verb: FleetVerb) -> None:
         """There is nothing to control."""
 
     async def describe(self, agent: str) -> AgentDetail:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pallas.model import (
+    FAILED_STATES,
     AgentChanged,
     AgentSnapshot,
     AgentState,
@@ -50,7 +51,7 @@ def tone_of(item: Item) -> Tone:
     """One tone: the state while there is no health to speak of, then an agent's health (PI-17)."""
     if item.state in _STARTING:
         return Tone.STARTING
-    if item.state is AgentState.ERROR:
+    if item.state in FAILED_STATES:
         return Tone.ERROR
     if item.state is AgentState.READY:
         return _HEALTH[item.health.status] if isinstance(item, AgentSnapshot) else Tone.OK
@@ -64,7 +65,7 @@ def can_answer(agent: AgentSnapshot) -> bool:
 
 def reason_of(item: Item) -> str:
     """Why it is not simply well, in one line; empty when it is."""
-    if item.error and item.state is AgentState.ERROR:
+    if item.error and item.state in FAILED_STATES:
         return next((line.strip() for line in item.error.splitlines() if line.strip()), "")
     if isinstance(item, AgentSnapshot) and item.state is AgentState.READY:
         return "" if item.health.status is HealthStatus.OK else item.health.message

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentChanged, AgentState, Event, Notice, Verb
+from pallas.model import FAILED_STATES, AgentChanged, AgentState, Event, Notice, Verb
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was asked for is no longer waited for."""
@@ -14,12 +14,14 @@ DOING: Final[dict[Verb, str]] = {
     "stop": "stopping",
     "restart": "restarting",
     "reload": "reloading",
+    "rollback": "rolling back",
 }
 _DONE: Final[dict[Verb, frozenset[AgentState]]] = {
-    "start": frozenset((AgentState.READY, AgentState.ERROR)),
-    "stop": frozenset((AgentState.STOPPED, AgentState.ERROR)),
-    "restart": frozenset((AgentState.READY, AgentState.ERROR)),
-    "reload": frozenset((AgentState.READY, AgentState.ERROR)),
+    "start": FAILED_STATES | {AgentState.READY},
+    "stop": FAILED_STATES | {AgentState.STOPPED},
+    "restart": FAILED_STATES | {AgentState.READY},
+    "reload": FAILED_STATES | {AgentState.READY},
+    "rollback": FAILED_STATES | {AgentState.READY},
 }
 
 
@@ -99,7 +101,7 @@ def _ends(event: AgentChanged | Notice, verb: Verb) -> bool:
 def can(verb: Verb, state: AgentState) -> bool:
     """Whether that would do anything to an agent in that state."""
     if verb == "start":
-        return state in (AgentState.STOPPED, AgentState.ERROR)
+        return state is AgentState.STOPPED or state in FAILED_STATES
     if verb == "stop":
         return state not in (AgentState.STOPPED, AgentState.STOPPING)
-    return verb == "restart" or state in (AgentState.READY, AgentState.ERROR)
+    return verb == "restart" or state is AgentState.READY or state in FAILED_STATES

@@ -17,6 +17,7 @@ from pallas.model import (
     Fault,
     FaultType,
     FleetSnapshot,
+    FleetVerb,
     ToolOutcome,
     Verb,
 )
@@ -92,6 +93,10 @@ class RemoteFleet:
     def control(self, agent: str, verb: Verb) -> None:
         """Ask for something to be done with one agent."""
         self._change(f"/agents/{quote(agent, safe='')}/{verb}", f"{verb} {agent}")
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Ask for something to be done with the whole fleet."""
+        self._change(f"/{verb}", verb)
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent. Raises Fault."""

@@ -20,8 +20,10 @@ from pallas.model import (
     FleetChanged,
     FleetSnapshot,
     HealthChanged,
+    LoopBlocked,
     LoopStopped,
     Notice,
+    Reloaded,
     RunFinished,
     RunStarted,
     StepStarted,
@@ -35,7 +37,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
     kind.__name__: kind
     for kind in (
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
-        LoopStopped, RunFinished, Notice,
+        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked,
     )
 }  # fmt: skip
 """The kinds of events by the name they travel under."""

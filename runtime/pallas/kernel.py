@@ -335,7 +335,7 @@ class Kernel:
         executor = agent.executor
         if executor is not None and agent.state is AgentState.READY:
             return executor
-        if agent.state is AgentState.ERROR:
+        if agent.state in (AgentState.ERROR, AgentState.CRASH_LOOP):
             raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": "start"})
         if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
             raise Fault(
@@ -343,6 +343,9 @@ class Kernel:
                 f"{name} is {agent.reason}; start it in the workbench, or start the fleet again",
                 data={"stage": "stopped"},
             )
+        because = f" ({agent.reason})" if agent.reason and agent.state is AgentState.BACKOFF else ""
         raise Fault(
-            FaultType.TRANSPORT, f"{name} is {agent.state.value}; try again in a moment", retryable=True
+            FaultType.TRANSPORT,
+            f"{name} is {agent.state.value}{because}; try again in a moment",
+            retryable=True,
         )

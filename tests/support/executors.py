@@ -25,10 +25,19 @@ class FakeExecutor:
     turns: list[Turn] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     waiting: int = 0
+    pid: int | None = None
+    parked: int = 0
+    tell: Callable[[str], None] | None = None
 
     async def load(self, *, fresh: bool = False) -> None: ...
     async def start(self) -> None: ...
     async def close(self, timeout: float) -> None: ...
+
+    async def park(self, timeout: float) -> None:
+        self.parked += 1
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
 
     def problems(self) -> tuple[str, ...]:
         return ()

@@ -17,6 +17,7 @@ from pallas.model import (
     FaultType,
     FleetSnapshot,
     FleetState,
+    FleetVerb,
     Health,
     HealthStatus,
     Reach,
@@ -92,6 +93,7 @@ class FakeFleet:
         self.cancelled: list[str] = []
         self.can_control = True
         self.controlled: list[tuple[str, Verb]] = []
+        self.fleet_controlled: list[FleetVerb] = []
         self.details: dict[str, AgentDetail] = {}
         self.wire: dict[str, tuple[Exchange, ...]] = {}
         self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
@@ -122,6 +124,10 @@ class FakeFleet:
     def control(self, agent: str, verb: Verb) -> None:
         """Note what was asked."""
         self.controlled.append((agent, verb))
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Note what was asked of the whole fleet."""
+        self.fleet_controlled.append(verb)
 
     async def describe(self, agent: str) -> AgentDetail:
         """What was put into ``details``."""

@@ -24,6 +24,7 @@ from pallas.model import (
     ToolOutcome,
 )
 from pallas.model import events as event_module
+from pallas.model import reload as reload_module
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 for _kind in (float,):
@@ -34,7 +35,7 @@ def kinds() -> list[type[Event]]:
     """Every kind of event that the model has, found there and not in the table of the codec."""
     return [
         kind
-        for kind in vars(event_module).values()
+        for kind in {**vars(event_module), **vars(reload_module)}.values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind not in (Event, RunEvent)
     ]
 

@@ -7,6 +7,7 @@ import pytest
 from support.fake_fleet import NOON, agent, desk
 
 from pallas.model import (
+    FAILED_STATES,
     AgentChanged,
     AgentState,
     CallOutcome,
@@ -217,7 +218,7 @@ def test_what_nobody_answers_is_given_up() -> None:
 
 def test_only_what_would_do_something_can_be_asked() -> None:
     able = {verb: {state for state in AgentState if can(verb, state)} for verb in ("start", "stop")}
-    assert able["start"] == {AgentState.STOPPED, AgentState.ERROR}
+    assert able["start"] == {AgentState.STOPPED, *FAILED_STATES}
     assert able["stop"] == set(AgentState) - {AgentState.STOPPED, AgentState.STOPPING}
 
 

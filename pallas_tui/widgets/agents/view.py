@@ -18,6 +18,8 @@ _STEPS: Final = {
     AgentState.IMPORTING: "import",
     AgentState.CONNECTING: "connect",
     AgentState.ERROR: "failed",
+    AgentState.BACKOFF: "backoff",
+    AgentState.CRASH_LOOP: "crashing",
     AgentState.STOPPING: "stopping",
     AgentState.STOPPED: "stopped",
 }

@@ -64,7 +64,7 @@ async def _agent(
 ) -> list[Verdict]:
     async with AsyncExitStack() as stack:
         echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
-        alone = replace(config, port=_free_port(), depends_on=())
+        alone = replace(config, port=_free_port(), needs=())
         copy = stand_in(project, {config.name: alone}, echoes)
 
         async def make(copied: Project, agent: AgentConfig) -> Executor:

@@ -17,7 +17,16 @@ from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
 from pallas.log import close_logging, redact_project, setup_logging
-from pallas.model import AgentChanged, AgentState, Event, Fault, FleetChanged, FleetState, Notice
+from pallas.model import (
+    FAILED_STATES,
+    AgentChanged,
+    AgentState,
+    Event,
+    Fault,
+    FleetChanged,
+    FleetState,
+    Notice,
+)
 
 from .signals import StopSignals
 
@@ -148,7 +157,9 @@ class _Narrator:
         self._project = project
 
     def hear(self, event: Event) -> None:
-        if isinstance(event, AgentChanged) and event.state in (AgentState.READY, AgentState.ERROR):
+        if isinstance(event, AgentChanged) and (
+            event.state is AgentState.READY or event.state in FAILED_STATES
+        ):
             _say(self._project, f"{event.agent}: {event.detail or event.state.value}")
         elif isinstance(event, Notice) and event.level != "info":
             print(f"[{self._project}] {event.level}: {event.text}", file=sys.stderr, flush=True)

@@ -4,14 +4,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from .files import file_like, is_file, is_folder, module_file, module_like, module_problem
 from .icons import read_icons
-from .models import AgentConfig, Capabilities, InstanceScope, Where
+from .models import AgentConfig, Capabilities, InstanceScope, Isolation
 from .notes import suggest
 from .ports import Ports
+from .read_auth import AgentAuth, read_agent_auth
 from .section import Section
+from .supervision import read_needs, read_restart
+from .where import Where
 
 AGENT_KEYS: Final = (
     "module",
@@ -26,6 +29,10 @@ AGENT_KEYS: Final = (
     "max_iterations",
     "loop_repeat_threshold",
     "run_timeout",
+    "start_timeout",
+    "restart",
+    "isolation",
+    "auth",
     "model_capabilities",
 )
 CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
@@ -46,25 +53,28 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 class Draft:
     """An agent as it was read; where something was wrong, a stand-in fills its place (port 0).
 
-    ``needs`` are the names under ``depends_on`` with their places, ``own`` its capability keys.
+    ``needs`` are the names under ``depends_on`` with their places, ``own`` its capability keys, ``auth`` its
+    own ``auth:`` alone.
     """
 
     config: AgentConfig
     needs: tuple[tuple[str, Where], ...]
     own: Mapping[str, bool | int] | None
+    auth: AgentAuth | None = None
 
 
-def read_agent(section: Section, name: str, root: Path, ports: Ports) -> Draft:
-    """One entry under ``agents:``. Its port is claimed in ``ports``."""
+def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_needed: bool = True) -> Draft:
+    """One entry under ``agents:``. Its port is claimed in ``ports``; it may have none unless needed."""
     section.only(AGENT_KEYS)
     if problem := _name_problem(name):
         section.notes.error(section.where, section.path, problem, _name_hint(name))
     module, card = _code(section, root)
-    port = section.integer("port", 1, 65_535) if section.need("port", "24201") else None
+    there = "port" in section or (port_needed and section.need("port", "24201"))
+    port = section.integer("port", 1, 65_535) if there else None
     if port is not None:
         ports.claim(port, f"agent {name}", section.place("port"), section.key("port"))
     title = section.text("title", most=MAX_TEXT) or name.title()[:MAX_TEXT]
-    needs = section.texts("depends_on", "[research]")
+    needs = read_needs(section)
     capabilities = section.section("model_capabilities")
     scope = section.choice("instance_scope", tuple(SCOPES))
     return Draft(
@@ -75,18 +85,27 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports) -> Draft:
             description=section.text("description", most=MAX_TEXT) or title,
             module=module,
             card=card,
-            depends_on=tuple(dict.fromkeys(need for need, _ in needs)),
+            needs=tuple({need.name: need for need, _ in reversed(needs)}.values())[::-1],
             icons=read_icons(section),
             instance_scope=SCOPES[scope or "pooled"],
             max_instances=_or(section.integer("max_instances", 1, 64), 8),
             max_iterations=_or(section.integer("max_iterations", 1), 12),
             loop_repeat_threshold=_or(_repeats(section), 3),
             run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
+            start_timeout=_seconds(section, "start_timeout", 60.0),
+            restart=read_restart(section),
+            isolation="process" if section.choice("isolation", get_args(Isolation)) == "process" else "none",
             where=section.where,
         ),
-        needs,
+        tuple((need.name, where) for need, where in needs),
         read_capabilities(capabilities) if capabilities else None,
+        read_agent_auth(section),
     )
+
+
+def _seconds(section: Section, key: str, default: float) -> float:
+    value = section.number(key, 0.1, 3_600)
+    return default if value is None else value
 
 
 def _repeats(section: Section) -> int | None:

@@ -13,6 +13,7 @@ from .files import is_folder, is_there, shown, whole
 from .models import ConfigError, Mistake, Project, Where
 from .notes import Notes
 from .permissions import warn_if_shared, warn_of_code
+from .read_auth import auth_of
 from .topology import Topology, read_topology
 from .yamlfile import read_table
 
@@ -79,13 +80,22 @@ def _project(
         agents_file=agents_path,
         name=topology.name,
         agents={
-            name: replace(draft.config, capabilities=capabilities_of(files.capabilities, draft.own))
+            name: replace(
+                draft.config,
+                capabilities=capabilities_of(files.capabilities, draft.own),
+                auth=auth_of(topology.auth, draft.auth),
+            )
             for name, draft in topology.agents.items()
         },
         version=topology.version,
         host=topology.host,
         namespace=topology.namespace,
         registry_port=topology.registry_port,
+        port=topology.port,
+        public_url=topology.public_url,
+        drain_timeout=topology.drain_timeout,
+        loop_lag=topology.loop_lag,
+        auth=topology.auth,
         bind=topology.bind,
         allowed_hosts=topology.allowed_hosts,
         server_cards=topology.server_cards,

@@ -5,18 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from .auth import AuthConfig
+from .where import Where as Where
+
 InstanceScope = Literal["pooled", "conversation", "request"]
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A place in a file the user wrote; ``line`` counts from 1, 0 when it is the file as a whole."""
-
-    file: str
-    line: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+Isolation = Literal["none", "process"]
+RestartPolicy = Literal["on-failure", "always", "never"]
+Condition = Literal["started", "ready", "healthy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +55,38 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartConfig:
+    """What becomes of an agent or a program that fails (``restart:``). Times in seconds.
+
+    It is started again after ``backoff``, doubled with each failure up to ``backoff_max``; the ``crashes``-th
+    failure ``within`` so many seconds is a crash loop, and then only a person or a changed file starts it.
+    ``always`` also when it ended well by itself.
+    """
+
+    policy: RestartPolicy = "on-failure"
+    backoff: float = 1.0
+    backoff_max: float = 60.0
+    crashes: int = 5
+    within: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An agent that has to be there first: its port answers, it takes runs, or nothing is wrong with it."""
+
+    name: str
+    condition: Condition = "ready"
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """One entry under ``agents:``. Exactly one of ``module`` (dotted) and ``card`` (a file) is set.
 
     ``capabilities`` is the fleet's ``model_capabilities`` with the agent's own keys laid over it, None
     when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time;
-    ``run_timeout`` is in seconds.
+    ``run_timeout`` and ``start_timeout`` are in seconds. ``port`` is 0 for an agent that has none of its own:
+    it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
+    over it, None where nobody is asked who they are.
     """
 
     name: str
@@ -74,15 +95,24 @@ class AgentConfig:
     description: str
     module: str | None = None
     card: Path | None = None
-    depends_on: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
     icons: tuple[Icon, ...] = ()
     instance_scope: InstanceScope = "pooled"
     max_instances: int = 8
     max_iterations: int = 12
     loop_repeat_threshold: int = 3
     run_timeout: int = 1800
+    start_timeout: float = 60.0
+    restart: RestartConfig = RestartConfig()
+    isolation: Isolation = "none"
+    auth: AuthConfig | None = None
     capabilities: Capabilities | None = None
     where: Where = Where("agents.yaml")
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """Names of the agents that have to be there first."""
+        return tuple(need.name for need in self.needs)
 
     @property
     def slug(self) -> str:
@@ -94,6 +124,7 @@ class AgentConfig:
 class ServerConfig:
     """A program of the project under ``servers:``, started with the fleet, ready when ``url`` answers.
 
+    ``transport`` is how the program speaks: one that speaks ``stdio`` is served at ``url`` by the fleet.
     ``cwd`` is absolute; ``env`` is added to the environment; ``start_timeout`` in seconds.
     """
 
@@ -103,6 +134,8 @@ class ServerConfig:
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     start_timeout: float = 30.0
+    transport: Literal["http", "stdio"] = "http"
+    restart: RestartConfig = RestartConfig()
     where: Where = Where("agents.yaml")
 
 
@@ -140,6 +173,10 @@ class Project:
     ``provider`` and ``model`` come from ``default_model``, split at its first dot (PR-12); both are
     empty when it is not set. ``capabilities`` is the fleet-wide ``model_capabilities`` or None.
     ``settings`` is the merged fast-agent configuration and secrets, expanded: never log or show it.
+    ``port`` is the one port on which everything is reached, the registry too, None where there is none;
+    ``public_url`` is how callers reach that from outside, without a slash at its end. ``drain_timeout`` is
+    how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
+    event loop until it is told of (0: never), both in seconds.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
     """
 
@@ -151,6 +188,11 @@ class Project:
     host: str = "localhost"
     namespace: str = "local.pallas"
     registry_port: int = 24200
+    port: int | None = None
+    public_url: str = ""
+    drain_timeout: float = 30.0
+    loop_lag: float = 1.0
+    auth: AuthConfig | None = None
     bind: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     server_cards: bool = False

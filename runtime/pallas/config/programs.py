@@ -12,9 +12,10 @@ from .models import ScriptedConfig, ServerConfig
 from .network import local_port, url_problem
 from .ports import Ports
 from .section import Section
+from .supervision import read_restart
 from .tree import Items
 
-SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout")
+SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout", "transport", "restart")
 SCRIPTED_KEYS: Final = ("script", "port")
 DEFAULT_START_TIMEOUT: Final = 30.0
 MAX_START_TIMEOUT: Final = 600.0
@@ -56,6 +57,8 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
     env = section.pairs("env") if "env" in section else {}
     if url and (port := local_port(url)):
         ports.claim(port, f"server {name}", section.place("url"), section.key("url"))
+    transport = section.choice("transport", ("http", "stdio"))
+    restart = read_restart(section)
     if not command or not url:
         return None
     return ServerConfig(
@@ -65,6 +68,8 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         cwd=cwd.absolute(),
         env=env,
         start_timeout=DEFAULT_START_TIMEOUT if timeout is None else timeout,
+        transport="stdio" if transport == "stdio" else "http",
+        restart=restart,
         where=section.where,
     )
 

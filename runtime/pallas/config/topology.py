@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from .agents import Draft, read_agent
+from .auth import AuthConfig
 from .graph import check_depends_on, check_slugs
-from .models import ScriptedConfig, ServerConfig, Where
-from .network import allowed_host_problem, bind_problem, host_problem
+from .models import ScriptedConfig, ServerConfig
+from .network import allowed_host_problem, bind_problem, host_problem, url_problem
 from .notes import Notes
 from .ports import Ports
 from .programs import read_scripted, read_servers
+from .read_auth import read_auth
 from .section import Section
 from .tree import Leaf, Table
+from .where import Where
 
 PROJECT_KEYS: Final = (
     "name",
@@ -22,6 +25,11 @@ PROJECT_KEYS: Final = (
     "host",
     "namespace",
     "registry_port",
+    "port",
+    "public_url",
+    "drain_timeout",
+    "loop_lag",
+    "auth",
     "bind",
     "allowed_hosts",
     "server_cards",
@@ -30,6 +38,8 @@ PROJECT_KEYS: Final = (
     "agents",
 )
 DEFAULT_REGISTRY_PORT: Final = 24_200
+DEFAULT_DRAIN_TIMEOUT: Final = 30.0
+DEFAULT_LOOP_LAG: Final = 1.0
 DEFAULT_NAMESPACE: Final = "local.pallas"
 _MAX_NAME: Final = 100
 _MAX_VERSION: Final = 255
@@ -49,6 +59,11 @@ class Topology:
     host: str
     namespace: str
     registry_port: int
+    port: int | None
+    public_url: str
+    drain_timeout: float
+    loop_lag: float
+    auth: AuthConfig | None
     bind: str | None
     allowed_hosts: tuple[str, ...]
     server_cards: bool
@@ -62,12 +77,12 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
     top = Section(table, "", Where(file), notes)
     top.only(PROJECT_KEYS)
     ports = Ports(notes)
-    registry_port = top.integer("registry_port", 1, 65_535)
-    if registry_port is None:
-        registry_port = DEFAULT_REGISTRY_PORT
-    ports.claim(registry_port, "the registry", top.place("registry_port"), "registry_port")
+    port = top.integer("port", 1, 65_535)
+    registry_port = _registry_port(top, port, ports)
     scripted = top.section("scripted")
-    agents = _agents(top, root, ports)
+    agents = _agents(top, root, ports, port_needed="port" not in top)
+    drain_timeout = top.number("drain_timeout", 0, 3_600)
+    loop_lag = top.number("loop_lag", 0, 60)
     namespace = top.text("namespace", check=_namespace_problem) or DEFAULT_NAMESPACE
     _check_published(agents, namespace, notes)
     check_slugs(agents, notes)
@@ -78,6 +93,11 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         host=top.text("host", check=host_problem) or "localhost",
         namespace=namespace,
         registry_port=registry_port,
+        port=port,
+        public_url=(top.text("public_url", check=url_problem) or "").rstrip("/"),
+        drain_timeout=DEFAULT_DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
+        loop_lag=DEFAULT_LOOP_LAG if loop_lag is None else loop_lag,
+        auth=read_auth(top, root),
         bind=top.text("bind", check=bind_problem),
         allowed_hosts=_allowed_hosts(top),
         server_cards=top.flag("server_cards") or False,
@@ -87,10 +107,28 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
     )
 
 
-def _agents(top: Section, root: Path, ports: Ports) -> Mapping[str, Draft]:
+def _registry_port(top: Section, port: int | None, ports: Ports) -> int:
+    """The registry's port: with ``port`` there is one for everything."""
+    if port is not None:
+        ports.claim(port, "everything (port)", top.place("port"), "port")
+        given = top.integer("registry_port", 1, 65_535)
+        if given not in (None, port):
+            top.error("registry_port", f"the registry is at port {port}, as everything is", "leave it out")
+        return port
+    registry_port = top.integer("registry_port", 1, 65_535)
+    if registry_port is None:
+        registry_port = DEFAULT_REGISTRY_PORT
+    ports.claim(registry_port, "the registry", top.place("registry_port"), "registry_port")
+    return registry_port
+
+
+def _agents(top: Section, root: Path, ports: Ports, *, port_needed: bool) -> Mapping[str, Draft]:
     if not top.need("agents", "{jarvis: {module: agents.jarvis, port: 24201}}"):
         return {}
-    agents = {name: read_agent(section, name, root, ports) for name, section in top.sections("agents")}
+    agents = {
+        name: read_agent(section, name, root, ports, port_needed=port_needed)
+        for name, section in top.sections("agents")
+    }
     node = top.table.get("agents")
     if (isinstance(node, Table) and not node.entries) or (isinstance(node, Leaf) and node.value is None):
         top.error(

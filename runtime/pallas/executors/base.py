@@ -65,8 +65,14 @@ class ExecutorInfo:
 class Executor(Protocol):
     """Answers turns of one agent. Its owner calls ``load``, ``start`` and ``close``, once each, in order.
 
-    ``close`` is called whatever became of the others, also while one of them was cancelled.
+    Between ``start`` and ``close`` it may be parked, and started once more after that. ``close`` is called
+    whatever became of the others, also while one of them was cancelled.
     """
+
+    @property
+    def pid(self) -> int | None:
+        """The process it runs in, None where that is this one."""
+        ...
 
     @property
     def info(self) -> ExecutorInfo:
@@ -97,8 +103,22 @@ class Executor(Protocol):
         """Runs that wait until there is room to answer them."""
         ...
 
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` is called with the reason, once at most, when it can answer no more by itself.
+
+        In the loop it was started in, and only between ``start`` and ``close``.
+        """
+        ...
+
     def release(self, lease: str) -> None:
         """Let go of what is kept for a conversation that is over; returns at once."""
+        ...
+
+    async def park(self, timeout: float) -> None:
+        """Let go of what it runs and keep what it loaded, in about ``timeout`` seconds: ``start`` may follow.
+
+        Runs in flight must be over or are cancelled by their owner.
+        """
         ...
 
     async def close(self, timeout: float) -> None:

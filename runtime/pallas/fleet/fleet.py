@@ -27,6 +27,7 @@ from pallas.model import (
     FleetChanged,
     FleetSnapshot,
     FleetState,
+    FleetVerb,
     Notice,
     RunEvent,
     ToolOutcome,
@@ -158,6 +159,10 @@ class Fleet:
     def control(self, agent: str, verb: Verb) -> None:
         """Do something with one agent; returns at once, events tell the outcome. In the fleet's loop."""
         self._control.ask(agent, verb)
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Do something with the whole fleet; returns at once, events tell. In the fleet's loop."""
+        self.hub.publish(Notice(level="warning", text=f"{verb}: nobody looks after the files of this fleet"))
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent, its tools and its downstreams', within 30 s. Raises Fault."""
@@ -353,7 +358,7 @@ class Fleet:
             changed.start_layers()
         except ValueError:  # only together with changes of others, which have not happened yet
             was = self.project.agents[config.name]
-            config = replace(config, depends_on=was.depends_on)
+            config = replace(config, needs=was.needs)
             changed = replace(self.project, agents={**self.project.agents, config.name: config})
         self.project = changed
 

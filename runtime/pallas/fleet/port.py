@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pallas.model import AgentDetail, EventBatch, Exchange, FleetSnapshot, ToolOutcome, Verb
+from pallas.model import AgentDetail, EventBatch, Exchange, FleetSnapshot, FleetVerb, ToolOutcome, Verb
 from pallas.surfaces.control.opening import open_control
 
 from .fleet import Fleet
@@ -33,6 +33,10 @@ class LoopPort:
     def control(self, agent: str, verb: Verb) -> None:
         """Ask for something to be done with one agent."""
         self._fleet.control(agent, verb)
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Ask for something to be done with the whole fleet."""
+        self._fleet.control_fleet(verb)
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent. Raises Fault."""

@@ -20,6 +20,7 @@ from pallas.model import (
     FleetChanged,
     FleetSnapshot,
     FleetState,
+    FleetVerb,
     Notice,
     ToolOutcome,
     Verb,
@@ -92,14 +93,20 @@ class FleetThread:
 
     def control(self, agent: str, verb: Verb) -> None:
         """Ask for something to be done with one agent; what cannot be done is told in a Notice."""
+        self._tell(lambda fleet: fleet.control(agent, verb), f"{one_line(agent, 80)}: {one_line(verb, 40)}")
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Ask for something to be done with the whole fleet; what cannot be done is told in a Notice."""
+        self._tell(lambda fleet: fleet.control_fleet(verb), one_line(verb, 40))
+
+    def _tell(self, what: Callable[["Fleet"], None], asked: str) -> None:
         fleet, loop = self._fleet, self._loop
         try:
             if fleet is None or loop is None or not loop.is_running():
                 raise RuntimeError
-            loop.call_soon_threadsafe(fleet.control, agent, verb)
+            loop.call_soon_threadsafe(what, fleet)
         except RuntimeError:  # it has just been closed
-            text = f"{one_line(agent, 80)}: {one_line(verb, 40)} was not done: {self._absent()}"
-            self._hub.publish(Notice(level="warning", text=text))
+            self._hub.publish(Notice(level="warning", text=f"{asked} was not done: {self._absent()}"))
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent, within 30 s. Raises Fault."""

@@ -7,6 +7,7 @@ from .events import (
     Event,
     FleetChanged,
     HealthChanged,
+    LoopBlocked,
     LoopStop,
     LoopStopped,
     Notice,
@@ -22,19 +23,24 @@ from .events import (
 from .fault import Fault, FaultType
 from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
 from .inspect import AgentDetail, Exchange, ServerDetail, Side, ToolChanges, ToolDetail, ToolOutcome
-from .port import EventBatch, FleetPort, Verb
+from .port import EventBatch, FleetPort, FleetVerb, Verb
+from .reload import Change, ChangeKind, Part, Reloaded, ReloadOutcome, WatchMode, WatchSnapshot
 from .runs import ANONYMOUS, Image, Message, Principal, RunRequest, RunResult, Usage
-from .snapshot import AgentSnapshot, AgentState, FleetSnapshot, FleetState, ServerSnapshot
+from .snapshot import AgentSnapshot, FleetSnapshot, Isolation, ServerSnapshot
+from .states import FAILED_STATES, AgentState, FleetState
 from .trace import TraceContext
 
 __all__ = [
     "ANONYMOUS",
+    "FAILED_STATES",
     "AgentChanged",
     "AgentDetail",
     "AgentSnapshot",
     "AgentState",
     "AuthHop",
     "CallOutcome",
+    "Change",
+    "ChangeKind",
     "CredentialSource",
     "Downstream",
     "Event",
@@ -46,17 +52,23 @@ __all__ = [
     "FleetPort",
     "FleetSnapshot",
     "FleetState",
+    "FleetVerb",
     "Health",
     "HealthChanged",
     "HealthStatus",
     "Image",
+    "Isolation",
+    "LoopBlocked",
     "LoopStop",
     "LoopStopped",
     "Message",
     "Notice",
     "Outcome",
+    "Part",
     "Principal",
     "Reach",
+    "ReloadOutcome",
+    "Reloaded",
     "RunEvent",
     "RunFinished",
     "RunRequest",
@@ -75,4 +87,6 @@ __all__ = [
     "TraceContext",
     "Usage",
     "Verb",
+    "WatchMode",
+    "WatchSnapshot",
 ]

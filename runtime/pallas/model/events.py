@@ -9,7 +9,7 @@ from time import time
 from typing import Literal
 
 from .health import Health
-from .snapshot import AgentState, FleetState
+from .states import AgentState, FleetState
 
 Outcome = Literal["ok", "error", "cancelled"]
 ToolPhase = Literal["started", "completed", "failed"]
@@ -149,7 +149,10 @@ class LoopStopped(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(RunEvent):
-    """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none."""
+    """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none.
+
+    ``partial`` is what a run had answered that was cut short, sanitised; empty for one that was answered.
+    """
 
     outcome: Outcome
     seconds: float
@@ -158,6 +161,7 @@ class RunFinished(RunEvent):
     tokens_in: int | None = None
     tokens_out: int | None = None
     fault: str = ""
+    partial: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,3 +171,19 @@ class Notice(Event):
     level: Literal["info", "warning", "error"]
     text: str
     agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Event):
+    """Code of an agent kept the fleet's event loop from going on, and every other agent with it.
+
+    ``seconds`` so far; told once when it is noticed, with ``over`` False, and once when it is over. ``agent``
+    is empty where nobody can be named; ``place`` is the ``file:line`` in the project, ``stack`` the lines of
+    the call stack, outermost first; both sanitised.
+    """
+
+    seconds: float
+    agent: str = ""
+    place: str = ""
+    stack: str = ""
+    over: bool = False

@@ -8,8 +8,13 @@ from .events import Event
 from .inspect import AgentDetail, Exchange, ToolOutcome
 from .snapshot import FleetSnapshot
 
-Verb = Literal["start", "stop", "restart", "reload"]
-"""What can be done with one agent. ``reload`` reads its definition anew and answers on meanwhile."""
+Verb = Literal["start", "stop", "restart", "reload", "rollback"]
+"""What can be done with one agent. ``reload`` reads its definition anew and answers on meanwhile;
+``rollback`` puts the version before the one that answers in its place."""
+
+FleetVerb = Literal["pause", "resume", "reload"]
+"""What can be done with the fleet: ``pause`` and ``resume`` looking after its files, or ``reload`` whatever
+is different in them now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,8 @@ class FleetPort(Protocol):
     """The plain calls return at once and may come from any thread; the others are awaited on any loop.
 
     What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
-    ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control`` and
-    ``call_tool`` are refused there.
+    ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
+    ``control_fleet`` and ``call_tool`` are refused there.
     """
 
     @property
@@ -51,6 +56,10 @@ class FleetPort(Protocol):
 
     def control(self, agent: str, verb: Verb) -> None:
         """Ask for something to be done with one agent; ``AgentChanged`` and ``Notice`` tell the outcome."""
+        ...
+
+    def control_fleet(self, verb: FleetVerb) -> None:
+        """Ask for something to be done with the whole fleet; snapshot, ``Reloaded`` and ``Notice`` tell."""
         ...
 
     async def describe(self, agent: str) -> AgentDetail:

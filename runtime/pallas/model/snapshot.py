@@ -1,35 +1,13 @@
 """The fleet at one moment, as values that any thread may read."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
-from .health import Downstream, Health
+from .health import Downstream, Health, HealthStatus
+from .reload import WatchSnapshot
+from .states import AgentState, FleetState
 
-
-class AgentState(StrEnum):
-    """Where an agent is in its life.
-
-    ``waiting`` for what it depends on; ``importing`` its module; ``connecting`` its instances;
-    ``ready`` to answer; ``error``: its port answers ``get_health`` and says why, nothing else works.
-    """
-
-    WAITING = "waiting"
-    IMPORTING = "importing"
-    CONNECTING = "connecting"
-    READY = "ready"
-    ERROR = "error"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-
-
-class FleetState(StrEnum):
-    """Where the whole fleet is: ``failed`` means that it could not start at all."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    FAILED = "failed"
+Isolation = Literal["none", "process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +20,12 @@ class AgentSnapshot:
     ``tokens_out`` over all since the start. ``restarts`` counts how often another executor took over since it
     was ready first: started again, restarted or reloaded. ``source`` says where it is configured
     (``agents.yaml:12``).
+
+    Three things are told apart: ``booted``, its port answers and gives its health; ``ready``, it takes runs;
+    ``healthy``, it is ready and nothing is wrong with it. ``port`` is 0 for one that has none of its own.
+    ``version`` counts the versions of its code and configuration that were live, ``previous`` is the one that
+    a rollback goes to, 0 where there is none. ``crashes`` counts failures in the window of its restart
+    policy, ``restart_at`` is when it is started again. ``pid`` is the process of an agent that has its own.
     """
 
     name: str
@@ -69,24 +53,52 @@ class AgentSnapshot:
     source: str = ""
     started_in: float | None = None
     error: str = ""
+    booted: bool = True
+    version: int = 1
+    previous: int = 0
+    crashes: int = 0
+    restart_at: float | None = None
+    isolation: Isolation = "none"
+    pid: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes runs."""
+        return self.state is AgentState.READY
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it takes runs and nothing is wrong with it."""
+        return self.ready and self.health.status is HealthStatus.OK
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """A program of the project that runs beside the agents (``servers:``)."""
+    """A program of the project that runs beside the agents (``servers:``).
+
+    ``transport`` is how the program itself speaks; ``url`` is where it is reached in either case.
+    ``restarts`` counts how often it was started again by itself; the others as in ``AgentSnapshot``.
+    """
 
     name: str
     state: AgentState
     url: str
     pid: int | None = None
     error: str = ""
+    transport: Literal["http", "stdio"] = "http"
+    since: float = 0.0
+    restarts: int = 0
+    crashes: int = 0
+    restart_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
     """The fleet. ``error`` is set when ``state`` is ``failed``: one line per mistake, ready to show.
 
-    ``stale`` says in one line why all this may no longer be true, empty for a fleet that is looked at now.
+    ``watch`` is None where nobody looks
+    after the files. ``stale`` says in one line why all this may no longer be true, empty for a fleet that is
+    looked at now.
     """
 
     name: str
@@ -97,6 +109,7 @@ class FleetSnapshot:
     servers: tuple[ServerSnapshot, ...] = ()
     error: str = ""
     stale: str = ""
+    watch: WatchSnapshot | None = None
 
     def agent(self, name: str) -> AgentSnapshot | None:
         """The agent of that name, if the fleet has it."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import time
 from typing import Final
 
-from pallas.model import AgentState, Downstream, Health, HealthStatus, Reach
+from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, Reach
 from pallas.text import one_line
 
 # A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
@@ -14,6 +14,8 @@ _NOT_READY: Final = {
     AgentState.IMPORTING: "Starting: importing its module",
     AgentState.CONNECTING: "Starting: connecting its servers",
     AgentState.ERROR: "The agent failed to start",
+    AgentState.BACKOFF: "The agent failed and is started again",
+    AgentState.CRASH_LOOP: "The agent failed too often",
     AgentState.STOPPING: "The agent is stopping",
     AgentState.STOPPED: "The agent has stopped",
 }
@@ -32,7 +34,7 @@ def health_of(
     now = time()
     if state is not AgentState.READY:
         message = _NOT_READY[state]
-        if reason and state is AgentState.ERROR:
+        if reason and state in FAILED_STATES:
             message = one_line(reason, 300)
         elif reason and state is AgentState.STOPPED:
             message = one_line(f"The agent is {reason}", 300)

@@ -66,6 +66,12 @@ class FastAgentExecutor:
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._problems: tuple[str, ...] = ()
+        self._tell_failed: Callable[[str], None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None: it runs in this process."""
+        return None
 
     @property
     def info(self) -> ExecutorInfo:
@@ -159,10 +165,21 @@ class FastAgentExecutor:
             grant.revoke()
             progress.abandon()
 
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` hears the reason when the harness ends by itself."""
+        self._tell_failed = tell
+
     def release(self, lease: str) -> None:
         """End the instance a conversation had for itself, and its downstreams with it."""
         if self._config.instance_scope == "conversation":
             self._pool.release(lease)
+
+    async def park(self, timeout: float) -> None:
+        """End the instances and leave the harness; what was imported stays for another ``start``."""
+        await self.close(timeout)
+        self._stop = asyncio.Event()
+        self._owner = None
+        self._pool = self._new_pool()
 
     async def close(self, timeout: float) -> None:
         """End the instances, then leave the harness; each has half of ``timeout``.
@@ -223,6 +240,8 @@ class FastAgentExecutor:
                 fault = fault_of(error)
                 fault.__cause__ = error
                 started.set_exception(fault)
+            elif self._tell_failed is not None and not self._stop.is_set():
+                self._tell_failed(f"its harness ended ({type(error).__name__}); the log has the details")
         finally:
             self._harness = None
             if not started.done():

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas import __version__, codec
 from pallas.log import forget, redact
-from pallas.model import Fault, FaultType, FleetPort, Verb
+from pallas.model import Fault, FaultType, FleetPort, FleetVerb, Verb
 from pallas.text import one_line
 
 from .gate import CALLER, READ_ONLY, Gate, audit
@@ -99,6 +99,10 @@ class ControlApi:
             Route("/log/{part}", _faults(self._log_bytes)),
             Route("/runs/{run}/cancel", _faults(self._cancel), methods=["POST"]),
             Route("/runs/{run}/exchanges", _faults(self._exchanges)),
+            *(
+                Route(f"/{verb}", _faults(self._control_fleet(verb)), methods=["POST"])
+                for verb in get_args(FleetVerb)
+            ),
             Route("/agents/{agent}", _faults(self._describe)),
             Route("/agents/{agent}/tools/call", _faults(self._call_tool), methods=["POST"]),
             Route("/agents/{agent}/{verb}", _faults(self._control), methods=["POST"]),
@@ -208,6 +212,14 @@ class ControlApi:
         self._allow(request, f"{verb} {agent}", agent=agent)
         self._fleet.control(agent, verb)
         return _json({"accepted": True}, 202)
+
+    def _control_fleet(self, verb: FleetVerb) -> Page:
+        async def control(request: Request) -> Response:
+            self._allow(request, f"{verb} the fleet")
+            self._fleet.control_fleet(verb)
+            return _json({"accepted": True}, 202)
+
+        return control
 
     async def _call_tool(self, request: Request) -> Response:
         agent = self._known(request)

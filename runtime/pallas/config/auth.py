@@ -1,0 +1,52 @@
+"""Who may call, as the user wrote it: the values of ``auth:``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .where import Where
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfig:
+    """A token that a caller may show, known by its SHA-256 alone (64 hex digits).
+
+    ``expires`` is Unix seconds, None for never.
+    """
+
+    name: str
+    sha256: str = field(repr=False)
+    scopes: tuple[str, ...] = ()
+    expires: float | None = None
+    where: Where = Where("agents.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerConfig:
+    """Who signs JWTs that are taken. Exactly one of ``jwks_url`` and ``public_key`` (a PEM file) is set."""
+
+    name: str
+    issuer: str
+    audience: tuple[str, ...]
+    jwks_url: str = ""
+    public_key: Path | None = None
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    where: Where = Where("agents.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthConfig:
+    """``auth:`` of the project, and of an agent with the project's laid under it.
+
+    ``scopes`` are those a caller needs, all of them. ``public_health``: ``get_health`` needs no token.
+    ``dev``: asked for in ``pallas dev`` on loopback as well, where it is not otherwise. ``off`` opens one
+    agent.
+    """
+
+    tokens: Mapping[str, TokenConfig] = field(default_factory=dict)
+    issuers: Mapping[str, IssuerConfig] = field(default_factory=dict)
+    scopes: tuple[str, ...] = ()
+    public_health: bool = True
+    dev: bool = False
+    off: bool = False
+    where: Where = Where("agents.yaml")
