@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,11 @@ from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
 from .control import Control
+from .ending import Parts, end, quietly
 from .inspect import Inspector
-from .ports import ANYWHERE, LOOPBACK, answers, reserve_ports
+from .loop_watch import LoopWatch
+from .order import StartOrder
+from .ports import ANYWHERE, LOOPBACK, reserve_ports
 from .programs import Program, children_use_our_python
 from .succession import MakeExecutor
 from .watch import PACE, Pace, Providers, watch_health
@@ -56,8 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READY_TIMEOUT: Final = 60.0
-STOP_TIMEOUT: Final = 4.5
 
 
 class Fleet:
@@ -113,7 +114,10 @@ class Fleet:
         self._sockets: dict[str, socket.socket] = {}
         self._came_from: Path | None = None
         self._programs_ready = asyncio.Event()
+        self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
         self._tasks: set[asyncio.Task[None]] = set()
+        lag = project.loop_lag
+        self._loop_watch = LoopWatch(self.hub, project.root, lag) if lag else None
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
 
     @property
@@ -217,11 +221,13 @@ class Fleet:
         await self._start_registry()
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
-        await asyncio.gather(*(self._start_agent(agent) for agent in self.agents))
+        await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
         if self.state is FleetState.STARTING:
             self._move(FleetState.RUNNING)
             self._own(self.kernel.tidy())
             self._own(watch_health(lambda: self.agents, self._pace))
+            if self._loop_watch is not None:
+                self._loop_watch.start()
             self._own(self._providers.watch())
 
     async def stop(self) -> None:
@@ -229,14 +235,7 @@ class Fleet:
         if self.state in (FleetState.STOPPING, FleetState.STOPPED):
             return
         self._move(FleetState.STOPPING)
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT):
-                await self._stop()
-        except TimeoutError:
-            log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
-            await self._quietly(program.stop() for program in self._programs.values())
-        if self.control_api is not None:
-            self.control_api.close()
+        await end(self.kernel, self._parts())
         for unlisten in self._unlisten:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
@@ -252,68 +251,26 @@ class Fleet:
             if self._came_from and Path.cwd().samefile(self.project.root):
                 os.chdir(self._came_from)
 
-    async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(self._control.close(), self._inspector.close())
-        await self.kernel.close(timeout=0.5)
-        # Callers before those they call: leaving a connection whose other end is gone takes seconds.
-        for layer in reversed(self.project.start_layers()):
-            agents = [self._agents[name] for name in layer if name in self._agents]
-            await self._quietly(agent.close_port() for agent in agents)
-            await self._quietly(agent.close() for agent in agents)
-        if self.control_api is not None:  # who follows the fleet hears of all this, and holds up nothing
-            self.control_api.close()
-        listeners = [listener for listener in (self._scripted, self._registry) if listener is not None]
-        await self._quietly(
-            [
-                *(program.stop() for program in self._programs.values()),
-                *(listener.stop() for listener in listeners),
-            ]
+    def _parts(self) -> Parts:
+        """What has to be ended."""
+        layers = self.project.start_layers()
+        return Parts(
+            tasks=tuple(self._tasks),
+            helpers=(self._control.close, self._inspector.close),
+            layers=[[self._agents[name] for name in layer if name in self._agents] for layer in layers],
+            programs=tuple(self._programs.values()),
+            listeners=[each for each in (self._scripted, self._registry) if each is not None],
+            control_api=self.control_api,
         )
-
-    @staticmethod
-    async def _quietly(work: Iterable[Awaitable[None]]) -> None:
-        for outcome in await asyncio.gather(*work, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                log.error("while stopping: %s", outcome, exc_info=outcome)
 
     def _chosen(self) -> tuple[AgentConfig, ...]:
         if self._only is None:
             return tuple(self.project.agents.values())
         return (self.project.agents[self._only],)
 
-    async def _start_agent(self, agent: FleetAgent) -> None:
-        if not self._only:
-            for need in agent.config.depends_on:
-                await self._wait_for(agent, self._agents[need])
-        try:
-            await agent.open()
-        except Exception as error:
-            known = isinstance(error, Fault)
-            agent.fail(str(error) if known else f"its port cannot be served ({type(error).__name__})", error)
-            return
-        await self._programs_ready.wait()  # bounded by each program's own start_timeout
-        await agent.start()
-
-    async def _wait_for(self, agent: FleetAgent, need: FleetAgent) -> None:
-        """Until ``need`` is ready and its port answers, 60 s at most; then go on with a warning."""
-        try:
-            async with asyncio.timeout(READY_TIMEOUT):
-                await need.settled.wait()
-                if need.state is AgentState.READY:
-                    await answers(need.url)
-                    return
-            problem = need.reason
-        except TimeoutError:
-            problem = f"it was not ready within {READY_TIMEOUT:.0f} s"
-        text = f"{agent.name} starts without {need.name}, which it depends on: {problem}"
-        log.warning("%s", text, extra={"agent": agent.name})
-        self.hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
-
     async def _start_programs(self) -> None:
         try:
-            await self._quietly(program.start() for program in self._programs.values())
+            await quietly(program.start() for program in self._programs.values())
             for program in self._programs.values():
                 if program.error:
                     text = f"server {program.config.name}: {program.error}"
