@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from pallas.surfaces.control.opening import OpenControl
 
 log = logging.getLogger(__name__)
-
 
 
 class Fleet:
