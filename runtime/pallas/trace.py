@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,6 +99,12 @@ def current_run() -> RunTrace | None:
     Tasks that outlive the run which began them (a connection) stay in its context: it is over for them.
     """
     run = _run.get()
+    return run if run is not None and run.live else None
+
+
+def run_of(context: Context) -> RunTrace | None:
+    """The run on whose behalf the code in ``context`` runs; None as for ``current_run``."""
+    run = context.get(_run)
     return run if run is not None and run.live else None
 
 

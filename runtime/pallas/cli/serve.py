@@ -163,6 +163,10 @@ class _Narrator:
             _say(self._project, f"{event.agent}: {event.detail or event.state.value}")
         elif isinstance(event, Notice) and event.level != "info":
             print(f"[{self._project}] {event.level}: {event.text}", file=sys.stderr, flush=True)
+        elif isinstance(event, LoopBlocked) and not event.over:
+            where = f" at {event.place}" if event.place else ""
+            text = f"{event.agent or 'something'} blocks the event loop of all agents{where}"
+            print(f"[{self._project}] warning: {text}", file=sys.stderr, flush=True)
         elif isinstance(event, FleetChanged) and event.state in (FleetState.RUNNING, FleetState.STOPPED):
             _say(self._project, event.state.value)
 

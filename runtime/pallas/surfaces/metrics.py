@@ -16,6 +16,7 @@ from pallas.model import (
     Event,
     FleetSnapshot,
     HealthStatus,
+    LoopBlocked,
     LoopStop,
     LoopStopped,
     Outcome,
@@ -70,6 +71,7 @@ class Metrics:
             "source",
         )
         self._aborts = counter("agent_loop_aborted", "Loops stopped by a guard", "agent", "reason")
+        self._blocked = counter("loop_blocked", "Times that code blocked the event loop", "agent")
         self._seconds = Histogram(
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
         )
@@ -78,6 +80,8 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Count an event; made to listen to the hub, and returns at once."""
+        if isinstance(event, LoopBlocked) and not event.over:
+            self._blocked.labels(self._names.agent(event.agent) if event.agent else OTHER).inc()
         if not isinstance(event, RunEvent):
             return
         if isinstance(event, RunFinished):

@@ -1,0 +1,118 @@
+"""Who blocks the event loop, told while it is blocked.
+
+All agents of a fleet share a loop. Code of one that does not give it back (a ``time.sleep``, a long
+computation, a database without ``await``) holds up every other agent, its own cancel and the health checks,
+and nothing in the loop can say so: a thread beside it can.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from asyncio import AbstractEventLoop
+from pathlib import Path
+from time import monotonic, process_time
+from types import FrameType
+from typing import Final
+
+from pallas.events import Hub
+from pallas.log import redact_text
+from pallas.model import LoopBlocked
+from pallas.text import sanitize
+from pallas.trace import run_of
+
+log = logging.getLogger(__name__)
+
+MAX_FRAMES: Final = 60
+_MAX_STACK: Final = 20_000
+# Part of a pause in which this process must have worked, or the whole machine slept and nobody is to blame.
+_BUSY: Final = 0.5
+
+
+class LoopWatch:
+    """Asks the running loop for a sign of life and tells, as ``LoopBlocked``, when none comes for ``lag`` s.
+
+    ``root`` is the project, whose file and line are told. Two events for each time: when it is noticed and
+    when it is over. A fleet that starts imports in its loop: watch it from when it runs.
+    """
+
+    def __init__(self, hub: Hub, root: Path, lag: float) -> None:
+        self._hub = hub
+        self._root = root
+        self._lag = lag
+        self._ended = threading.Event()
+        self._alive = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, in the loop that is to be watched."""
+        loop, owner = asyncio.get_running_loop(), threading.get_ident()
+        self._thread = threading.Thread(
+            target=self._watch, args=(loop, owner), name="loop watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns at once, the thread is gone within a moment."""
+        self._ended.set()
+        self._alive.set()
+
+    def _watch(self, loop: AbstractEventLoop, owner: int) -> None:
+        while not self._ended.wait(self._lag / 4):
+            self._alive.clear()
+            asked, worked = monotonic(), process_time()
+            try:
+                loop.call_soon_threadsafe(self._alive.set)
+            except RuntimeError:  # it was closed
+                return
+            if self._alive.wait(self._lag):
+                continue
+            if monotonic() - asked > 2 * self._lag and process_time() - worked < _BUSY * self._lag:
+                continue  # we slept too long ourselves: the machine was suspended, or the process stopped
+            try:
+                self._tell(loop, owner, asked)
+            except Exception:
+                log.exception("what blocks the event loop could not be told")
+
+    def _tell(self, loop: AbstractEventLoop, owner: int, asked: float) -> None:
+        frame = sys._current_frames().get(owner)
+        agent, run_id = _on_behalf_of(loop)
+        stack = traceback.extract_stack(frame, MAX_FRAMES) if frame is not None else traceback.StackSummary()
+        place = self._place(frame)
+        story = sanitize(redact_text("".join(stack.format())), _MAX_STACK)
+        seconds = monotonic() - asked
+        extra = {"agent": agent, "run_id": run_id}
+        log.warning(
+            "%s blocks the event loop of all agents for %.1f s now%s; use await, asyncio.to_thread, or "
+            "isolation: process\n%s",
+            agent or "something",
+            seconds,
+            f", at {place}" if place else "",
+            story,
+            extra=extra,
+        )
+        self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story))
+        while not self._alive.wait(1.0):  # stop() sets it too
+            pass
+        seconds = monotonic() - asked
+        log.warning(
+            "the event loop goes on; %s blocked it for %.1f s", agent or "something", seconds, extra=extra
+        )
+        self._hub.publish(LoopBlocked(seconds=seconds, agent=agent, place=place, stack=story, over=True))
+
+    def _place(self, frame: FrameType | None) -> str:
+        """The innermost line of the project's own files, relative to it; empty when there is none."""
+        while frame is not None:
+            path = Path(frame.f_code.co_filename)
+            if path.is_relative_to(self._root) and "site-packages" not in path.parts:
+                return sanitize(f"{path.relative_to(self._root)}:{frame.f_lineno}", 300)
+            frame = frame.f_back
+        return ""
+
+
+def _on_behalf_of(loop: AbstractEventLoop) -> tuple[str, str]:
+    """The agent and the run that the loop's current task works for; empty where it works for none."""
+    task = asyncio.current_task(loop)
+    run = run_of(task.get_context()) if task is not None else None
+    return (run.agent, run.run_id) if run is not None else ("", "")

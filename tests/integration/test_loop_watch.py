@@ -1,0 +1,125 @@
+"""Code of an agent that blocks the event loop of the fleet: noticed while it does, and named."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from support.live import ERAS
+from support.offline import offline_project
+from support.waiting import until
+
+from pallas.fleet.thread import FleetThread
+from pallas.model import FleetState, LoopBlocked
+
+# A tool that holds the loop until somebody outside creates a file: nothing here depends on the clock.
+BLOCKING = """
+import os
+import time
+
+from fast_agent import FastAgent
+
+fast = FastAgent("slow")
+
+
+async def ponder(gate: str) -> str:
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+    return "pondered"
+
+
+@fast.agent(name="slow", instruction="You are slow.", function_tools=[ponder])
+async def main() -> None: ...
+"""
+
+
+def script(gate: Path) -> str:
+    return f"""
+rules:
+  - when: {{last: tool}}
+    say: done
+  - when: {{system: you are slow}}
+    call:
+      - tool: ponder
+        arguments: {{gate: "{gate}"}}
+  - say: hello
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "pallas.log"
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(path))
+    return path
+
+
+@contextmanager
+def started(root: Path) -> Iterator[FleetThread]:
+    before = Path.cwd()
+    fleet = FleetThread(root)
+    fleet.start()
+    try:
+        yield fleet
+    finally:
+        fleet.stop(10)
+        os.chdir(before)
+
+
+def told(fleet: FleetThread) -> list[LoopBlocked]:
+    """Those of the agent's own line: on a busy machine a library's first import may block as well."""
+    events = (event for event in fleet.since(0).events if isinstance(event, LoopBlocked))
+    return [event for event in events if event.place.startswith("agents/slow.py")]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_agent_that_blocks_the_loop_is_named_with_its_line_while_it_does(
+    tmp_path: Path, own_log: Path, era: str
+) -> None:
+    gate = tmp_path / "gate"
+    root = offline_project(
+        tmp_path / "project", {"slow": BLOCKING, "other": None}, script(gate), top={"loop_lag": 0.2}
+    )
+    with started(root) as fleet:
+        await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
+        async with Client(fleet.snapshot().agents[0].url, mode=era) as client:
+            call = asyncio.create_task(client.call_tool("send_message", {"message": "go"}))
+            await until(lambda: told(fleet) != [], timeout=30)
+            # It still holds the loop: the thread beside it is who tells.
+            (noticed,) = told(fleet)
+            gate.touch()
+            assert not (await call).is_error
+        await until(lambda: len(told(fleet)) == 2, timeout=30)
+        over = told(fleet)[1]
+    assert (noticed.agent, noticed.over) == ("slow", False)
+    line = BLOCKING.splitlines().index("        time.sleep(0.01)") + 1
+    assert noticed.place in (f"agents/slow.py:{line}", f"agents/slow.py:{line - 1}")
+    assert "async def ponder" not in noticed.stack
+    assert "in ponder" in noticed.stack
+    assert over.over
+    assert over.agent == "slow"
+    assert over.seconds >= noticed.seconds
+    assert noticed.seconds >= 0.2
+    logged = await asyncio.to_thread(own_log.read_text)
+    assert "slow blocks the event loop of all agents" in logged
+    assert "isolation: process" in logged
+
+
+async def test_it_ends_with_its_fleet(tmp_path: Path) -> None:
+    root = offline_project(tmp_path / "project", {"one": None}, "rules:\n  - say: hello\n")
+    with started(root) as fleet:
+        await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
+        assert "loop watch" in {thread.name for thread in threading.enumerate()}
+    await until(lambda: "loop watch" not in {thread.name for thread in threading.enumerate()})
+
+
+async def test_nobody_watches_where_it_is_switched_off(tmp_path: Path) -> None:
+    root = offline_project(
+        tmp_path / "project", {"one": None}, "rules:\n  - say: hello\n", top={"loop_lag": 0}
+    )
+    with started(root) as fleet:
+        await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
+        assert "loop watch" not in {thread.name for thread in threading.enumerate()}
