@@ -25,6 +25,7 @@ from pallas.model import (
     Fault,
     FleetChanged,
     FleetState,
+    LoopBlocked,
     Notice,
 )
 
