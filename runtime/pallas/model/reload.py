@@ -58,9 +58,11 @@ class WatchSnapshot:
     """How a fleet looks after its files. ``waiting`` are changed files that nothing was done about yet.
 
     While ``paused`` they stay there. ``since`` is Unix seconds, ``last`` the attempt that ended last.
+    ``reloading`` are the agents whose next version is being made just now.
     """
 
     mode: WatchMode
     since: float
     waiting: tuple[str, ...] = ()
     last: Reloaded | None = None
+    reloading: tuple[str, ...] = ()
