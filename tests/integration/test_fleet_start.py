@@ -177,7 +177,7 @@ async def test_the_bind_address_follows_mode_and_configuration(tmp_path: Path) -
         fleet = Fleet(load_project(root), dev=dev)
         fleet.reserve()
         try:
-            addresses = {sock.getsockname()[0] for sock in fleet._sockets.values()}
+            addresses = {address for address, _ in fleet.doors.reserved}
             assert addresses == {expected}
         finally:
             await fleet.stop()

@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import logging
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from time import time
@@ -23,11 +22,11 @@ from pallas.model import (
     Health,
 )
 from pallas.surfaces.cards import server_card
-from pallas.surfaces.listener import Listener
 from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
+from .doors import Door
 from .succession import MakeExecutor, Succession
 
 if TYPE_CHECKING:
@@ -54,25 +53,22 @@ class FleetAgent:
         self,
         project: Project,
         config: AgentConfig,
-        sock: socket.socket,
+        door: Door,
         *,
         hub: Hub,
         kernel: Kernel,
-        hosts: frozenset[str],
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
         pages: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
         self.project = project
         self.config = config
-        self._sock = sock
+        self._door = door
         self._hub = hub
         self._kernel = kernel
-        self._hosts = hosts
         self._pages = pages
         self._succession = Succession(config.name, kernel, make_executor)
         self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
-        self._listener: Listener | None = None
         self._server: FastMCP | None = None
         self._began = time()
         self._started_in: float | None = None
@@ -109,7 +105,7 @@ class FleetAgent:
     @property
     def is_open(self) -> bool:
         """Whether its port answers."""
-        return self._listener is not None
+        return self._door.is_open
 
     @property
     def run_timeout(self) -> float:
@@ -119,7 +115,7 @@ class FleetAgent:
     @property
     def url(self) -> str:
         """Where callers on this machine reach it."""
-        return f"http://127.0.0.1:{self.config.port}/mcp"
+        return self._door.url
 
     async def open(self) -> None:
         """Serve the agent's MCP surface on its port. Raises Fault."""
@@ -136,13 +132,16 @@ class FleetAgent:
             server.custom_route(path, methods=["GET"])(page)
         app = surface.endpoint(
             server,
-            self._hosts,
+            None,  # the guard stands at the door
             card=lambda: server_card(self.project, self.snapshot()),
             wire=self._kernel.wire,
         )
-        listener = Listener(app, self._sock)
-        await listener.start()
-        self._listener, self._server = listener, server
+        await self._door.open(app)
+        self._server = server
+
+    async def move(self, config: AgentConfig) -> None:
+        """Answer on the port of ``config`` from now on. Raises Fault (CONFIG): then nothing has changed."""
+        await self._door.move(config)
 
     async def start(self, *, fresh: bool = False) -> bool:
         """Import, connect, be ready; on failure the state is ``error`` and says why. Never raises.
@@ -272,10 +271,7 @@ class FleetAgent:
         """Stop answering."""
         if self.state is not AgentState.ERROR:
             self._move(AgentState.STOPPING)
-        if self._listener is not None:
-            await self._listener.stop()
-        else:
-            self._sock.close()
+        await self._door.close()
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""

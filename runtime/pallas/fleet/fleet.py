@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import socket
 import sys
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
@@ -33,8 +33,7 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
-from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
-from pallas.surfaces.listener import Listener
+from pallas.surfaces.guard import allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
@@ -44,11 +43,12 @@ from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
 from .control import Control
+from .doors import WELL_KNOWN, Doors
 from .ending import Parts, end, quietly
 from .inspect import Inspector
 from .loop_watch import LoopWatch
 from .order import StartOrder
-from .ports import ANYWHERE, LOOPBACK, reserve_ports
+from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
 from .succession import MakeExecutor
 from .watch import PACE, Pace, Providers, watch_health
@@ -92,7 +92,9 @@ class Fleet:
         self._since = time()
         self._only = only
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
-        self._hosts = allowed_hosts_of(project, self._bind)
+        self.doors = Doors(
+            project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only
+        )
         self._pace = pace
         self._make_executor = make_executor
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
@@ -107,10 +109,7 @@ class Fleet:
         )
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
-        self._registry: Listener | None = None
-        self._scripted: Listener | None = None
         self._script = _script_of(project)
-        self._sockets: dict[str, socket.socket] = {}
         self._came_from: Path | None = None
         self._programs_ready = asyncio.Event()
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
@@ -124,7 +123,7 @@ class Fleet:
         """The registry's document, as this machine reaches it; empty when none is served."""
         if self._only:
             return ""
-        return f"http://127.0.0.1:{self.project.registry_port}/.well-known/mcp/server.json"
+        return self.doors.origin + WELL_KNOWN
 
     @property
     def bind(self) -> str:
@@ -179,7 +178,7 @@ class Fleet:
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
-        self._sockets = reserve_ports(self.project, self._chosen(), host=self._bind, registry=not self._only)
+        self.doors.reserve(self._chosen())
 
     async def start(self) -> None:
         """Start everything; returns when each agent is ready or in error.
@@ -187,7 +186,7 @@ class Fleet:
         Order (PR-5): preflight and registry, the project's programs, agents others depend on, the
         rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
         """
-        if not self._sockets:
+        if not self.doors.reserved:
             self.reserve()
         with suppress(OSError):  # it may be gone
             self._came_from = Path.cwd()
@@ -204,10 +203,9 @@ class Fleet:
             agent = FleetAgent(
                 self.project,
                 config,
-                self._sockets[f"agent {config.name}"],
+                self.doors.door(config),
                 hub=self.hub,
                 kernel=self.kernel,
-                hosts=self._hosts,
                 make_executor=self._make_executor,
                 provider_problem=self._providers.problem,
                 pages=self._status_pages() if self._only else {},
@@ -239,8 +237,7 @@ class Fleet:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
-        for sock in self._sockets.values():
-            sock.close()
+        self.doors.release()
         self._go_back()
         self._move(FleetState.STOPPED)
 
@@ -258,7 +255,7 @@ class Fleet:
             helpers=(self._control.close, self._inspector.close),
             layers=[[self._agents[name] for name in layer if name in self._agents] for layer in layers],
             programs=tuple(self._programs.values()),
-            listeners=[each for each in (self._scripted, self._registry) if each is not None],
+            listeners=self.doors.listeners,
             control_api=self.control_api,
         )
 
@@ -283,11 +280,14 @@ class Fleet:
         from pallas.scripted.app import scripted_app
 
         self.model_server = scripted_app(self._script)
-        self._scripted = Listener(self.model_server, self._sockets["scripted"])
-        await self._scripted.start()
+        await self.doors.open_scripted(self.model_server)
 
     async def _start_registry(self) -> None:
+        if not self.doors.has_fleet_port:
+            return
         if self._only:
+            pages = [Route(path, page) for path, page in self._status_pages().items()]
+            await self.doors.open_fleet(Starlette(routes=pages))
             return
         app = registry_app(
             lambda: self.project,
@@ -296,8 +296,7 @@ class Fleet:
             providers=lambda: self._providers.reports,
             control=self.control_api.app if self.control_api is not None else None,
         )
-        self._registry = Listener(HostOriginGuard(app, self._hosts), self._sockets["registry"])
-        await self._registry.start()
+        await self.doors.open_fleet(app)
 
     def _status_pages(self) -> Mapping[str, Page]:
         return status_pages(self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports)

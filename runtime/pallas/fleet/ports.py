@@ -16,9 +16,11 @@ ANYWHERE: Final = "0.0.0.0"
 
 
 def reserve_ports(
-    project: Project, agents: Iterable[AgentConfig], *, host: str, registry: bool
+    project: Project, agents: Iterable[AgentConfig], *, host: str, fleet: bool
 ) -> dict[str, socket.socket]:
     """Bound sockets by ``agent NAME``, ``registry`` and ``scripted``; the last is always on loopback.
+
+    Agents without a port of their own have none; ``fleet`` says whether the fleet as a whole has one.
 
     Raises Fault (CONFIG) with a line for each port that cannot be had, and then holds none.
     """
@@ -32,9 +34,11 @@ def reserve_ports(
             problems.append(fault.message)
 
     for agent in agents:
-        take(f"agent {agent.name}", host, agent.port, f"{agent.where}: agent {agent.name}")
-    if registry:
-        take("registry", host, project.registry_port, f"{project.agents_file.name}: registry")
+        if agent.port:
+            take(f"agent {agent.name}", host, agent.port, f"{agent.where}: agent {agent.name}")
+    if fleet:
+        owner = "registry" if project.port is None else "port"
+        take("registry", host, project.registry_port, f"{project.agents_file.name}: {owner}")
     if project.scripted is not None:
         take("scripted", LOOPBACK, project.scripted.port, f"{project.scripted.where}: scripted")
     if problems:
@@ -42,6 +46,13 @@ def reserve_ports(
             sock.close()
         raise Fault(FaultType.CONFIG, "\n".join(problems))
     return sockets
+
+
+def reach(host: str) -> str:
+    """The host by which this machine reaches what is bound to ``host``, as it stands in a URL."""
+    if host in (ANYWHERE, "::", "", "localhost"):
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
 
 
 async def answers(url: str) -> None:

@@ -87,15 +87,15 @@ def _purpose(agent: str, description: str) -> str:
 
 def endpoint(
     server: FastMCP,
-    hosts: Collection[str],
+    hosts: Collection[str] | None,
     *,
     card: Callable[[], Mapping[str, Any] | None] = lambda: None,
     wire: WireRecord | None = None,
 ) -> ASGIApp:
     """``server`` at ``/mcp`` and its Server Card beside it, 404 while ``card()`` is None.
 
-    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8). ``wire`` keeps
-    what is said to runs and by them.
+    Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8); with None it
+    stands elsewhere, once for all that is served there. ``wire`` keeps what is said to runs and by them.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app: ASGIApp = server.http_app(
@@ -103,7 +103,8 @@ def endpoint(
     )
     if wire is not None:
         app = WireTap(app, wire)
-    return HostOriginGuard(BodyLimit(CallerOfRequest(app)), hosts)
+    app = BodyLimit(CallerOfRequest(app))
+    return app if hosts is None else HostOriginGuard(app, hosts)
 
 
 async def _no_candidates(*_: Any) -> list[str]:

@@ -1,0 +1,209 @@
+"""Where a fleet is reached: its ports, taken together, opened and closed as agents come and go."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
+
+from pallas.config import AgentConfig, Project
+from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.ingress import AGENTS, Ingress, Place, slashless
+from pallas.surfaces.lifespan import Lifespan
+from pallas.surfaces.listener import Listener, bind
+
+from .ports import reach, reserve_ports
+
+log = logging.getLogger(__name__)
+
+WELL_KNOWN: Final = "/.well-known/mcp/server.json"
+
+
+class Doors:
+    """The ports of one fleet. Belongs to the fleet's event loop.
+
+    All of them are bound to ``host``, the offline model's to loopback, and stand behind a guard that lets
+    ``hosts`` pass. With ``only`` one agent is served: on its own port alone where it has one. Who adds an
+    agent while the fleet runs asks for a ``door``, opens it, and closes it in the end.
+    """
+
+    def __init__(self, project: Project, *, host: str, hosts: frozenset[str], only: str | None) -> None:
+        self.project = project
+        self._host = host
+        self._hosts = hosts
+        self._only = only
+        self._sockets: dict[str, socket.socket] = {}
+        self._listeners: list[Listener] = []
+        one = project.port is not None and (only is None or not project.agents[only].port)
+        self._has_fleet_port = one or only is None
+        self._places: list[Place] | None = [] if one else None
+        self._ingress: Ingress | None = None
+
+    @property
+    def has_fleet_port(self) -> bool:
+        """Whether there is a port for the fleet as a whole: the registry's, or the one for everything."""
+        return self._has_fleet_port
+
+    @property
+    def origin(self) -> str:
+        """``scheme://host:port`` of the fleet's port as this machine reaches it."""
+        return self.origin_of(self.project.registry_port)
+
+    def origin_of(self, port: int) -> str:
+        """``scheme://host:port`` of a port of the fleet's as this machine reaches it."""
+        return f"http://{reach(self._host)}:{port}"
+
+    def reserve(self, agents: Iterable[AgentConfig]) -> None:
+        """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none."""
+        self._sockets = reserve_ports(self.project, agents, host=self._host, fleet=self._has_fleet_port)
+
+    @property
+    def reserved(self) -> tuple[tuple[str, int], ...]:
+        """Address and port of each that was taken and not yet opened."""
+        return tuple(sock.getsockname()[:2] for sock in self._sockets.values())
+
+    def door(self, config: AgentConfig) -> "Door":
+        """The way in to an agent, still closed; its port is taken. Raises Fault (CONFIG)."""
+        sock = self._sockets.pop(f"agent {config.name}", None)
+        place = None
+        if self._places is not None:
+            place = Place((config.name, config.slug))
+            self._places.append(place)
+            if self._ingress is not None:
+                self._ingress.add(place)
+        try:
+            if sock is None and config.port:
+                sock = self.bind(config)
+        except BaseException:
+            self.forget(place)
+            raise
+        return Door(self, config, sock, place)
+
+    def bind(self, config: AgentConfig) -> socket.socket:
+        """A socket on the agent's port. Raises Fault (CONFIG)."""
+        return bind(self._host, config.port, f"{config.where}: agent {config.name}")
+
+    def listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
+        """An agent's port, behind the guard; the app's lifespan is not its business."""
+        return Listener(HostOriginGuard(app, self._hosts), sock, lifespan=False)
+
+    def forget(self, place: Place | None) -> None:
+        """Callers find nobody at ``place`` any more."""
+        if place is None:
+            return
+        if self._places is not None and place in self._places:
+            self._places.remove(place)
+        if self._ingress is not None:
+            self._ingress.remove(place)
+
+    async def open_fleet(self, app: ASGIApp) -> None:
+        """Serve the fleet's own pages, and with one port for everything the agents that are open."""
+        if self._places is not None:
+            self._ingress = Ingress(app, prefix=urlsplit(self.project.public_url).path)
+            for place in self._places:
+                self._ingress.add(place)
+            app = self._ingress
+        await self._serve(Listener(HostOriginGuard(app, self._hosts), self._sockets.pop("registry")))
+
+    async def open_scripted(self, app: ASGIApp) -> None:
+        """Serve the offline model."""
+        await self._serve(Listener(app, self._sockets.pop("scripted")))
+
+    async def _serve(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+        await listener.start()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """What serves the fleet as a whole; agents close their own."""
+        return tuple(self._listeners)
+
+    def release(self) -> None:
+        """Let go of ports that were taken and never opened."""
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+
+
+class Door:
+    """The way in to one agent: its own port, its place at the one port, or both; one surface behind them."""
+
+    def __init__(
+        self, doors: Doors, config: AgentConfig, sock: socket.socket | None, place: Place | None
+    ) -> None:
+        self._doors = doors
+        self._config = config
+        self._sock = sock
+        self._place = place
+        self._app: ASGIApp | None = None
+        self._lifespan: Lifespan | None = None
+        self._listener: Listener | None = None
+
+    @property
+    def url(self) -> str:
+        """Where callers on this machine reach the agent."""
+        if self._config.port:
+            return f"{self._doors.origin_of(self._config.port)}/mcp"
+        return f"{self._doors.origin}/{AGENTS}/{self._config.name}/mcp"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answers."""
+        return self._app is not None
+
+    async def open(self, app: ASGIApp) -> None:
+        """Serve ``app``, which answers at ``/mcp``. Raises Fault (INTERNAL), and is closed then."""
+        lifespan = Lifespan(app, f"agent {self._config.name}")
+        await lifespan.start()
+        self._lifespan, self._app = lifespan, slashless(app)
+        if self._place is not None:
+            self._place.app = self._app
+        if self._sock is not None:
+            self._listener, self._sock = self._doors.listener(self._app, self._sock), None
+            try:
+                await self._listener.start()
+            except BaseException:
+                await self.close()
+                raise
+
+    async def move(self, config: AgentConfig) -> None:
+        """Answer on the port that ``config`` says from now on; a port of before is closed after that.
+
+        Raises Fault (CONFIG) when it cannot be had; then all is as it was.
+        """
+        before, port = self._config, config.port
+        if port == before.port:
+            self._config = config
+            return
+        sock = self._doors.bind(config) if port else None
+        old, old_sock = self._listener, self._sock
+        if self._app is None:
+            self._sock = sock
+        else:
+            listener = self._doors.listener(self._app, sock) if sock is not None else None
+            if listener is not None:
+                await listener.start()
+            self._listener = listener
+        self._config = config
+        if old is not None:
+            await old.stop()
+        if old_sock is not None:
+            old_sock.close()
+
+    async def close(self) -> None:
+        """Stop answering. Requests under way have two seconds."""
+        listener, self._listener, self._app = self._listener, None, None
+        self._doors.forget(self._place)
+        await asyncio.gather(
+            *([listener.stop()] if listener is not None else []),
+            *([self._place.leave()] if self._place is not None else []),
+        )
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        if self._lifespan is not None:
+            lifespan, self._lifespan = self._lifespan, None
+            await lifespan.stop()

@@ -1,0 +1,77 @@
+"""An application's lifespan apart from any port: some applications are reached through several."""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message
+
+from pallas.model import Fault, FaultType
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT: Final = 10.0
+STOP_TIMEOUT: Final = 2.0
+
+
+class Lifespan:
+    """Keeps ``app`` alive from ``start`` to ``stop``, in one task as the app may ask for."""
+
+    def __init__(self, app: ASGIApp, owner: str) -> None:
+        self._app = app
+        self._owner = owner
+        self._events: asyncio.Queue[Message] = asyncio.Queue(2)
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._failed = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when the app is up, within 10 s. Raises Fault (INTERNAL)."""
+        self._task = asyncio.create_task(self._live(), name=f"lifespan of {self._owner}")
+        self._events.put_nowait({"type": "lifespan.startup"})
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                await self._up.wait()
+        except TimeoutError:
+            self._failed = True
+        if self._failed:
+            await self.stop()
+            raise Fault(
+                FaultType.INTERNAL, f"{self._owner} could not be served; the log has the details"
+            ) from None
+
+    async def stop(self) -> None:
+        """Tell the app that it ends; it has 2 s for that and is cancelled then."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if not task.done():
+            self._events.put_nowait({"type": "lifespan.shutdown"})
+            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+        if not task.done():
+            log.warning("%s did not end within %.0f s and is cancelled", self._owner, STOP_TIMEOUT)
+            task.cancel()
+            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+
+    async def _live(self) -> None:
+        scope: dict[str, Any] = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": {},
+        }
+        try:
+            await self._app(scope, self._events.get, self._hear)
+        except Exception as error:
+            self._failed = not self._up.is_set()
+            log.error("the lifespan of %s ended: %s", self._owner, type(error).__name__, exc_info=error)
+        finally:
+            self._up.set()
+            self._down.set()
+
+    async def _hear(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            self._failed = True
+            log.error("%s did not start: %s", self._owner, message.get("message", ""))
+        if message["type"].startswith("lifespan.startup."):
+            self._up.set()
