@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pallas.model import ANONYMOUS, Event, Image, Message, Usage
+from pallas.model import ANONYMOUS, Event, Image, Message, ServerDetail, Usage
 
 Emit = Callable[[Event], None]
 
@@ -51,7 +51,10 @@ class ExecutorInfo:
     ``model`` has no provider prefix and is empty where there is none; ``servers`` are the names of
     the downstreams the agent declares; ``keeps_history`` is False for an agent without memory.
     ``instruction`` is what the agent is told, as it was written; ``defined`` where its code or card is,
-    relative to the project (``agents/research.py:8``). Both are sanitised.
+    relative to the project (``agents/research.py:8``). Both are sanitised. ``children`` are the other agents
+    of the same definition. ``files`` are those of the project that it was made of, relative to it where they
+    are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each downstream
+    offered when it was started, by server.
     """
 
     model: str = ""
@@ -60,6 +63,18 @@ class ExecutorInfo:
     keeps_history: bool = True
     instruction: str = ""
     defined: str = ""
+    files: tuple[str, ...] = ()
+    children: tuple["Child", ...] = ()
+    tools: tuple[ServerDetail, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An agent that another one of the same definition works with; the text is sanitised."""
+
+    name: str
+    instruction: str = ""
+    model: str = ""
 
 
 class Executor(Protocol):
@@ -76,13 +91,14 @@ class Executor(Protocol):
 
     @property
     def info(self) -> ExecutorInfo:
-        """What is known of the agent; complete once ``load`` has returned."""
+        """What is known of the agent: after ``load`` all but its tools, which ``start`` finds."""
         ...
 
     async def load(self, *, fresh: bool = False) -> None:
         """Learn what the agent is, connecting to nothing. Raises Fault (CONFIG) with file and line.
 
-        ``fresh`` reads code that was loaded before anew; where that fails, others go on with the old one.
+        The fault's ``data`` has the ``place`` (``file:line``) where it is in the project. ``fresh`` reads
+        code that was loaded before anew; where that fails, others go on with the old one.
         """
         ...
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.bearer import Grant, Slot, connecting, lending
 from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.files import shown
 from pallas.log import redact_text
 from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
@@ -26,8 +27,9 @@ from .loading import defined_at, load
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
-from .preload import preload
+from .preload import files_of, preload, sought
 from .progress import RunProgress, stream_listener
+from .reads import Reads, noting
 from .text_seam import asking_for_text
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class FastAgentExecutor:
         self._name = ""
         self._forwards = False
         self._fresh = False
+        self._reads = Reads(project)
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -92,9 +95,18 @@ class FastAgentExecutor:
         self._fresh = fresh
         if fresh:  # others answer meanwhile: what the code imports of others is imported beside the loop
             await asyncio.to_thread(preload, self._project, self._config)
+        self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
         # In the loop's own thread on purpose: while a FastAgent is made, fast-agent's process-wide
         # settings are None for a moment, and other agents of this loop would meet that.
-        fast = self.load_agent()
+        try:
+            with noting(self._reads):
+                fast = self.load_agent()
+        except Fault as fault:
+            if isinstance(fault.__cause__, ImportError):
+                self._reads.add(*sought(self._project.root, fault.__cause__))
+            raise
+        finally:
+            self._info = ExecutorInfo(files=self._files())
         name, settings = seam.default_agent(fast)
         if name is None:
             raise Fault(
@@ -121,6 +133,7 @@ class FastAgentExecutor:
             and bool(getattr(settings, "use_history", True)),
             instruction=sanitize(redact_text(str(getattr(settings, "instruction", ""))), MAX_INSTRUCTION),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
+            files=self._files(),
         )
 
     def load_agent(self) -> FastAgent:
@@ -136,14 +149,20 @@ class FastAgentExecutor:
         if self._fast is None:
             await self.load()
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own_harness(started), name=f"harness {self._config.name}")
-        await started
         try:
+            with noting(self._reads):
+                self._owner = asyncio.create_task(
+                    self._own_harness(started), name=f"harness {self._config.name}"
+                )
+            await started
             await self._pool.warm(ANONYMOUS.id if self._forwards else None)
         except Fault as fault:
             if fault.type is FaultType.CONFIG:
                 raise
             log.warning("%s: started without an instance: %s", self._config.name, fault.message)
+        finally:
+            self._reads.finish()
+            self._info = replace(self._info, files=self._files())
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
@@ -196,6 +215,9 @@ class FastAgentExecutor:
             if late:
                 self._owner.cancel()
                 await asyncio.wait({self._owner}, timeout=1.0)
+
+    def _files(self) -> tuple[str, ...]:
+        return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))
 
     def _new_pool(self) -> Pool[_Instance]:
         return Pool(
@@ -253,7 +275,7 @@ class FastAgentExecutor:
         key = f"pool-{number}"
         slot = Slot(grant)
         try:
-            with connecting(slot):
+            with connecting(slot), noting(self._reads):
                 session = await self._harness.session(key)
         except Exception as error:
             self._problems = servers_in(error)

@@ -66,7 +66,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             raise
         except SystemExit as exit_:
             raise _fault(project, agent, exit_, f"it called exit({exit_.code})") from exit_
-        except Exception as error:
+        except BaseException as error:  # a user's module may raise anything, and it is only that
             raise _fault(project, agent, error, f"{type(error).__name__}: {error}") from error
         finally:
             reapply_logging()  # the user's code may have set up anything
@@ -140,4 +140,5 @@ def _fault(project: Project, agent: AgentConfig, error: BaseException, reason: s
         path = Path(error.filename)
         name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
         place = f"{name}:{error.lineno}"
-    return Fault(FaultType.CONFIG, f"{place}: {one_line(redact_text(reason), 300)}")
+    text = f"{place}: {one_line(redact_text(reason), 300)}"
+    return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})

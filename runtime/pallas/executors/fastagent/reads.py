@@ -1,0 +1,101 @@
+"""Which files of a project are read while an agent is made."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final
+
+from pallas.config import Project
+
+# Files that one version of an agent is made of, at most.
+MAX_FILES: Final = 2_000
+# Folders that hold no word of a project's author.
+_NOT_OURS: Final = frozenset({"__pycache__", "site-packages", ".venv", "venv", "node_modules", ".git"})
+_WRITING: Final = os.O_WRONLY | os.O_RDWR
+_NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
+_SECRETS: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml", ".env")
+
+
+class Reads:
+    """Collects, while it listens, the files below a project's folder that are opened for reading.
+
+    Also those that were looked for in vain. The project's own configuration is none of them: what of that
+    concerns an agent is known without it.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._root = f"{project.root}{os.sep}"
+        self._kept = f"{self._root}.fast-agent{os.sep}sessions{os.sep}"
+        self._depth = len(project.root.parts)
+        self._never = {str(project.agents_file), str(project.config_file or "")} | {
+            str(project.root / name) for name in (*_NAMES, *_SECRETS)
+        }
+        self._found: dict[str, None] = {}
+        self._over = False
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The files so far, absolute."""
+        return frozenset(map(Path, self._found))
+
+    def add(self, *paths: Path) -> None:
+        """Files that belong to them though nobody opened them now."""
+        for path in paths:
+            self._note(str(path))
+
+    def finish(self) -> None:
+        """Take nothing more, whoever still listens."""
+        self._over = True
+
+    def heard(self, path: object, mode: object, flags: object) -> None:
+        """A file is about to be opened. Never raises: that would be the opener's failure."""
+        if self._over:
+            return
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if isinstance(path, str) and _reading(mode, flags):
+            self._note(os.path.abspath(path))  # noqa: PTH100 - asks nobody, where resolve() looks at files
+
+    def _note(self, path: str) -> None:
+        if (
+            path.startswith(self._root)
+            and path not in self._never
+            and path not in self._found
+            and len(self._found) < MAX_FILES
+            and _NOT_OURS.isdisjoint(Path(path).parts[self._depth :])
+            and not path.startswith(self._kept)
+            and not path.endswith(".pyc")
+        ):
+            self._found[path] = None
+
+
+def _reading(mode: object, flags: object) -> bool:
+    if isinstance(mode, str):
+        return "r" in mode and "+" not in mode
+    return not (isinstance(flags, int) and flags & _WRITING)
+
+
+_listening: Final[ContextVar[Reads | None]] = ContextVar("pallas_reads", default=None)
+_installed: Final[list[bool]] = []
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    # For every audited event of the process, for ever: the first line decides nearly always.
+    if event == "open" and (reads := _listening.get(None)) is not None:
+        reads.heard(*arguments)
+
+
+@contextmanager
+def noting(reads: Reads) -> Iterator[None]:
+    """What this block, and the tasks begun in it, open is noted in ``reads``."""
+    if not _installed:  # there is no way to take one out again
+        _installed.append(True)
+        sys.addaudithook(_hear)
+    token = _listening.set(reads)
+    try:
+        yield
+    finally:
+        _listening.reset(token)
