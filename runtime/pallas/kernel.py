@@ -8,12 +8,13 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pallas.conversations import Conversation, Conversations, key_of, minted
 from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.images import check_images
+from pallas.in_flight import InFlight
 from pallas.limits import check_text, fits, too_large
 from pallas.log import forget, redact, redact_text
 from pallas.model import (
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 MAX_RUNS: Final = 1_000
 # Seconds between two looks for conversations that expired.
 SWEEP_EVERY: Final = 60.0
+RETRY_AFTER: Final = 5.0
+"""Seconds after which a caller that a fleet on its way out has refused does well to come again."""
 
 
 class Answering(Protocol):
@@ -72,7 +75,8 @@ class Kernel:
         self._agents: dict[str, Answering] = {}
         self._conversations: dict[str, Conversations] = {}
         self._stats: dict[str, Stats] = {}
-        self._runs: dict[str, Run] = {}
+        self._runs = InFlight()
+        self._draining = False
         self._closing = False
 
     def attach(self, agent: Answering) -> None:
@@ -114,8 +118,7 @@ class Kernel:
         Runs of one conversation go one after the other. Cancelling this call cancels the run: the
         model's stream, the tool call and what they wait for. Raises Fault.
         """
-        if self._closing:
-            raise Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
+        self._admit(request)
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
         check_text(request.text)
@@ -130,57 +133,54 @@ class Kernel:
             new=request.new_conversation or not minted(request.conversation),
         )
         run = Run(secrets.token_hex(6), request.agent, self._hub, self._stats[request.agent], listener)
-        self._runs[run.id] = run
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
-        run.task.add_done_callback(lambda _: self._runs.pop(run.id, None))
+        self._runs.add(run)
         if bearer := request.bearer:  # a downstream may repeat it in an error: masked while the run lasts
             redact(bearer)
             run.task.add_done_callback(lambda _: forget(bearer))
+        run.left = asyncio.get_running_loop().create_future()
+        ends: set[asyncio.Future[Any]] = {run.task, run.left}
         try:
-            await asyncio.wait({run.task})
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             run.task.cancel()
             raise
-        if run.task.cancelled():
-            because = f": {run.why}" if run.why else ""
-            raise Fault(FaultType.UPSTREAM, f"the run was cancelled{because}", data={"cancelled": True})
-        return run.task.result()
+        if run.task.done() and not run.task.cancelled():
+            return run.task.result()
+        raise self._cut_short(run, request)
 
     def cancel(self, run_id: str) -> bool:
-        """Ask a run to stop; False when there is none of that id."""
+        """Ask a run to stop; False when there is none of that id. What it has written so far is kept."""
         run = self._runs.get(run_id)
-        if run is None or run.task is None:
-            return False
-        return run.task.cancel()
+        return run is not None and run.cut()
 
-    async def close(self, timeout: float = 2.0) -> None:
-        """Take no more runs, give those in flight ``timeout`` seconds to end, cancel the rest."""
+    @property
+    def in_flight(self) -> InFlight:
+        """The runs that are not over."""
+        return self._runs
+
+    def refuse(self) -> None:
+        """Take no new runs but those that runs in flight ask for: the fleet drains."""
+        self._draining = True
+
+    async def close(self, timeout: float = 2.0, *, grace: float = 1.0) -> int:
+        """Take no more runs, give those in flight ``timeout`` seconds to end, cancel the rest.
+
+        Returns how many were cancelled; their callers are told within ``grace`` seconds.
+        """
         self._closing = True
-        tasks = {run.task for run in self._runs.values() if run.task is not None}
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=timeout)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=1.0)
+        late = await self._runs.over(timeout)
+        await self._runs.cut(late, "the fleet is stopping", grace)
+        return len(late)
 
     async def drain(self, agent: str, seconds: float, why: str, on: Executor | None = None) -> None:
         """Until no run of the agent is in flight; after ``seconds`` the rest is cancelled and told ``why``.
 
         With ``on`` only the runs that this executor answers count. Cancelled runs get two seconds to end.
         """
-        mine = [run for run in self._runs.values() if run.agent == agent and on in (None, run.executor)]
-        tasks = {run.task for run in mine if run.task is not None}
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=seconds)
-        for run in mine:
-            if run.task in late:
-                run.why = why
-                run.task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=2.0)
+        late = await self._runs.over(seconds, self._runs.of(agent, on))
+        await self._runs.cut(late, why, 2.0)
 
     async def tidy(self) -> None:
         """Forget now and then, until cancelled, the conversations that nobody used for a day.
@@ -204,10 +204,11 @@ class Kernel:
 
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
+        run.context = child_of(request.trace)
         trace = RunTrace(
             run.id,
             run.agent,
-            child_of(request.trace),
+            run.context,
             self.wire.open(run.id) if self.wire is not None else None,
         )
         with running(trace):
@@ -217,7 +218,7 @@ class Kernel:
         self, run: Run, request: RunRequest, conversation: Conversation, trace: RunTrace
     ) -> RunResult:
         outcome: Outcome = "error"
-        fault, usage = "", Usage()
+        fault, usage, partial = "", Usage(), ""
         run.emit(
             RunStarted(
                 run_id=run.id,
@@ -246,9 +247,10 @@ class Kernel:
             outcome = "ok"
             return done
         except asyncio.CancelledError:
-            outcome, fault = "cancelled", "cancelled"
+            outcome, fault, partial = "cancelled", run.ended_by, run.draft.text()
             raise
         except Fault as error:
+            partial = str(error.data.get("partial", ""))
             fault = one_line(redact_text(error.message), 300)
             raise
         except Exception as error:
@@ -258,7 +260,7 @@ class Kernel:
                 FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details"
             ) from error
         finally:
-            run.finish(outcome, fault, usage)
+            run.finish(outcome, fault, usage, partial)
 
     async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
         # Asked only now: while this run waited, the executor may have been exchanged.
@@ -270,12 +272,17 @@ class Kernel:
         except TimeoutError:
             if not deadline.expired():
                 raise
+            self._keep(run, request, conversation, f"it took longer than {seconds:g} s")
             raise Fault(
                 FaultType.TIMEOUT,
                 f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
                 f"run_timeout of {run.agent} in agents.yaml",
-                data={"limit": seconds},
+                data={"limit": seconds, **_rest(run, request)},
             ) from None
+        except asyncio.CancelledError:
+            if run.is_cut:  # a caller that goes away does not want it to have been said
+                self._keep(run, request, conversation, run.why or "it was cancelled")
+            raise
         self._record(conversation, request, result)
         return result
 
@@ -319,6 +326,31 @@ class Kernel:
         before = () if result.replaces else (conversation.messages or request.history)
         self._conversations[request.agent].store(conversation, before, result.messages)
 
+    def _keep(self, run: Run, request: RunRequest, conversation: Conversation, why: str) -> None:
+        """Add what a run has written so far to its conversation, marked: the next message goes on from it."""
+        if written := run.draft.text():
+            said = Message("user", request.text, request.images)
+            answer = Message("assistant", f"{written}\n\n[cut short: {why}]")
+            self._record(conversation, request, TurnResult((written,), (said, answer)))
+
+    def _cut_short(self, run: Run, request: RunRequest) -> Fault:
+        because = f": {run.why}" if run.why else ""
+        return Fault(
+            FaultType.UPSTREAM,
+            f"the run was cancelled{because}",
+            data={"cancelled": True, **_rest(run, request)},
+        )
+
+    def _admit(self, request: RunRequest) -> None:
+        """Raises Fault (TRANSPORT) for a run that the fleet does not take any more."""
+        if self._closing:
+            text = "the fleet is stopping; try again when it is back"
+        elif self._draining and not self._runs.asked_for(request.trace):
+            text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
+        else:
+            return
+        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
+
     def _release(self, name: str, key: str) -> None:
         executor = self._agents[name].executor
         if executor is not None:
@@ -349,3 +381,12 @@ class Kernel:
             f"{name} is {agent.state.value}{because}; try again in a moment",
             retryable=True,
         )
+
+
+def _rest(run: Run, request: RunRequest) -> dict[str, str]:
+    """What is left of a run that was cut short, for its caller."""
+    if not (written := run.draft.text()):
+        return {}
+    # A handle that was made for this request is told nowhere else.
+    handle = request.conversation if request.new_conversation else None
+    return {"partial": written, **({"conversation_id": handle} if handle else {})}

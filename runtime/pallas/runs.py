@@ -10,9 +10,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
+from pallas.draft import Draft
 from pallas.events import Hub
 from pallas.executors import Executor
-from pallas.model import Event, Outcome, RunFinished, RunResult, StepStarted, ToolEvent, Usage
+from pallas.model import (
+    Event,
+    Outcome,
+    RunFinished,
+    RunResult,
+    StepStarted,
+    ToolEvent,
+    TraceContext,
+    Usage,
+)
 from pallas.text import one_line
 
 log = logging.getLogger(__name__)
@@ -71,8 +81,9 @@ class Stats:
 class Run:
     """A run from its admission to its end. ``began`` starts anew when its turn comes.
 
-    ``executor`` is what answers it, None until its turn comes; ``why`` is told to its caller when it is
-    cancelled for a reason that the caller does not know.
+    ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
+    cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
+    own span. ``left`` is done when nobody waits for its end any more.
     """
 
     id: str
@@ -82,15 +93,47 @@ class Run:
     listener: Listener | None = None
     task: asyncio.Task[RunResult] | None = None
     executor: Executor | None = None
+    context: TraceContext | None = None
+    is_cut: bool = False
     why: str = ""
+    over: bool = False
     steps: int = 0
     tools: int = 0
     began: float = field(default_factory=perf_counter)
+    draft: Draft = field(init=False)
+    left: asyncio.Future[None] | None = None
+    _calls: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.draft = Draft(self.agent)
 
     @property
     def seconds(self) -> float:
         """How long it has been running."""
         return perf_counter() - self.began
+
+    def calls(self, trace: TraceContext) -> bool:
+        """Whether this span is that of a call which the run makes now."""
+        own = self.context
+        return own is not None and own.trace_id == trace.trace_id and trace.span_id in self._calls.values()
+
+    def cut(self, why: str = "") -> bool:
+        """Cancel it for a reason that is not its caller's; what it has written so far is kept."""
+        if self.task is None or self.over or self.task.done():
+            return False
+        self.is_cut, self.why = True, self.why or why
+        return self.task.cancel()
+
+    def leave(self) -> None:
+        """Do not wait for its end: it does not stop when it is cancelled."""
+        self.finish("cancelled", self.ended_by, partial=self.draft.text())
+        if self.left is not None and not self.left.done():
+            self.left.set_result(None)
+
+    @property
+    def ended_by(self) -> str:
+        """How its cancelling is told."""
+        return f"cancelled: {self.why}" if self.why else "cancelled"
 
     def emit(self, event: Event) -> None:
         """Publish an event of this run, counting its own steps and calls."""
@@ -98,13 +141,22 @@ class Run:
             self.steps = max(self.steps, event.step)
         elif isinstance(event, ToolEvent) and event.phase == "started" and not event.nested:
             self.tools += 1
+        if isinstance(event, ToolEvent) and event.span_id:
+            if event.phase == "started":
+                self._calls[event.call_id] = event.span_id
+            else:
+                self._calls.pop(event.call_id, None)
+        self.draft.hear(event)
         numbered = self.hub.publish(event)
         if self.listener is not None:
             with suppress(Exception):  # a listener that fails is its own problem, never the run's
                 self.listener(numbered)
 
-    def finish(self, outcome: Outcome, fault: str = "", usage: Usage = _NO_USAGE) -> None:
-        """Count the run as over and tell how it ended."""
+    def finish(self, outcome: Outcome, fault: str = "", usage: Usage = _NO_USAGE, partial: str = "") -> None:
+        """Count the run as over and tell how it ended; only the first time. ``partial`` is clean text."""
+        if self.over:
+            return
+        self.over = True
         seconds = self.seconds
         self.stats.admitted -= 1
         self.stats.total += 1
@@ -122,7 +174,7 @@ class Run:
             self.steps,
             self.tools,
             f": {one_line(fault, 500)}" if fault else "",
-            extra={"agent": self.agent, "run_id": self.id},
+            extra={"agent": self.agent, "run_id": self.id, **({"partial": partial} if partial else {})},
         )
         self.emit(
             RunFinished(
@@ -135,5 +187,6 @@ class Run:
                 tokens_in=usage.input_tokens,
                 tokens_out=usage.output_tokens,
                 fault=fault,
+                partial=partial,
             )
         )

@@ -86,7 +86,7 @@ def _messages(
     part: list[Event] = []
     size = 0
     for event in events:
-        room = len(getattr(event, "text", "")) + _REST
+        room = len(getattr(event, "text", "")) + len(getattr(event, "partial", "")) + _REST
         if part and size + room > MAX_MESSAGE:
             yield _encoded(part), part[-1].seq, dropped
             part, size, dropped = [], 0, 0
