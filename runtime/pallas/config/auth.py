@@ -23,7 +23,10 @@ class TokenConfig:
 
 @dataclass(frozen=True, slots=True)
 class IssuerConfig:
-    """Who signs JWTs that are taken. Exactly one of ``jwks_url`` and ``public_key`` (a PEM file) is set."""
+    """Who signs JWTs that are taken. Exactly one of ``jwks_url`` and ``public_key`` (a PEM file) is set.
+
+    ``pem`` is what that file held when the project was read.
+    """
 
     name: str
     issuer: str
@@ -31,6 +34,7 @@ class IssuerConfig:
     jwks_url: str = ""
     public_key: Path | None = None
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    pem: str = field(default="", repr=False)
     where: Where = Where("agents.yaml")
 
 
@@ -50,3 +54,14 @@ class AuthConfig:
     dev: bool = False
     off: bool = False
     where: Where = Where("agents.yaml")
+
+
+def in_force(auth: AuthConfig | None, *, dev: bool, loopback: bool) -> AuthConfig | None:
+    """What is asked of callers where the fleet stands; None where nobody is asked.
+
+    On loopback ``pallas dev`` asks only where the project says so; a headless fleet always does, since a
+    proxy may stand before it.
+    """
+    if auth is None or auth.off or (dev and loopback and not auth.dev):
+        return None
+    return auth

@@ -14,7 +14,7 @@ from .network import allowed_host_problem, bind_problem, host_problem, url_probl
 from .notes import Notes
 from .ports import Ports
 from .programs import read_scripted, read_servers
-from .read_auth import read_auth
+from .read_auth import check_agent_auth, read_auth
 from .section import Section
 from .tree import Leaf, Table
 from .where import Where
@@ -87,6 +87,8 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
     _check_published(agents, namespace, notes)
     check_slugs(agents, notes)
     check_depends_on(agents, notes)
+    auth = read_auth(top, root)
+    check_agent_auth(auth, {name: draft.auth for name, draft in agents.items()}, notes)
     return Topology(
         name=(top.text("name", most=_MAX_NAME) if top.need("name", "my-project") else None) or "",
         version=top.text("version", check=_version_problem, most=_MAX_VERSION) or "1.0.0",
@@ -97,7 +99,7 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         public_url=(top.text("public_url", check=url_problem) or "").rstrip("/"),
         drain_timeout=DEFAULT_DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
         loop_lag=DEFAULT_LOOP_LAG if loop_lag is None else loop_lag,
-        auth=read_auth(top, root),
+        auth=auth,
         bind=top.text("bind", check=bind_problem),
         allowed_hosts=_allowed_hosts(top),
         server_cards=top.flag("server_cards") or False,

@@ -1,0 +1,91 @@
+"""The public key with which an issuer's tokens are checked, read from its PEM file."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from .files import file_like, is_file, is_folder
+from .notes import suggest
+from .section import Section
+
+ASYMMETRIC: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""What may be taken: the algorithms of which everyone may have the key that checks."""
+MIN_RSA_BITS: Final = 2_048
+MAX_PEM: Final = 64 * 1024
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+
+
+def read_public_key(section: Section, root: Path) -> tuple[str, tuple[str, ...]]:
+    """The PEM that ``public_key`` names and the algorithms that fit it; both empty where it is none.
+
+    Of a certificate the key is taken, whatever its dates say.
+    """
+    text = section.text("public_key")
+    if text is None:
+        return "", ()
+    path = root / text
+    if not is_file(path):
+        what = "is a folder" if is_folder(path) else "there is no such file"
+        section.error(
+            "public_key", what, "paths start at the project's folder", suggest(file_like(root, path))
+        )
+        return "", ()
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_PEM + 1)
+    except OSError as error:
+        section.error("public_key", f"cannot be read ({error.strerror})", "check who may read the file")
+        return "", ()
+    if b"PRIVATE KEY" in raw:
+        section.error(
+            "public_key",
+            "is a private key: whoever has it can make tokens",
+            "name the public one here and keep that one elsewhere",
+            "`openssl pkey -in PRIVATE.pem -pubout` prints it",
+        )
+        return "", ()
+    return _checked(section, raw)
+
+
+def _checked(section: Section, raw: bytes) -> tuple[str, tuple[str, ...]]:
+    # 50 ms, and few projects need it.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        key: Any
+        if b"BEGIN CERTIFICATE" in raw:
+            key = load_pem_x509_certificate(raw).public_key()
+        else:
+            key = serialization.load_pem_public_key(raw)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        section.error(
+            "public_key", "is no public key", "needed: a PEM file that begins -----BEGIN PUBLIC KEY-----"
+        )
+        return "", ()
+    algorithms = _fitting(key)
+    if not algorithms:
+        section.error(
+            "public_key",
+            "is a key that cannot be used",
+            f"allowed: RSA of {MIN_RSA_BITS} bits or more, the curves P-256, P-384 and P-521, Ed25519",
+        )
+        return "", ()
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem.decode("ascii"), algorithms
+
+
+def _fitting(key: Any) -> tuple[str, ...]:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    if isinstance(key, Ed25519PublicKey):
+        return ("EdDSA",)
+    if isinstance(key, RSAPublicKey):
+        return ASYMMETRIC[:6] if key.key_size >= MIN_RSA_BITS else ()
+    if isinstance(key, EllipticCurvePublicKey):
+        return (_CURVES[key.curve.name],) if key.curve.name in _CURVES else ()
+    return ()
