@@ -1,11 +1,13 @@
-"""How a fleet ends: callers before those they call, everything within its time."""
+"""How a fleet ends: its runs first, then callers before those they call, everything within its time."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from pallas.in_flight import InFlight
 from pallas.kernel import Kernel
 from pallas.surfaces.listener import Listener
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT: Final = 4.5
+CUT_TIMEOUT: Final = 0.5
+"""Seconds after which the callers of runs that are cut short are told, whether or not the work has ended."""
+TELL_EVERY: Final = 5.0
+"""Seconds between two lines that say what is waited for."""
+_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,55 @@ class Parts:
     programs: Sequence[Program]
     listeners: Sequence[Listener]
     control_api: "OpenControl | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What came of a drain: runs that ended by themselves, runs that were cut short, and seconds it took."""
+
+    finished: int = 0
+    cut: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.finished and not self.cut:
+            return "no run was in flight"
+        if not self.cut:
+            return f"{_runs(self.finished)} finished in {self.seconds:.1f} s"
+        return f"{_runs(self.cut)} cut short after {self.seconds:.1f} s, {self.finished} finished before"
+
+
+async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> Drained:
+    """Take no new runs, wait ``seconds`` at most for those in flight, then cut them short.
+
+    What a run in flight asks of another agent is let in and waited for as well. ``tell`` is given a line now
+    and then that says what is waited for.
+    """
+    kernel.refuse()
+    runs, began = kernel.in_flight, monotonic()
+    seen: set[str] = set()
+    while runs:
+        left = began + seconds - monotonic()
+        seen.update(run.id for run in runs)
+        if left <= 0:
+            break
+        tell(_waited_for(runs, left))
+        await runs.over(min(left, TELL_EVERY))
+    late = tuple(runs)
+    await runs.cut(late, f"the fleet is stopping, and it was not done within {seconds:g} s", CUT_TIMEOUT)
+    return Drained(len(seen) - len(late), len(late), monotonic() - began)
+
+
+def _waited_for(runs: InFlight, left: float) -> str:
+    named = [
+        f"{run.agent} {run.id} ({run.seconds:.0f} s)" for run, _ in zip(runs, range(_NAMED), strict=False)
+    ]
+    more = f" and {len(runs) - len(named)} more" if len(runs) > len(named) else ""
+    return f"{_runs(len(runs))} in flight, {left:.0f} s at most: {', '.join(named)}{more}"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("" if count == 1 else "s")
 
 
 async def end(kernel: Kernel, parts: Parts) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ from pallas.wire import WireRecord
 from .agent import FleetAgent, fastagent_executor
 from .control import Control
 from .doors import WELL_KNOWN, Doors
-from .ending import Parts, end, quietly
+from .ending import Drained, Parts, drain, end, quietly
 from .inspect import Inspector
 from .loop_watch import LoopWatch
 from .order import StartOrder
@@ -227,6 +228,20 @@ class Fleet:
                 self._loop_watch.start()
             self._own(self._providers.watch())
 
+    async def drain(self, seconds: float | None = None) -> Drained:
+        """Take no new runs, give those in flight ``seconds`` (``drain_timeout``), then cut them short.
+
+        Registry and readiness say so first, the ports answer on: ``stop`` comes after it.
+        """
+        if self.state not in (FleetState.STARTING, FleetState.RUNNING):
+            return Drained()
+        self._move(FleetState.DRAINING)
+        tell = partial(self._tell_state, FleetState.DRAINING)
+        drained = await drain(self.kernel, self.project.drain_timeout if seconds is None else seconds, tell)
+        log.info("drained: %s", drained)
+        tell(str(drained))
+        return drained
+
     async def stop(self) -> None:
         """End everything, within five seconds: runs, ports, instances, programs, registry."""
         if self.state in (FleetState.STOPPING, FleetState.STOPPED):
@@ -303,7 +318,7 @@ class Fleet:
 
     def _refusal(self) -> str:
         """Why nothing can be done with an agent now."""
-        gone = self.state in (FleetState.STOPPING, FleetState.STOPPED)
+        gone = self.state in (FleetState.DRAINING, FleetState.STOPPING, FleetState.STOPPED)
         return f"the fleet is {self.state.value}" if gone else ""
 
     def _adopted(self, config: AgentConfig) -> None:
@@ -340,6 +355,9 @@ class Fleet:
         self.state, self._since = state, time()
         log.info("fleet %s: %s", self.project.name, state.value)
         self.hub.publish(FleetChanged(state=state))
+
+    def _tell_state(self, state: FleetState, detail: str) -> None:
+        self.hub.publish(FleetChanged(state=state, detail=detail))
 
     def _own(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
