@@ -1,16 +1,15 @@
 """A project's files, read, checked and put together."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from .agents import capabilities_of
-from .envfile import ENV_FILE, read_env
+from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
 from .files import is_folder, is_there, shown, whole
-from .models import ConfigError, Mistake, Project, Where
+from .models import ConfigError, Mistake, Project, TlsConfig, Where
 from .notes import Notes
 from .permissions import warn_if_shared, warn_of_code
 from .read_auth import auth_of
@@ -19,12 +18,15 @@ from .yamlfile import read_table
 
 AGENTS_FILE: Final = "agents.yaml"
 AGENTS_VARIABLE: Final = "PALLAS_AGENTS_CONFIG"
+CERTFILE_VARIABLE: Final = "PALLAS_SSL_CERTFILE"
+KEYFILE_VARIABLE: Final = "PALLAS_SSL_KEYFILE"
 
 
 def load_project(root: Path, environ: Mapping[str, str] | None = None) -> Project:
     """The project in ``root``, complete and checked (PR-1 to PR-3, PR-10 to PR-14).
 
-    ``environ`` (the process's own when None) is laid over ``.env`` for ``${VAR}``; neither is changed.
+    ``environ`` (when None the process's own, without what ``export_env`` put there) is laid over ``.env`` for
+    ``${VAR}``; neither is changed.
     Raises ConfigError with every mistake, in the order of files and lines.
     """
     project, found = read_project(root, environ)
@@ -45,7 +47,7 @@ def read_project(
             Where(str(root)), "", problem, "pass --project DIR, or run `pallas init DIR` for a new one"
         )
         return None, notes.sorted([])
-    own = os.environ if environ is None else environ
+    own = real_environ(root) if environ is None else environ
     variables = {**read_env(root, own, notes), **own}
     agents_path = root / (variables.get(AGENTS_VARIABLE) or AGENTS_FILE)
     agents_file = shown(root, agents_path)
@@ -55,7 +57,16 @@ def read_project(
     found = notes.sorted([agents_file, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
-    return _project(root, agents_path, topology, files, found), found
+    project = _project(root, agents_path, topology, files, found)
+    return replace(project, tls=_tls(root, variables)), found
+
+
+def _tls(root: Path, variables: Mapping[str, str]) -> TlsConfig | None:
+    """The certificate that the environment names; whether it is any good is seen when it is loaded."""
+    certfile, keyfile = variables.get(CERTFILE_VARIABLE, ""), variables.get(KEYFILE_VARIABLE, "")
+    if not certfile and not keyfile:
+        return None
+    return TlsConfig(root / (certfile or keyfile), root / (keyfile or certfile))
 
 
 def _topology(

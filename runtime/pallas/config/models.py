@@ -149,6 +149,14 @@ class ScriptedConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """The certificate with its chain, and its private key: PEM, absolute paths; one file may hold both."""
+
+    certfile: Path
+    keyfile: Path
+
+
+@dataclass(frozen=True, slots=True)
 class DownstreamConfig:
     """One entry under ``mcp.servers`` of the fast-agent configuration, as far as Pallas needs it.
 
@@ -174,7 +182,8 @@ class Project:
     empty when it is not set. ``capabilities`` is the fleet-wide ``model_capabilities`` or None.
     ``settings`` is the merged fast-agent configuration and secrets, expanded: never log or show it.
     ``port`` is the one port on which everything is reached, the registry too, None where there is none;
-    ``public_url`` is how callers reach that from outside, without a slash at its end. ``drain_timeout`` is
+    ``public_url`` is how callers reach that from outside, without a slash at its end. ``tls`` is what its
+    ports show, None for plain HTTP; it comes from the environment, not from a file. ``drain_timeout`` is
     how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
     event loop until it is told of (0: never), both in seconds.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
@@ -190,6 +199,7 @@ class Project:
     registry_port: int = 24200
     port: int | None = None
     public_url: str = ""
+    tls: TlsConfig | None = None
     drain_timeout: float = 30.0
     loop_lag: float = 1.0
     auth: AuthConfig | None = None

@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
+OWN_PATHS: Final = frozenset({"agents", ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp"})
+"""First parts of the paths that are served at the one port."""
 _GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
 
 
@@ -56,6 +59,27 @@ def url_problem(text: str) -> str | None:
     if not parts.hostname or port == 0 or any(char.isspace() for char in text):
         return "is not a URL; write http://HOST:PORT/PATH"
     return None
+
+
+def public_url_problem(text: str) -> str | None:
+    """For ``public_url``: what callers elsewhere put before ``/agents/NAME/mcp``."""
+    if problem := url_problem(text):
+        return f"{problem.partition(';')[0]}; write https://HOST, or https://HOST/PATH"
+    parts = urlsplit(text)
+    if "@" in parts.netloc or "?" in text or "#" in text:
+        return "holds more than scheme, host, port and path; write https://HOST, or https://HOST/PATH"
+    if host_problem(_bracketed(parts.hostname or "")):
+        return "names no host that callers could reach; write https://HOST, or https://HOST/PATH"
+    segments = parts.path.strip("/").split("/") if parts.path.strip("/") else []
+    if any(not _SEGMENT.fullmatch(each) or each in (".", "..") for each in segments):
+        return "has a path with other than letters, digits and . _ ~ - between its slashes"
+    if segments and segments[0] in OWN_PATHS:
+        return f"has a path that begins with {segments[0]}, as a path of the fleet's does; choose another"
+    return None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def local_port(url: str) -> int | None:

@@ -10,7 +10,7 @@ from .agents import Draft, read_agent
 from .auth import AuthConfig
 from .graph import check_depends_on, check_slugs
 from .models import ScriptedConfig, ServerConfig
-from .network import allowed_host_problem, bind_problem, host_problem, url_problem
+from .network import allowed_host_problem, bind_problem, host_problem, public_url_problem
 from .notes import Notes
 from .ports import Ports
 from .programs import read_scripted, read_servers
@@ -96,7 +96,7 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         namespace=namespace,
         registry_port=registry_port,
         port=port,
-        public_url=(top.text("public_url", check=url_problem) or "").rstrip("/"),
+        public_url=_public_url(top, port),
         drain_timeout=DEFAULT_DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
         loop_lag=DEFAULT_LOOP_LAG if loop_lag is None else loop_lag,
         auth=auth,
@@ -122,6 +122,18 @@ def _registry_port(top: Section, port: int | None, ports: Ports) -> int:
         registry_port = DEFAULT_REGISTRY_PORT
     ports.claim(registry_port, "the registry", top.place("registry_port"), "registry_port")
     return registry_port
+
+
+def _public_url(top: Section, port: int | None) -> str:
+    """How callers elsewhere reach the one port; agents on ports of their own have no one address."""
+    given = top.text("public_url", check=public_url_problem)
+    if given is not None and port is None and "port" not in top:
+        top.error(
+            "public_url",
+            "needs port:, the one port that everything is reached at",
+            "required: for example `port: 24200`; agents on ports of their own have no one address",
+        )
+    return (given or "").rstrip("/")
 
 
 def _agents(top: Section, root: Path, ports: Ports, *, port_needed: bool) -> Mapping[str, Draft]:

@@ -11,9 +11,10 @@ from starlette.types import ASGIApp
 
 from pallas.config import AgentConfig, Project
 from pallas.surfaces.guard import HostOriginGuard
-from pallas.surfaces.ingress import AGENTS, Ingress, Place, slashless
+from pallas.surfaces.ingress import Ingress, Place, slashless
 from pallas.surfaces.lifespan import Lifespan
 from pallas.surfaces.listener import Listener, bind
+from pallas.surfaces.published import AGENTS
 
 from .ports import reach, reserve_ports
 
@@ -54,7 +55,7 @@ class Doors:
 
     def origin_of(self, port: int) -> str:
         """``scheme://host:port`` of a port of the fleet's as this machine reaches it."""
-        return f"http://{reach(self._host)}:{port}"
+        return f"{'http' if self.project.tls is None else 'https'}://{reach(self._host)}:{port}"
 
     def reserve(self, agents: Iterable[AgentConfig]) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none."""

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from pallas.config.models import Project
 from pallas.model import AgentSnapshot, FleetSnapshot
 
-from .published import identity, mcp_url, published_name, shown_agents
+from .published import identity, published_name, resource_url, shown_agents
 
 CARD_PATH: Final = "/mcp/server-card"
 CARD_TYPE: Final = "application/mcp-server-card+json"
@@ -63,7 +63,7 @@ def ai_catalog(project: Project, fleet: FleetSnapshot) -> dict[str, Any] | None:
                 "displayName": facts["title"],
                 "description": facts["description"],
                 "type": CARD_TYPE,
-                "url": f"{mcp_url(project, agent)}/server-card",
+                "url": f"{resource_url(project, agent)}/server-card",
             }
         )
     return {"specVersion": "1.0", "entries": entries}

@@ -27,10 +27,11 @@ _TELL_EVERY: Final = 60.0
 def allowed_hosts_of(project: Project, bind: str) -> frozenset[str]:
     """The hosts a listener of ``project`` bound to ``bind`` answers to (SPEC C23).
 
-    ``host`` from agents.yaml, the localhost names, the bind address unless it is a wildcard, and
-    ``allowed_hosts``. This machine's own name is not guessed: who wants it writes it there.
+    ``host`` from agents.yaml, that of ``public_url``, the localhost names, the bind address unless it is a
+    wildcard, and ``allowed_hosts``. This machine's own name is not guessed: who wants it writes it there.
     """
-    named = [project.host, *project.allowed_hosts, *([] if bind in _WILDCARDS else [bind])]
+    public = host_of_origin("/".join(project.public_url.split("/", 3)[:3])) or ""
+    named = [project.host, public, *project.allowed_hosts, *([] if bind in _WILDCARDS else [bind])]
     return LOCAL_NAMES | {host for entry in named if (host := _entry(entry))}
 
 

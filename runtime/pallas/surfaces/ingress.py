@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-AGENTS: Final = "agents"
+from .published import AGENTS
+
 _WELL_KNOWN: Final = ".well-known"
 # What the caller sent is not repeated in the answer.
 _UNKNOWN: Final = (

@@ -1,13 +1,15 @@
 """What the fleet tells strangers about an agent: the same name, texts, icons and address on every page."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urljoin, urlsplit
 
 from pallas.config.models import Icon, Project
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot
 from pallas.text import one_line
 
+AGENTS: Final = "agents"
+"""The path below which agents are reached at the one port."""
 _MAX_TEXT: Final = 100
 _MAX_URL: Final = 255
 
@@ -38,16 +40,41 @@ def identity(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
     }
     if icons := _icons(project, config.icons if config else ()):
         facts["icons"] = icons
-    return facts | {"remotes": [{"type": "streamable-http", "url": mcp_url(project, agent)}]}
+    return facts | {"remotes": [{"type": "streamable-http", "url": resource_url(project, agent)}]}
 
 
-def mcp_url(project: Project, agent: AgentSnapshot) -> str:
-    """Where callers elsewhere reach the agent; made of ``host`` in agents.yaml, never of a request."""
-    return f"{_origin(project, agent.port)}/mcp"
+class Named(Protocol):
+    """An agent, as far as its address goes: its configuration or its snapshot."""
+
+    @property
+    def name(self) -> str:
+        """As in agents.yaml."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """Its own port, 0 for none."""
+        ...
+
+
+def resource_url(project: Project, agent: Named) -> str:
+    """Where callers elsewhere reach the agent's MCP endpoint, and what a token for it is meant for.
+
+    With one port for everything it is below ``public_url``, or else below that port, also for an agent that
+    has a port of its own beside it. Made of agents.yaml, never of a request.
+    """
+    if project.port is None:
+        return f"{_origin(project, agent.port)}/mcp"
+    return f"{base_url(project)}/{AGENTS}/{quote(agent.name)}/mcp"
+
+
+def base_url(project: Project) -> str:
+    """Where callers elsewhere reach the fleet as a whole, without a slash at the end."""
+    return project.public_url or _origin(project, project.registry_port)
 
 
 def _icons(project: Project, icons: Sequence[Icon]) -> list[dict[str, Any]]:
-    base = f"{_origin(project, project.registry_port)}/"
+    base = f"{base_url(project)}/"
     shown = []
     for icon in icons:
         src = quote(urljoin(base, icon.src.strip()), safe="%/:?#[]@!$&'()*+,;=~")
@@ -59,4 +86,4 @@ def _icons(project: Project, icons: Sequence[Icon]) -> list[dict[str, Any]]:
 
 def _origin(project: Project, port: int) -> str:
     host = f"[{project.host}]" if ":" in project.host and not project.host.startswith("[") else project.host
-    return f"http://{host}:{port}"
+    return f"{'http' if project.tls is None else 'https'}://{host}:{port}"
