@@ -1,6 +1,6 @@
 """The project's files, read and checked: every mistake says where, what and how to mend it."""
 
-from .envfile import export_env
+from .envfile import export_env, fill_unset, real_environ
 from .load import load_project, read_project
 from .models import (
     AgentConfig,
@@ -27,6 +27,8 @@ __all__ = [
     "ServerConfig",
     "Where",
     "export_env",
+    "fill_unset",
     "load_project",
     "read_project",
+    "real_environ",
 ]

@@ -3,7 +3,7 @@
 import io
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -46,15 +46,48 @@ def read_env(root: Path, environ: Mapping[str, str], notes: Notes) -> dict[str, 
     return values
 
 
-def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> None:
+# What is in the process's environment because of a project's files, by its folder.
+_brought: Final[dict[Path, dict[str, str]]] = {}
+
+
+def export_env(root: Path, environ: MutableMapping[str, str] = os.environ) -> frozenset[str]:
     """Put what ``.env`` sets into ``environ``, except names that are there already (PR-10).
 
-    Raises ConfigError when ``.env`` cannot be read; then nothing is changed.
+    Called again, what it brought before is brought up to date or taken out; names that somebody else set
+    stay. Returns the names that changed. Raises ConfigError when ``.env`` cannot be read; then nothing is
+    changed.
     """
+    root = whole(root)
+    own = real_environ(root, environ)
     notes = Notes()
-    values = read_env(whole(root), environ, notes)
+    values = read_env(root, own, notes)
     mistakes = tuple(found for found in notes.sorted([ENV_FILE]) if found.level == "error")
     if mistakes:
         raise ConfigError(mistakes)
-    for name, value in values.items():
-        environ.setdefault(name, value)
+    before = {name: environ[name] for name in environ if name not in own}
+    brought = {name: value for name, value in values.items() if name not in own}
+    for name in before.keys() - brought.keys():
+        del environ[name]
+    environ.update(brought)
+    if environ is os.environ:
+        _brought[root] = brought
+    return frozenset(
+        name for name in before.keys() | brought.keys() if before.get(name, "") != brought.get(name, "")
+    )
+
+
+def fill_unset(root: Path, names: Iterable[str]) -> None:
+    """Set each name that is not set to nothing, as something that a project's files brought (PR-10).
+
+    fast-agent reads its files itself and would send the text ``${NAME}`` as it stands.
+    """
+    for name in names:
+        if name not in os.environ:
+            os.environ[name] = ""
+            _brought.setdefault(whole(root), {})[name] = ""
+
+
+def real_environ(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """``environ`` without what the files of the project at ``root`` brought into the process's own."""
+    brought = _brought.get(whole(root), {}) if environ is os.environ else {}
+    return {name: value for name, value in environ.items() if brought.get(name) != value}

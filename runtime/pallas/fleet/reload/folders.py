@@ -1,0 +1,59 @@
+"""Which folders of a project are looked at, and which names mean nothing to anybody."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+# More than a project has; one with more is told, and the rest is not looked at.
+MAX_FOLDERS: Final = 4_000
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
+# What editors, compilers and programs leave beside the files that somebody wrote.
+_LEFT: Final = ("~", ".swp", ".swo", ".swx", ".tmp", ".bak", ".orig", ".pyc", ".log")
+_DATABASE: Final = (".sqlite", ".sqlite3", ".db", "-journal", "-wal", "-shm")
+
+
+def is_skipped(folder: Path) -> bool:
+    """Whether nothing below this folder is a project's own: hidden, compiled, or somebody's packages."""
+    name = folder.name
+    return name.startswith(".") or name in _SKIPPED or (folder / "pyvenv.cfg").exists()
+
+
+def may_matter(path: Path, root: Path) -> bool:
+    """Whether a file of that name could be somebody's work, of which nothing else is known."""
+    if not path.is_relative_to(root):
+        return False
+    parts = path.relative_to(root).parts
+    name = parts[-1] if parts else ""
+    if name.endswith((*_LEFT, *_DATABASE)) or name.startswith(("#", "4913")):
+        return False
+    hidden = any(part.startswith(".") or part in _SKIPPED for part in parts[:-1])
+    return not hidden and (not name.startswith(".") or name == ".env")
+
+
+def folders_of(root: Path, others: Iterable[Path] = ()) -> tuple[frozenset[str], bool]:
+    """The folders to look at, and whether there are more than that. Blocks.
+
+    ``others`` are folders beside those below ``root``; what is not there is left out.
+    """
+    found = {str(each) for each in others if each.is_dir()}
+    for folder, below, _ in root.walk():
+        found.add(str(folder))
+        if len(found) >= MAX_FOLDERS:
+            return frozenset(found), True
+        below[:] = [name for name in below if not is_skipped(folder / name)]
+    return frozenset(found), False
+
+
+def stamps(folders: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+    """Every file in these folders with what changes when it is written. Blocks."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    status = entry.stat()
+                    found[entry.path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+        except OSError:  # it has just gone, or may not be read
+            continue
+    return found
