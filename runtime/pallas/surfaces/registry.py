@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from pallas.config.models import AgentConfig, Capabilities, Project
-from pallas.model import AgentSnapshot, FleetSnapshot
+from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.preflight import ProviderReport
 
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
@@ -83,28 +83,31 @@ def registry_app(
 
 def catalogue(project: Project, fleet: FleetSnapshot) -> dict[str, Any]:
     """The registry's document: an entry for each agent of the fleet that has not been stopped."""
-    return _list([_entry(project, agent) for agent in shown_agents(fleet)])
+    return _list([_entry(project, fleet, agent) for agent in shown_agents(fleet)])
 
 
 def _named(project: Project, fleet: FleetSnapshot, name: str) -> list[dict[str, Any]]:
     """The entry of that published name, in a list; empty when there is none."""
-    return [_entry(project, agent) for agent in shown_agents(fleet) if published_name(project, agent) == name]
+    shown = shown_agents(fleet)
+    return [_entry(project, fleet, agent) for agent in shown if published_name(project, agent) == name]
 
 
 def _list(entries: list[dict[str, Any]]) -> dict[str, Any]:
     return {"servers": entries, "metadata": {"count": len(entries)}}
 
 
-def _entry(project: Project, agent: AgentSnapshot) -> dict[str, Any]:
+def _entry(project: Project, fleet: FleetSnapshot, agent: AgentSnapshot) -> dict[str, Any]:
     config = project.agents.get(agent.name)
     server: dict[str, Any] = {"$schema": SCHEMA, **identity(project, agent)}
     published: dict[str, Any] = {}
     if capabilities := _capabilities(project, config, agent):
         server["capabilities"] = published["pallas"] = capabilities
     # Beside the capabilities, not among them: clients compare the two objects.
-    published["state"] = agent.state.value
+    leaving = fleet.state in (FleetState.DRAINING, FleetState.STOPPING)
+    published["state"] = FleetState.DRAINING.value if leaving else agent.state.value
     server["_meta"] = {PUBLISHER: published}
-    official = {"status": "active", "updatedAt": timestamp(agent.since), "isLatest": True}
+    since = max(agent.since, fleet.since) if leaving else agent.since
+    official = {"status": "active", "updatedAt": timestamp(since), "isLatest": True}
     return {"server": server, "_meta": {OFFICIAL: official}}
 
 
