@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -19,6 +20,7 @@ _READINESS: Final = {
     FleetState.STARTING: "starting",
     FleetState.FAILED: "failed",
 }
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def status_pages(
@@ -30,7 +32,7 @@ def status_pages(
     """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
 
     ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
-    runs, ``/metrics`` is for Prometheus. Nothing of a request is repeated in an answer.
+    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. Nothing of a request is repeated in an answer.
     """
 
     async def healthz(_: Request) -> Response:
@@ -41,7 +43,7 @@ def status_pages(
         ready = fleet.state is FleetState.RUNNING
         states = {agent.name: agent.state.value for agent in fleet.agents}
         body = {"status": _READINESS.get(fleet.state, "draining"), "agents": states}
-        return _json(body, 200 if ready else 503)
+        return _json(body) if ready else _json(body, 503, {"retry-after": "5"})
 
     async def scrape(_: Request) -> Response:
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
@@ -54,7 +56,7 @@ def _report(report: ProviderReport) -> dict[str, Any]:
     return body | ({"message": report.message} if report.message else {})
 
 
-def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+def _json(body: Mapping[str, Any], status: int = 200, more: Mapping[str, str] = _NO_HEADERS) -> Response:
     text = json.dumps(body, ensure_ascii=False)
-    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
+    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff", **more}
     return Response(text, status, headers, media_type="application/json")
