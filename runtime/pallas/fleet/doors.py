@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,11 +11,13 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp
 
 from pallas.config import AgentConfig, Project
+from pallas.surfaces.connections import Pool
 from pallas.surfaces.guard import HostOriginGuard
 from pallas.surfaces.ingress import Ingress, Place, slashless
 from pallas.surfaces.lifespan import Lifespan
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.published import AGENTS
+from pallas.surfaces.tls import Certificate
 
 from .ports import reach, reserve_ports
 
@@ -42,6 +45,22 @@ class Doors:
         self._has_fleet_port = one or only is None
         self._places: list[Place] | None = [] if one else None
         self._ingress: Ingress | None = None
+        self._pool = Pool()
+        self._certificate: Certificate | None = None
+
+    @property
+    def _tls(self) -> ssl.SSLContext | None:
+        return self._certificate.context if self._certificate is not None else None
+
+    def reload_certificate(self) -> str:
+        """Show a certificate that was renewed from now on; connections stay. A warning, or empty.
+
+        Raises Fault (CONFIG), and goes on with the one of before. Without TLS there is nothing to do.
+        """
+        if self._certificate is None:
+            return ""
+        self._certificate.reload()
+        return self._certificate.warning()
 
     @property
     def has_fleet_port(self) -> bool:
@@ -58,7 +77,12 @@ class Doors:
         return f"{'http' if self.project.tls is None else 'https'}://{reach(self._host)}:{port}"
 
     def reserve(self, agents: Iterable[AgentConfig]) -> None:
-        """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none."""
+        """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none.
+
+        The same for a certificate that cannot be used.
+        """
+        if self.project.tls is not None and self._certificate is None:
+            self._certificate = Certificate(self.project.tls)
         self._sockets = reserve_ports(self.project, agents, host=self._host, fleet=self._has_fleet_port)
 
     @property
@@ -89,7 +113,9 @@ class Doors:
 
     def listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
         """An agent's port, behind the guard; the app's lifespan is not its business."""
-        return Listener(HostOriginGuard(app, self._hosts), sock, lifespan=False)
+        return Listener(
+            HostOriginGuard(app, self._hosts), sock, lifespan=False, tls=self._tls, pool=self._pool
+        )
 
     def forget(self, place: Place | None) -> None:
         """Callers find nobody at ``place`` any more."""
@@ -107,7 +133,8 @@ class Doors:
             for place in self._places:
                 self._ingress.add(place)
             app = self._ingress
-        await self._serve(Listener(HostOriginGuard(app, self._hosts), self._sockets.pop("registry")))
+        guarded = HostOriginGuard(app, self._hosts)
+        await self._serve(Listener(guarded, self._sockets.pop("registry"), tls=self._tls, pool=self._pool))
 
     async def open_scripted(self, app: ASGIApp) -> None:
         """Serve the offline model."""

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any, Final
 
 import uvicorn
@@ -12,6 +14,14 @@ from starlette.types import ASGIApp
 
 from pallas.model import Fault, FaultType
 
+from .connections import BOUNDS, Bounds, Connection, Pool
+
+BACKLOG: Final = 2048
+# Connections that are taken before the rest of the loop has its turn.
+_AT_A_TIME: Final = 8
+# Nothing is left to open a connection with; how long to wait until it is tried again, in seconds.
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_EXHAUSTED_PAUSE: Final = 0.2
 START_TIMEOUT: Final = 10.0
 GRACE: Final = 2
 STOP_TIMEOUT: Final = 4.0
@@ -41,16 +51,154 @@ def bind(host: str, port: int, owner: str) -> socket.socket:
     return sock
 
 
+class _Gate:
+    """Takes connections from one socket and gives each a protocol; what uvicorn takes for a server."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        connections: set[Any],
+        *,
+        pool: Pool,
+        bounds: Bounds,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._sock = sock
+        self._protocol = protocol
+        self._connections = connections
+        self._pool = pool
+        self._bounds = bounds
+        self._tls = tls
+        self._making: set[asyncio.Task[None]] = set()
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        pool.watch(connections)
+        self._tasks = (
+            asyncio.create_task(self._accept(), name="accept connections"),
+            asyncio.create_task(self._look(), name="look at connections"),
+        )
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._tasks[0].cancel()
+        for task in self._making:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until nothing of it runs; connections must be over."""
+        self._tasks[1].cancel()
+        self._pool.unwatch(self._connections)
+        await asyncio.wait({*self._tasks, *self._making}, timeout=1.0)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        since_pause = 0
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(self._sock)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    # The connection stays in the queue: asked again at once, it would fail for ever.
+                    self._pool.make_room()
+                    self._pool.tell("want of descriptors")
+                    await asyncio.sleep(_EXHAUSTED_PAUSE)
+                elif self._sock.fileno() < 0:
+                    return
+                continue
+            since_pause += 1
+            if since_pause >= _AT_A_TIME:  # others of the loop have their turn in a flood, too
+                since_pause = 0
+                await asyncio.sleep(0)
+            if not self._pool.admit():
+                self._pool.tell("want of room")
+                sock.close()
+                continue
+            task = asyncio.create_task(self._make(sock), name="make connection")
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+            self._pool.making(task)
+
+    async def _make(self, sock: socket.socket) -> None:
+        """A connection of the socket; one whose client makes no handshake in time is let go."""
+        try:
+            sock.setblocking(False)
+            # Else asyncio leaves Nagle's delay on: to it this socket is of no known protocol.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol,
+                sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._bounds.head if self._tls else None,
+                ssl_shutdown_timeout=self._bounds.linger if self._tls else None,
+            )
+        except OSError:  # gone already, or no TLS
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._bounds.look)
+            now = monotonic()
+            for connection in tuple(self._connections):
+                if why := connection.look(now, self._bounds):
+                    self._pool.tell(f"slow {why}")
+
+
 class _Server(uvicorn.Server):
+    """uvicorn's server without its signals and exits, taking connections through a gate of ours."""
+
+    def __init__(
+        self, config: uvicorn.Config, *, pool: Pool, bounds: Bounds, tls: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(config)
+        self._pool = pool
+        self._bounds = bounds
+        self._tls = tls
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals are the process's business, not a port's
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take connections of the one socket that there is."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.should_exit = True
+            return
+        gate: Any = _Gate(
+            (sockets or [])[0],
+            lambda: Connection(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            ),
+            self.server_state.connections,
+            pool=self._pool,
+            bounds=self._bounds,
+            tls=self._tls,
+        )
+        self.servers = [gate]
+        self.started = True
+
 
 class Listener:
-    """One ASGI app on one bound socket, from ``start`` to ``stop``, in the running loop."""
+    """One ASGI app on one bound socket, from ``start`` to ``stop``, in the running loop.
 
-    def __init__(self, app: ASGIApp, sock: socket.socket, *, lifespan: bool = True) -> None:
+    ``tls`` makes it speak TLS alone. Listeners with the same ``pool`` have its limit together.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        sock: socket.socket,
+        *,
+        lifespan: bool = True,
+        tls: ssl.SSLContext | None = None,
+        pool: Pool | None = None,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
         self._sock = sock
         config = uvicorn.Config(
             app,
@@ -60,8 +208,12 @@ class Listener:
             timeout_graceful_shutdown=GRACE,
             server_header=False,
             ws="none",
+            http=Connection,
+            timeout_keep_alive=bounds.idle,
+            # What a header says of scheme and address, anybody may have written.
+            proxy_headers=False,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, pool=pool or Pool(), bounds=bounds, tls=tls)
         self._task: asyncio.Task[None] | None = None
 
     @property
