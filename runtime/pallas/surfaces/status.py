@@ -32,7 +32,8 @@ def status_pages(
     """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
 
     ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
-    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. Nothing of a request is repeated in an answer.
+    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. Nothing
+    of a request is repeated in an answer.
     """
 
     async def healthz(_: Request) -> Response:
