@@ -56,6 +56,8 @@ class Answering(Protocol):
     @property
     def reason(self) -> str: ...
     @property
+    def retry_after(self) -> float | None: ...
+    @property
     def run_timeout(self) -> float: ...
     async def health(self) -> Health: ...
 
@@ -88,6 +90,15 @@ class Kernel:
                 clock=self._clock, forgotten=lambda key: self._release(name, key)
             )
         self._stats.setdefault(name, Stats())
+
+    def detach(self, agent: Answering) -> None:
+        """Forget an agent and its conversations, unless another one has its name by now; its runs are over.
+
+        What its runs add up to is kept for one that comes under this name again.
+        """
+        if self._agents.get(agent.name) is agent:
+            del self._agents[agent.name]
+            del self._conversations[agent.name]
 
     def stats(self, agent: str) -> Stats:
         """How the agent's runs add up, to be read from any thread."""
@@ -182,6 +193,10 @@ class Kernel:
         late = await self._runs.over(seconds, self._runs.of(agent, on))
         await self._runs.cut(late, why, 2.0)
 
+    async def break_off(self, agent: str, fault: Fault, on: Executor) -> None:
+        """End the runs that this executor answers: it broke, and each caller is told ``fault``."""
+        await self._runs.break_off(self._runs.of(agent, on), fault, 2.0)
+
     async def tidy(self) -> None:
         """Forget now and then, until cancelled, the conversations that nobody used for a day.
 
@@ -199,7 +214,7 @@ class Kernel:
     def end_session(self, agent: str, session: str, principal: Principal) -> None:
         """Forget the conversation of a handshake-era session that is over."""
         key = key_of(None, session)
-        if key is not None:
+        if key is not None and agent in self._conversations:
             self._conversations[agent].close(key, principal)
 
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
@@ -247,7 +262,7 @@ class Kernel:
             outcome = "ok"
             return done
         except asyncio.CancelledError:
-            outcome, fault, partial = "cancelled", run.ended_by, run.draft.text()
+            outcome, fault, partial = run.cancelled_as, run.ended_by, run.draft.text()
             raise
         except Fault as error:
             partial = str(error.data.get("partial", ""))
@@ -334,6 +349,9 @@ class Kernel:
             self._record(conversation, request, TurnResult((written,), (said, answer)))
 
     def _cut_short(self, run: Run, request: RunRequest) -> Fault:
+        if (broken := run.broken) is not None:
+            data = {**broken.data, **_rest(run, request)}
+            return Fault(broken.type, broken.message, retryable=broken.retryable, data=data)
         because = f": {run.why}" if run.why else ""
         return Fault(
             FaultType.UPSTREAM,
@@ -368,18 +386,21 @@ class Kernel:
         if executor is not None and agent.state is AgentState.READY:
             return executor
         if agent.state in (AgentState.ERROR, AgentState.CRASH_LOOP):
-            raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": "start"})
+            stage = "start" if agent.state is AgentState.ERROR else agent.state.value
+            raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": stage})
         if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
             raise Fault(
                 FaultType.UPSTREAM,
                 f"{name} is {agent.reason}; start it in the workbench, or start the fleet again",
                 data={"stage": "stopped"},
             )
-        because = f" ({agent.reason})" if agent.reason and agent.state is AgentState.BACKOFF else ""
+        # While it is started again it is not in ``backoff``, and a moment is all that can be said.
+        again = agent.retry_after if agent.state is AgentState.BACKOFF else None
+        seconds = {} if again is None else {"retry_after": round(again + 0.05, 1)}
+        what = f"failed ({agent.reason})" if agent.state is AgentState.BACKOFF else f"is {agent.state.value}"
+        when = f"in {seconds['retry_after']:g} s" if seconds else "in a moment"
         raise Fault(
-            FaultType.TRANSPORT,
-            f"{name} is {agent.state.value}{because}; try again in a moment",
-            retryable=True,
+            FaultType.TRANSPORT, f"{name} {what}; try again {when}", data={"stage": agent.state.value, **seconds}
         )
 
 
