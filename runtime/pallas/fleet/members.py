@@ -1,0 +1,121 @@
+"""The agents of a fleet, made, added and removed while it goes on."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from pallas.config import AgentConfig, Project
+from pallas.events import Hub
+from pallas.kernel import Kernel
+from pallas.surfaces.status import Page
+
+from .agent import FleetAgent
+from .doors import Doors
+from .succession import MakeExecutor
+
+log = logging.getLogger(__name__)
+
+
+class Members:
+    """Who is in the fleet. Belongs to its event loop; ``all`` may be read from any thread."""
+
+    def __init__(
+        self,
+        doors: Callable[[], Doors],
+        *,
+        hub: Hub,
+        kernel: Kernel,
+        make_executor: MakeExecutor,
+        provider_problem: Callable[[], str],
+        pages: Callable[[], Mapping[str, Page]],
+    ) -> None:
+        self._doors = doors
+        self._hub = hub
+        self._kernel = kernel
+        self._make_executor = make_executor
+        self._provider_problem = provider_problem
+        self._pages = pages
+        self._leaving: dict[asyncio.Task[None], FleetAgent] = {}
+        self.by_name: dict[str, FleetAgent] = {}
+        self.all: tuple[FleetAgent, ...] = ()
+
+    def add(self, project: Project, config: AgentConfig) -> FleetAgent:
+        """A new agent with its port taken, still closed. Raises Fault (CONFIG) where that cannot be had."""
+        agent = FleetAgent(
+            project,
+            config,
+            self._doors().door(config),
+            hub=self._hub,
+            kernel=self._kernel,
+            make_executor=self._make_executor,
+            provider_problem=self._provider_problem,
+            pages=self._pages(),
+        )
+        self._kernel.attach(agent)
+        self.by_name[config.name] = agent
+        self.all = (*self.all, agent)
+        return agent
+
+    def arrange(self, order: Collection[str]) -> None:
+        """List them in this order."""
+        rank = {name: number for number, name in enumerate(order)}
+        self.all = tuple(sorted(self.by_name.values(), key=lambda agent: rank.get(agent.name, len(rank))))
+
+    def remove(self, name: str, why: str, seconds: float) -> None:
+        """Take an agent out of the fleet: nobody finds it any more, and it takes no more runs.
+
+        Those in flight have ``seconds``; then its port closes and its conversations end. Returns at once.
+        """
+        agent = self.by_name.pop(name)
+        self.all = tuple(each for each in self.all if each is not agent)
+        task = asyncio.create_task(self._leave(agent, why, seconds), name=f"{name} leaves")
+        self._leaving[task] = agent
+        task.add_done_callback(lambda done: self._leaving.pop(done, None))
+
+    async def gone(self, configs: Iterable[AgentConfig]) -> None:
+        """Until no agent that leaves has a name or port of one of these."""
+        wanted = list(configs)
+        names, ports = {each.name for each in wanted}, {each.port for each in wanted if each.port}
+        if waiting := [
+            task for task, agent in self._leaving.items() if agent.name in names or agent.config.port in ports
+        ]:
+            await asyncio.wait(waiting)
+
+    async def close(self) -> None:
+        """End those that are leaving, now."""
+        tasks = list(self._leaving)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=3.0)
+
+    async def _leave(self, agent: FleetAgent, why: str, seconds: float) -> None:
+        try:
+            await agent.stop(why, seconds)
+        finally:
+            try:
+                await agent.close_port()
+                await agent.close()
+            finally:
+                self._kernel.detach(agent)
+                log.info("%s: removed", agent.name, extra={"agent": agent.name})
+
+
+def as_it_is(project: Project, was: Project, configs: Mapping[str, AgentConfig]) -> Project:
+    """``project`` with the agents' configurations as they really are, at the ports of its start.
+
+    ``was`` is what the fleet goes by now.
+    """
+    mixed = replace(
+        project, agents=configs, bind=was.bind, registry_port=was.registry_port, port=was.port, tls=was.tls
+    )
+    try:
+        mixed.start_layers()
+    except ValueError:  # some have the order of before: only that of the new files is free of circles
+        needs = {name: project.agents[name].needs for name in configs if name in project.agents}
+        mixed = replace(
+            mixed,
+            agents={name: replace(each, needs=needs.get(name, ())) for name, each in configs.items()},
+        )
+    return mixed

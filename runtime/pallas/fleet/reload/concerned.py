@@ -1,0 +1,335 @@
+"""What a change concerns: exactly which agents and programs, and in which order. Nothing is read here."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pallas.config import AgentConfig, Project, ServerConfig
+from pallas.config.files import shown
+from pallas.config.upstream import PROVIDERS
+
+# Keys of an agent that another executor is needed for; the others are taken over as they are.
+MADE_OF: Final = (
+    "module",
+    "card",
+    "instance_scope",
+    "max_instances",
+    "max_iterations",
+    "loop_repeat_threshold",
+    "capabilities",
+    "isolation",
+)
+# Keys of agents.yaml that are looked at once, when the fleet starts.
+AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "allowed_hosts", "host")
+# Parts of the fast-agent configuration that say nothing about how an agent answers.
+_NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One agent as it is: what it was made of, and what it uses.
+
+    ``files`` are those of the version that answers and of the last attempt at another; ``scripts`` those that
+    its stdio servers run, by server. ``model`` is the name of its model, ``servers`` are the downstreams it
+    declares, None where nobody knows. ``failed``: it does not answer, or its last version could not be made.
+    ``idle``: it is stopped, and reads everything when it is started. ``owed``: it was concerned before and
+    nothing was done.
+    """
+
+    name: str
+    project: Project
+    config: AgentConfig
+    url: str = ""
+    files: frozenset[Path] = frozenset()
+    scripts: Mapping[str, frozenset[Path]] = field(default_factory=dict)
+    servers: tuple[str, ...] | None = None
+    model: str = ""
+    failed: bool = False
+    idle: bool = False
+    owed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is different: ``files`` (absolute), ``variables`` of ``.env``; ``reread`` with the project itself.
+
+    ``mentions`` says whether a file holds a word; it is asked about variables and providers alone.
+    """
+
+    files: frozenset[Path] = frozenset()
+    variables: frozenset[str] = frozenset()
+    reread: bool = False
+    mentions: Callable[[Path, str], bool] = lambda _, __: False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done. Names are of agents or programs; ``reload`` and ``restart`` say because of what.
+
+    ``layers`` are the agents to reload and to add: each layer after those before it. ``needs`` are, for each
+    agent, those it calls or waits for. ``at_start`` are keys that only another start takes over.
+    """
+
+    remove: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+    move: tuple[str, ...] = ()
+    reload: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    layers: tuple[tuple[str, ...], ...] = ()
+    needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    restart: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    script: bool = False
+    providers: bool = False
+    at_start: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do beyond taking over what the project says."""
+        return not (
+            self.remove or self.add or self.move or self.reload or self.stop or self.restart or self.script
+        )
+
+
+def plan(
+    changed: Changed,
+    old: Project,
+    new: Project,
+    agents: Sequence[Known],
+    programs: Mapping[str, frozenset[Path]],
+    *,
+    only: str | None = None,
+) -> Plan:
+    """What ``changed`` concerns. ``old`` is what the fleet goes by, ``new`` what its files say now.
+
+    ``programs`` are the files that each program under ``servers:`` runs. With ``only`` one agent is served,
+    and nothing else of the project.
+    """
+    alive = {each.name: each for each in agents}
+    wanted = {name: config for name, config in new.agents.items() if only in (None, name)}
+    stop, restart = ({}, {}) if only else _programs(changed, old, new, programs)
+    reload = {
+        name: why
+        for name, known in alive.items()
+        if name in wanted and not known.idle and (why := _reasons(changed, known, wanted[name], new, agents))
+    }
+    for name, program in old.servers.items():
+        if name in restart or name in stop:
+            for user in _users(program.url, alive.values()):
+                if user in wanted and not alive[user].idle:
+                    reload[user] = (*reload.get(user, ()), f"server {name}")
+    for name in wanted.keys() & alive.keys():
+        if alive[name].config.description != wanted[name].description:
+            for user in _users(alive[name].url, alive.values()) - {name}:
+                if user in wanted and not alive[user].idle:
+                    reload[user] = (*reload.get(user, ()), f"agent {name}")
+    needs = {name: _needs(config, alive.get(name), alive) & wanted.keys() for name, config in wanted.items()}
+    add = tuple(name for name in wanted if name not in alive)
+    return Plan(
+        remove=tuple(name for name in alive if name not in wanted),
+        add=add,
+        move=tuple(
+            name
+            for name, config in wanted.items()
+            if name in alive and alive[name].config.port != config.port
+        ),
+        reload={name: tuple(dict.fromkeys(why)) for name, why in reload.items()},
+        layers=_layers(needs, {*reload, *add}),
+        needs=needs,
+        stop=tuple(stop),
+        restart=restart,
+        script=not only_scripted_moved(old, new) and new.scripted is not None and _script(changed, old, new),
+        providers=changed.reread and _providers(old) != _providers(new),
+        at_start=tuple(
+            key for key in AT_START if changed.reread and _at_start(old, key) != _at_start(new, key)
+        ),
+        keys=_keys(old, new) if changed.reread else (),
+    )
+
+
+def only_scripted_moved(old: Project, new: Project) -> bool:
+    """Whether the offline model came, went or moved: that needs another start."""
+    return (old.scripted.port if old.scripted else None) != (new.scripted.port if new.scripted else None)
+
+
+def used_by(url: str, others: Iterable[Known]) -> frozenset[str]:
+    """The agents that declare a downstream at ``url``."""
+    return frozenset(_users(url, others))
+
+
+def _reasons(
+    changed: Changed, known: Known, config: AgentConfig, new: Project, agents: Sequence[Known]
+) -> tuple[str, ...]:
+    """Because of what an agent needs another version; empty when it does not."""
+    scripts = frozenset[Path]().union(*known.scripts.values())
+    why = [shown(new.root, path) for path in sorted(changed.files & (known.files | scripts))]
+    why += sorted(known.owed)
+    if changed.reread:
+        if any(getattr(known.config, key) != getattr(config, key) for key in MADE_OF):
+            why.append(shown(new.root, new.agents_file))
+        why += _settings(changed, known, new)
+        if known.failed and not why and changed.files & _config_files(new):
+            why += sorted(shown(new.root, path) for path in changed.files & _config_files(new))
+    files = known.files | scripts
+    named = {name for name in changed.variables if any(changed.mentions(path, name) for path in files)}
+    if named or any(_is_anybodys(changed, name, agents, new) for name in changed.variables):
+        why.append(".env")
+    return tuple(dict.fromkeys(why))
+
+
+def _config_files(project: Project) -> frozenset[Path]:
+    return frozenset({project.agents_file, *([project.config_file] if project.config_file else [])})
+
+
+def _settings(changed: Changed, known: Known, new: Project) -> list[str]:
+    """The keys of the fast-agent configuration that an agent uses and that are different now."""
+    before, after = known.project.settings, new.settings
+    mcp = _table(before, "mcp"), _table(after, "mcp")
+    servers = _table(mcp[0], "servers"), _table(mcp[1], "servers")
+    declared = servers[0].keys() | servers[1].keys() if known.servers is None else known.servers
+    default = not known.model or known.model == known.project.model
+    found = [
+        *(key for key in ("default_model",) if default and before.get(key) != after.get(key)),
+        *(key for key in _differing(before, after, _NOT_USED) if _concerns(changed, known, key, new)),
+        *(f"mcp.{key}" for key in _differing(*mcp, frozenset({"servers"}))),
+        *(
+            f"mcp.servers.{name}"
+            for name in declared
+            if servers[0].get(name) != servers[1].get(name)
+            or _forwards(known.project, name) != _forwards(new, name)
+        ),
+    ]
+    file = shown(new.root, new.config_file) if new.config_file else "configuration"
+    return [f"{file}: {key}" for key in found]
+
+
+def _concerns(changed: Changed, known: Known, key: str, new: Project) -> bool:
+    """Whether a key at the top of the configuration concerns an agent: a provider's only who uses that."""
+    if key not in PROVIDERS:
+        return True
+    if not known.model or known.model == known.project.model:
+        return key in (known.project.provider, new.provider)
+    return any(changed.mentions(path, f"{key}.") for path in known.files)
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any], but: frozenset[str]) -> list[str]:
+    keys = (before.keys() | after.keys()) - but
+    return sorted(key for key in keys if before.get(key) != after.get(key))
+
+
+def _forwards(project: Project, server: str) -> bool:
+    found = project.downstreams.get(server)
+    return found is not None and found.forward_inbound_auth
+
+
+def _is_anybodys(changed: Changed, name: str, agents: Sequence[Known], new: Project) -> bool:
+    """Whether a variable is one that nothing of the project names: then a library may read it anywhere."""
+    files = {new.agents_file, *([new.config_file] if new.config_file else [])}
+    for each in agents:
+        files |= each.files.union(*each.scripts.values())
+    return not any(changed.mentions(path, name) for path in files)
+
+
+def _programs(
+    changed: Changed, old: Project, new: Project, programs: Mapping[str, frozenset[Path]]
+) -> tuple[dict[str, None], dict[str, tuple[str, ...]]]:
+    """Programs to stop, and those to start: new, other ones under the same name, and the same once more."""
+    stop = {name: None for name in old.servers if name not in new.servers}
+    restart: dict[str, tuple[str, ...]] = {}
+    for name, server in new.servers.items():
+        before = old.servers.get(name)
+        files = programs.get(name, frozenset())
+        why = [shown(new.root, path) for path in sorted(changed.files & files)]
+        if before is None or _essence(before) != _essence(server):
+            why.append(shown(new.root, new.agents_file))
+        if any(changed.mentions(path, variable) for variable in changed.variables for path in files):
+            why.append(".env")
+        if why:
+            restart[name] = tuple(why)
+    return stop, restart
+
+
+def _essence(server: ServerConfig) -> tuple[Any, ...]:
+    return (server.command, server.url, server.cwd, dict(server.env), server.transport)
+
+
+def _needs(config: AgentConfig, known: Known | None, alive: Mapping[str, Known]) -> frozenset[str]:
+    """The agents that one waits for or calls."""
+    called = {
+        other.name
+        for other in alive.values()
+        if known is not None and known.name in _users(other.url, [known])
+    }
+    return frozenset({*config.depends_on, *called}) - {config.name}
+
+
+def _users(url: str, others: Iterable[Known]) -> set[str]:
+    return {
+        each.name
+        for each in others
+        for name in each.servers or ()
+        if (downstream := each.project.downstreams.get(name)) is not None
+        and downstream.url
+        and _same_place(downstream.url, url)
+    }
+
+
+def _same_place(one: str, other: str) -> bool:
+    first, second = urlsplit(one), urlsplit(other)
+    if first.port is None or first.port != second.port or not url_is_local(one) or not url_is_local(other):
+        return one == other
+    return first.path.rstrip("/") == second.path.rstrip("/")
+
+
+def url_is_local(url: str) -> bool:
+    """Whether a URL names this machine by one of its local names."""
+    return (urlsplit(url).hostname or "") in _LOCAL
+
+
+def _layers(needs: Mapping[str, frozenset[str]], chosen: set[str]) -> tuple[tuple[str, ...], ...]:
+    sorter = TopologicalSorter(needs)
+    try:
+        sorter.prepare()
+    except CycleError:  # agents that call one another may do so; they only may not wait for one another
+        return (tuple(name for name in needs if name in chosen),) if chosen else ()
+    layers = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        sorter.done(*ready)
+        if layer := tuple(name for name in needs if name in ready and name in chosen):
+            layers.append(layer)
+    return tuple(layers)
+
+
+def _script(changed: Changed, old: Project, new: Project) -> bool:
+    if old.scripted is None or new.scripted is None:
+        return False
+    return old.scripted.script != new.scripted.script or new.scripted.script in changed.files
+
+
+def _providers(project: Project) -> tuple[Any, ...]:
+    blocks = {key: project.settings.get(key) for key in PROVIDERS if key in project.settings}
+    return project.provider, project.model, blocks
+
+
+def _at_start(project: Project, key: str) -> Any:
+    if key == "scripted":
+        return project.scripted.port if project.scripted else None
+    if key == "registry_port" and project.port is not None:
+        return None
+    return getattr(project, key, None)
+
+
+def _keys(old: Project, new: Project) -> tuple[str, ...]:
+    """Keys at the top of agents.yaml that are taken over at once."""
+    names = ("name", "version", "namespace", "public_url", "server_cards", "drain_timeout")
+    return tuple(key for key in names if getattr(old, key) != getattr(new, key))
+
+
+def _table(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = settings.get(key)
+    return found if isinstance(found, Mapping) else {}
