@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE, make_token
 
@@ -29,7 +30,7 @@ class FleetProcess:
 
         Raises Fault CONFIG when it ends instead, having said why itself, and TIMEOUT.
         """
-        environment = {**os.environ, FULL_VARIABLE: self.token}
+        environment = {**os.environ, FULL_VARIABLE: self.token, CERTFILE_VARIABLE: "", KEYFILE_VARIABLE: ""}
         environment.pop(READ_VARIABLE, None)
         # In a group of its own: a Ctrl-C in our terminal is ours to pass on, once.
         self._process = await asyncio.create_subprocess_exec(

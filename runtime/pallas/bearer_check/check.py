@@ -65,7 +65,7 @@ async def _agent(
     async with AsyncExitStack() as stack:
         echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
         alone = replace(config, port=_free_port(), needs=())
-        copy = stand_in(project, {config.name: alone}, echoes)
+        copy = replace(stand_in(project, {config.name: alone}, echoes), tls=None)
 
         async def make(copied: Project, agent: AgentConfig) -> Executor:
             return StandInExecutor(copied, agent, servers)

@@ -40,6 +40,18 @@ def serve(
     headless: Annotated[
         bool, typer.Option("--serve", help="Serve all agents and the registry; so does no command at all.")
     ] = False,
+    certfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--ssl-certfile", metavar="PEM", help="Serve over TLS with this certificate and its chain."
+        ),
+    ] = None,
+    keyfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--ssl-keyfile", metavar="PEM", help="Its private key, where the certificate's file holds none."
+        ),
+    ] = None,
     project: ProjectOption = HERE,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -51,7 +63,7 @@ def serve(
         return
     from pallas.cli.serve import serve as serve_fleet
 
-    raise typer.Exit(serve_fleet(project, agent=agent))
+    raise typer.Exit(serve_fleet(project, agent=agent, certfile=certfile, keyfile=keyfile))
 
 
 @app.command()

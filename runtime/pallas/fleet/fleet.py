@@ -84,6 +84,8 @@ class Fleet:
         seen: Path | None = None,
         make_executor: MakeExecutor = fastagent_executor,
     ) -> None:
+        if only and project.agents[only].port:
+            project = replace(project, port=None, public_url="")  # it is reached at its own port alone
         self.project = project
         self.hub = hub or Hub()
         self.kernel = Kernel(self.hub, wire=WireRecord() if _records(record, dev) else None)
@@ -99,7 +101,7 @@ class Fleet:
         self._pace = pace
         self._make_executor = make_executor
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
-        self._programs = {} if only else {name: Program(each) for name, each in project.servers.items()}
+        self._programs = {} if only else {name: Program(each, self.hub) for name, each in project.servers.items()}
         self._agents: dict[str, FleetAgent] = {}
         self._control = Control(lambda: self.agents, self.hub, refusal=self._refusal, adopted=self._adopted)
         self._inspector = Inspector(
@@ -282,10 +284,6 @@ class Fleet:
     async def _start_programs(self) -> None:
         try:
             await quietly(program.start() for program in self._programs.values())
-            for program in self._programs.values():
-                if program.error:
-                    text = f"server {program.config.name}: {program.error}"
-                    self.hub.publish(Notice(level="error", text=one_line(text, 300)))
         finally:
             self._programs_ready.set()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import ConfigError, export_env, load_project
+from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.events import Hub
 from pallas.log import redact_project, setup_logging
 from pallas.model import (
@@ -180,6 +182,9 @@ class FleetThread:
         self._stop = asyncio.Event()
         if self._stopping.is_set():
             return
+        for variable in (CERTFILE_VARIABLE, KEYFILE_VARIABLE):
+            # The workbench talks to its own fleet at 127.0.0.1, which no certificate names.
+            os.environ[variable] = ""
         try:
             export_env(self._root)
             project = load_project(self._root)
