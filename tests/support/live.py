@@ -72,7 +72,8 @@ def write_project(
     """A project whose ``agents`` are module sources by name (None: a plain agent), on free ports.
 
     ``keys`` adds to an agent's entry, ``top`` to agents.yaml, ``config`` to the fast-agent
-    configuration, ``files`` are written as they are. The model is fast-agent's passthrough.
+    configuration, ``files`` are written as they are. A key that is None is left out, ``registry_port`` where
+    there is one ``port`` for everything. The model is fast-agent's passthrough.
     """
     registry, *ports = free_ports(len(agents) + 1)
     (root / "agents").mkdir(parents=True, exist_ok=True)
@@ -80,8 +81,11 @@ def write_project(
     entries: dict[str, Any] = {}
     for (name, source), port in zip(agents.items(), ports, strict=True):
         (root / "agents" / f"{name}.py").write_text(source or agent_module(name))
-        entries[name] = {"module": f"agents.{name}", "port": port, **(keys or {}).get(name, {})}
+        entry = {"module": f"agents.{name}", "port": port, **(keys or {}).get(name, {})}
+        entries[name] = {key: value for key, value in entry.items() if value is not None}
     topology = {"name": "test", "registry_port": registry, "agents": entries, **(top or {})}
+    if "port" in topology:
+        del topology["registry_port"]
     (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False))
     settings: dict[str, Any] = {
         "default_model": "passthrough",
