@@ -4,14 +4,19 @@ import asyncio
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping
-from time import time
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import Context
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
+from pallas.config.files import module_file
 from pallas.events import Hub
 from pallas.executors import Executor
+from pallas.executors.process.executor import ProcessExecutor
 from pallas.kernel import Kernel
 from pallas.log import reapply_logging, redact_text
 from pallas.model import (
@@ -20,17 +25,25 @@ from pallas.model import (
     AgentState,
     Fault,
     Health,
+    Reloaded,
 )
-from pallas.surfaces.cards import server_card
+from pallas.surfaces.auth.gate import Asking, Gate
+from pallas.surfaces.auth.inbound import Inbound
+from pallas.surfaces.auth.metadata import resource_at
+from pallas.surfaces.cards import CARD_PATH, server_card
 from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
 from .doors import Door
+from .exchanges import Exchanges
+from .reload.failure import story_of
+from .reload.version import Version
 from .succession import MakeExecutor, Succession
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+    from starlette.types import ASGIApp
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +73,7 @@ class FleetAgent:
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
         pages: Mapping[str, Page] = MappingProxyType({}),
+        inbound: Inbound | None = None,
     ) -> None:
         self.project = project
         self.config = config
@@ -67,7 +81,10 @@ class FleetAgent:
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
+        self._inbound = inbound
         self._succession = Succession(config.name, kernel, make_executor)
+        self._exchanges = Exchanges(self, self._succession, hub, lambda: self.run_timeout + _LEEWAY)
+        self._looks: set[asyncio.Task[None]] = set()
         self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
         self._server: FastMCP | None = None
         self._began = time()
@@ -103,6 +120,14 @@ class FleetAgent:
         return self._succession.predecessors
 
     @property
+    def files(self) -> frozenset[Path]:
+        """The project's files that it was made of, absolute; with those of an attempt that failed since.
+
+        Also some that are not there, where that was what failed.
+        """
+        return self._exchanges.files or frozenset(self._own_files())
+
+    @property
     def is_open(self) -> bool:
         """Whether its port answers."""
         return self._door.is_open
@@ -135,9 +160,20 @@ class FleetAgent:
             None,  # the guard stands at the door
             card=lambda: server_card(self.project, self.snapshot()),
             wire=self._kernel.wire,
+            gate=self._gate,
         )
         await self._door.open(app)
         self._server = server
+
+    def _gate(self, app: "ASGIApp") -> "ASGIApp":
+        """``app``, whose callers are asked who they are where the project says so."""
+        if self._inbound is None:
+            return app
+        pages = (CARD_PATH, *self._pages)
+        asking = Asking(
+            self.name, self._inbound, lambda port: resource_at(self.project, self.config, port), pages
+        )
+        return Gate(app, asking)
 
     async def move(self, config: AgentConfig) -> None:
         """Answer on the port of ``config`` from now on. Raises Fault (CONFIG): then nothing has changed."""
@@ -169,36 +205,57 @@ class FleetAgent:
         await self.check_health()
         return self.state is AgentState.READY
 
-    async def stop(self, reason: str = "") -> None:
-        """Take no more runs, give those in flight a few seconds, then cancel them; the port stays.
+    async def stop(self, reason: str = "", seconds: float | None = None) -> None:
+        """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
 
         ``reason`` is told to callers and in the health; without one they are asked to come again.
         """
+        seconds = DRAIN_SECONDS if seconds is None else seconds
         self.reason, self.story = reason, ""
         self._move(AgentState.STOPPING, reason)
-        await self._kernel.drain(self.name, DRAIN_SECONDS, reason or "the agent is being restarted")
+        await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
         await self._succession.end()
         self._move(AgentState.STOPPED, reason)
         self.watched.refresh()
 
-    async def exchange(self, project: Project, config: AgentConfig) -> None:
-        """Another executor, made of these, answers from the moment that it is ready.
+    async def exchange(
+        self,
+        project: Project,
+        config: AgentConfig,
+        *,
+        files: tuple[str, ...] = (),
+        began: float | None = None,
+        force: bool = False,
+    ) -> Reloaded:
+        """Another version, made of these, answers from the moment that it is ready; says what came of it.
 
-        Runs in flight finish on the one before. Raises what making it raises: nothing has changed then.
+        Runs in flight finish on the one before, and new ones begin there until then. Where that fails it goes
+        on. ``files`` are those that were changed, relative to the project, ``began`` is when that was seen
+        (``time.monotonic``). What is, byte for byte, as it was makes no new version, unless with ``force``.
+        Raises nothing but what cancels it.
         """
-        began = time()
-        self._move(self.state, "reloading")
-        try:
-            executor = await self._succession.made(project, config, fresh=True)
-        except BaseException:
-            self._move(self.state, "not reloaded")
-            raise
-        self._succession.exchange(executor, self.run_timeout + _LEEWAY)
-        await self.adopt(project, config)
+        since = monotonic() if began is None else began
+        return await self._exchanges.exchange(project, config, files, since, force=force)
+
+    async def rollback(self) -> Reloaded:
+        """The version before answers again, code and configuration; doing so twice goes forward again.
+
+        Raises nothing but what cancels it.
+        """
+        return await self._exchanges.rollback(monotonic())
+
+    async def taken_over(self, version: Version, detail: str) -> None:
+        """Be what this version is, which answers from now on."""
+        self.reason = self.story = ""
+        await self.adopt(version.project, replace(version.config, port=self.config.port))
         self._taken_over += 1
-        self._move(AgentState.READY, f"reloaded in {time() - began:.1f} s")
-        await self._watch_over(executor)
-        await self.check_health()
+        await self._watch_over(version.executor)
+        self._move(AgentState.READY, detail)
+        self.settled.set()
+        # The probes may take seconds, and callers need not wait for those.
+        task = asyncio.create_task(self.check_health(), name=f"{self.name}: health", context=Context())
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
 
     async def adopt(self, project: Project, config: AgentConfig) -> None:
         """Be what this configuration says; its port is not looked at."""
@@ -218,7 +275,7 @@ class FleetAgent:
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
         """Go to ``error`` with a reason of one line; the cause's traceback goes to the log."""
         self.reason = one_line(redact_text(reason), 300)
-        self.story = _story(reason, cause)
+        self.story = story_of(reason, cause)
         log.error("%s: %s", self.name, self.reason, exc_info=cause, extra={"agent": self.name})
         self._move(AgentState.ERROR, self.reason)
         self.settled.set()
@@ -262,9 +319,13 @@ class FleetAgent:
             tokens_in=stats.tokens_in,
             tokens_out=stats.tokens_out,
             source=str(self.config.where),
+            version=self._exchanges.number,
+            previous=self._exchanges.previous,
             restarts=max(0, self._taken_over - 1),
             started_in=self._started_in,
             error=self.story,
+            isolation=self.config.isolation,
+            pid=executor.pid if executor is not None else None,
         )
 
     async def close_port(self) -> None:
@@ -275,9 +336,16 @@ class FleetAgent:
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
+        for task in self._looks:
+            task.cancel()
         await self._succession.close()
         await self.watched.close()
         self._move(AgentState.STOPPED)
+
+    def _own_files(self) -> Iterator[Path]:
+        found = self.config.card or module_file(self.project.root, self.config.module or "")
+        if found is not None:
+            yield found
 
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()
@@ -291,19 +359,13 @@ class FleetAgent:
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 
 
-def _story(reason: str, cause: BaseException | None) -> str:
-    """What a person reads who opens the error: the reason, then the traceback of the user's code."""
-    import traceback
-
-    from pallas.text import sanitize
-
-    if cause is None:
-        return sanitize(redact_text(reason))
-    return sanitize(redact_text(reason + "\n\n" + "".join(traceback.format_exception(cause))))
-
-
 async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:
-    """The executor for modules and cards; fast-agent is imported here, off the loop."""
+    """The executor for modules and cards; fast-agent is imported here, off the loop.
+
+    Not for an agent with ``isolation: process``: that imports it in its own process.
+    """
+    if config.isolation == "process":
+        return ProcessExecutor(project, config)
     module = await asyncio.to_thread(importlib.import_module, "pallas.executors.fastagent.executor")
     executor: Executor = module.FastAgentExecutor(project, config)
     return executor

@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 from pallas.config import AgentConfig, ConfigError, Project, load_project
 from pallas.events import Hub
 from pallas.log import reapply_logging, redact_project, redact_text
-from pallas.model import AgentState, Fault, FaultType, Notice, Verb
+from pallas.model import AgentState, Fault, FaultType, Notice, Reloaded, Verb
 from pallas.text import one_line
 
 from .agent import STOPPED_BY_HAND, FleetAgent
@@ -121,11 +121,14 @@ class Control:
         if verb == "stop":
             await agent.stop(STOPPED_BY_HAND)
             return
+        if verb == "rollback":
+            self._say(agent, verb, await agent.rollback())
+            return
         # Before anything else: a mistake in a file stops nobody.
         project, config = await self._read(agent)
         if verb == "reload" and agent.executor is not None:
-            await agent.exchange(project, config)
-            self._adopted(config)
+            outcome = await agent.exchange(project, config, force=True)
+            self._say(agent, verb, outcome)
             return
         if verb == "restart" and agent.state is not AgentState.STOPPED:
             await agent.stop()
@@ -153,6 +156,14 @@ class Control:
             self._tell("warning", f"{agent.name}: {text}", agent)
             config = replace(config, port=agent.config.port)
         return project, config
+
+    def _say(self, agent: FleetAgent, verb: Verb, outcome: Reloaded) -> None:
+        """Take over the configuration of what answers now, or tell why there is nothing new."""
+        if outcome.outcome == "live":
+            self._adopted(agent.config)
+            return
+        kept = "; the one before goes on" if verb == "reload" else ""
+        self._tell("error", f"{agent.name}: {verb} failed: {outcome.error}{kept}", agent)
 
     def _failed(self, agent: FleetAgent, verb: Verb, reason: str, cause: BaseException | None = None) -> None:
         """Tell that a verb failed. One that leaves the agent half-way makes that an error of the agent."""

@@ -1,19 +1,24 @@
-"""Who answers for an agent: the executor of now, and earlier ones until their runs are over."""
+"""Who answers for an agent: the version of now, those before until their runs are over, one to go back to."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import time
 from typing import Final
 
 from pallas.config import AgentConfig, Project
-from pallas.executors import Executor
+from pallas.executors import Executor, ExecutorInfo
 from pallas.kernel import Kernel
+from pallas.model import Fault, FaultType
+
+from .reload.version import Version
 
 log = logging.getLogger(__name__)
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
-# How many earlier executors may still have runs in flight, and how many others may be closing.
+# How many earlier versions may still have runs in flight, and how many others may be closing.
 MAX_PREDECESSORS: Final = 4
 # Seconds an executor has to end while the fleet goes on (an instance that is being made is finished first),
 # and when the fleet ends.
@@ -21,10 +26,21 @@ _PATIENCE: Final = 65.0
 _HURRY: Final = 3.0
 
 
+@dataclass(eq=False, slots=True)
+class _Leaving:
+    """A version that finishes its runs: ``ending`` once none is left, ``recalled`` if it answers again."""
+
+    task: asyncio.Task[None]
+    ending: bool = False
+    recalled: bool = False
+
+
 class Succession:
-    """Makes, exchanges and ends the executors of the agent ``name``. Belongs to one event loop.
+    """Makes, exchanges, parks and ends the versions of the agent ``name``. Belongs to one event loop.
 
     Whatever it made it also ends, in tasks of its own: a caller that is cancelled leaves nothing behind.
+    ``version`` answers, ``spare`` is the one before it, parked as soon as its runs are over; one that is the
+    same, byte for byte, is no other version. While nobody answers, ``rested`` is who did.
     """
 
     def __init__(self, name: str, kernel: Kernel, make: MakeExecutor) -> None:
@@ -34,14 +50,28 @@ class Succession:
         self._alive: dict[int, Executor] = {}
         self._closing: dict[int, Executor] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._predecessors: set[asyncio.Task[None]] = set()
-        self._draining = 0
-        self.current: Executor | None = None
+        self._leaving: dict[Version, _Leaving] = {}
+        self._count = 0
+        self._over = False
+        self.version: Version | None = None
+        self.spare: Version | None = None
+        self.rested: Version | None = None
+        self.attempted: ExecutorInfo | None = None
+
+    @property
+    def current(self) -> Executor | None:
+        """What answers now."""
+        return self.version.executor if self.version is not None else None
+
+    @property
+    def before(self) -> Version | None:
+        """The version that one can go back to."""
+        return self.rested or self.spare
 
     @property
     def predecessors(self) -> int:
-        """Executors that were exchanged and still have runs in flight."""
-        return self._draining
+        """Versions that were exchanged and still have runs in flight."""
+        return sum(not leaving.ending for leaving in self._leaving.values())
 
     async def made(
         self,
@@ -50,58 +80,125 @@ class Succession:
         *,
         fresh: bool,
         loaded: Callable[[Executor], Awaitable[None]] | None = None,
-    ) -> Executor:
-        """A new executor, ready to answer; it is nobody's yet. ``loaded`` is called before it connects.
+    ) -> Version:
+        """A new version, ready to answer; it is nobody's yet. ``loaded`` is called before it connects.
 
         Waits while many others are just being closed. Raises what its ``load`` and ``start`` raise; one that
-        did not get ready is closed.
+        did not get ready is closed, and ``attempted`` is what is known of it, None after a success.
         """
         while len(self._ending) >= MAX_PREDECESSORS:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
+        since = time()
         executor = await self._make(project, config)
         self._alive[id(executor)] = executor
+        version = Version(project, config, executor)
         try:
             await executor.load(fresh=fresh)
             if loaded is not None:
                 await loaded(executor)
             await executor.start()
+            await asyncio.to_thread(version.look, since)
         except BaseException:
+            self.attempted = executor.info
             await self._ended(executor)
             raise
-        return executor
+        self.attempted = None
+        return version
 
-    def exchange(self, successor: Executor, seconds: float) -> None:
-        """From now on ``successor`` answers; the one before has ``seconds`` for its runs, then it ends."""
-        before, self.current = self.current, successor
-        if before is not None:
-            self._draining += 1
-            task = asyncio.create_task(self._retire(before, seconds), name=f"{self._name}: predecessor")
-            self._predecessors.add(task)
-            task.add_done_callback(self._predecessors.discard)
+    async def returning(self) -> Version:
+        """The version before, ready to answer once more; ``exchange`` it at once.
+
+        Raises Fault (CONFIG) where there is none, and what its ``start`` raises: it stays parked then.
+        """
+        version = self.before
+        if version is None:
+            raise Fault(FaultType.CONFIG, "there is no earlier version to go back to")
+        try:
+            leaving = self._leaving.get(version)
+            if leaving is not None and not leaving.ending:  # it still answers: it need not be started
+                leaving.recalled = True
+                leaving.task.cancel()
+                await asyncio.wait({leaving.task})
+                self._leaving.pop(version, None)  # it may not even have begun
+                return version
+            if leaving is not None:
+                await asyncio.wait({leaving.task})
+            await version.executor.start()
+        except BaseException:
+            if version not in self._leaving:
+                self._send_off(version, 0.0)
+            raise
+        return version
+
+    def exchange(self, successor: Version, seconds: float) -> None:
+        """From now on ``successor`` answers; who did has ``seconds`` for its runs, then it is parked."""
+        left, self.version = self.version, successor
+        before, self.rested = left or self.rested, None
+        older = self.spare
+        if before is None or before is successor:
+            self.spare = None if older is successor else older
+        elif not successor.number and successor.is_as_before(before):
+            successor.number = before.number
+        else:
+            self.spare = before
+        if not successor.number:
+            self._count += 1
+            successor.number = self._count
+        if left is not None:
+            self._send_off(left, seconds)
+        for each in (older, before):
+            if each not in (None, successor, self.spare) and each not in self._leaving:
+                self._send_off(each, 0.0)
 
     async def end(self) -> None:
-        """Nobody answers any more; returns when the executor is closed. Its runs must be over."""
-        before, self.current = self.current, None
+        """Nobody answers any more; returns when what the executor ran is gone. Its runs must be over."""
+        before, self.version = self.version, None
         if before is not None:
-            await self._ended(before)
+            self.rested = before
+            await asyncio.wait({self._send_off(before, 0.0)})  # who waits may be cancelled, this may not
 
     async def close(self) -> None:
         """End all of them, within seconds; runs in flight must be over."""
+        self._over = True
         everyone = {**self._alive, **self._closing}
         self._alive.clear()
-        self.current = None
+        self.version = self.spare = self.rested = None
         await asyncio.gather(*(self._close(executor, _HURRY) for executor in everyone.values()))
-        if left := {*self._ending, *self._predecessors}:
+        if left := {*self._ending, *(leaving.task for leaving in self._leaving.values())}:
             for task in left:
                 task.cancel()
             await asyncio.wait(left, timeout=1.0)
 
-    async def _retire(self, before: Executor, seconds: float) -> None:
+    def _send_off(self, version: Version, seconds: float) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._leave(version, seconds), name=f"{self._name}: leaving")
+        self._leaving[version] = _Leaving(task)
+        return task
+
+    async def _leave(self, version: Version, seconds: float) -> None:
+        """Finish the runs, then be parked for as long as somebody may go back to it, else end."""
+        leaving = self._leaving[version]
         try:
-            await self._kernel.drain(self._name, seconds, "its agent was reloaded long ago", on=before)
+            if seconds:
+                why = "its agent was reloaded long ago"
+                await self._kernel.drain(self._name, seconds, why, on=version.executor)
+            leaving.ending = True
+            if self._is_wanted(version):
+                try:
+                    await version.executor.park(_PATIENCE)
+                except Exception:
+                    log.exception("%s: an executor cannot be kept", self._name)
+                    self.spare = None if self.spare is version else self.spare
+                    self.rested = None if self.rested is version else self.rested
+            if not self._is_wanted(version) and not self._over:
+                await self._ended(version.executor)
+        except asyncio.CancelledError:
+            if not leaving.recalled and not self._over:
+                raise
         finally:
-            self._draining -= 1
-            await self._ended(before)
+            self._leaving.pop(version, None)
+
+    def _is_wanted(self, version: Version) -> bool:
+        return version in (self.spare, self.rested)
 
     async def _ended(self, executor: Executor) -> None:
         if self._alive.pop(id(executor), None) is None:

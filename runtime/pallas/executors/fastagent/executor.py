@@ -117,8 +117,7 @@ class FastAgentExecutor:
         model = (getattr(settings, "model", None) or "").partition("?")[0]
         model = model.partition(".")[2] if "." in model else model
         model = model or self._project.model
-        if model:
-            models.register(model, self._config.capabilities or Capabilities())
+        self._declare(model)
         servers = seam.all_servers(fast)
         opted_in = [each for each in servers if self._forwarding(each)]
         auth_seam.forward_to(fast, opted_in)
@@ -148,6 +147,7 @@ class FastAgentExecutor:
         """
         if self._fast is None:
             await self.load()
+        self._declare(self._info.model)  # a later version may have said something else
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             with noting(self._reads):
@@ -215,6 +215,10 @@ class FastAgentExecutor:
             if late:
                 self._owner.cancel()
                 await asyncio.wait({self._owner}, timeout=1.0)
+
+    def _declare(self, model: str) -> None:
+        if model:
+            models.register(model, self._config.capabilities or Capabilities())
 
     def _files(self) -> tuple[str, ...]:
         return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))

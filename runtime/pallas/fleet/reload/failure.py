@@ -1,0 +1,42 @@
+"""What is told of an attempt that failed."""
+
+import traceback
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.log import redact_text
+from pallas.model import Fault
+from pallas.text import one_line, sanitize
+
+# Characters of a story: the reason and the traceback.
+MAX_STORY: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``error`` in one line, ``place`` as ``file:line`` in the project if known, ``story`` all of it.
+
+    Sanitised, secrets masked.
+    """
+
+    error: str
+    place: str
+    story: str
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What went wrong, for a person."""
+    if isinstance(error, Fault):
+        reason, cause, place = error.message, error.__cause__, str(error.data.get("place", ""))
+    else:
+        reason, cause, place = f"{type(error).__name__}: {error}", error, ""
+    reason = one_line(redact_text(reason), 400)
+    return Failure(reason, one_line(place), story_of(reason, cause))
+
+
+def story_of(reason: str, cause: BaseException | None) -> str:
+    """What a person reads who opens the error: the reason, then the traceback of the user's code."""
+    text = reason
+    if cause is not None:
+        text += "\n\n" + "".join(traceback.format_exception(cause))
+    return sanitize(redact_text(text), MAX_STORY)

@@ -1,0 +1,66 @@
+"""One version of an agent."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pallas.config import AgentConfig, Project
+from pallas.executors import Executor
+from pallas.model import Change
+
+from .diff import changes, file_changes
+from .portrait import Portrait, portrait
+from .sources import Sources
+
+
+@dataclass(eq=False, slots=True)
+class Version:
+    """What answers, or did, and what it was made of. ``number`` is 0 until it is live."""
+
+    project: Project
+    config: AgentConfig
+    executor: Executor
+    sources: Sources = field(default_factory=Sources)
+    face: Portrait = field(default_factory=Portrait)
+    number: int = 0
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The project's files it was made of, absolute, as far as they are known."""
+        return frozenset(self.project.root / name for name in self.executor.info.files)
+
+    def look(self, since: float) -> None:
+        """Note how it looks and the texts of its files; what was written after ``since`` is not certain.
+
+        Blocks; may be called again when more is known.
+        """
+        self.sources = self.sources.with_more(self.files, since)
+        self.face = portrait(self.executor.info, self.project, self.config)
+
+    def is_as_before(self, other: "Version") -> bool:
+        """Whether both are known to be made of the same, byte for byte."""
+        return (
+            same_settings(self.project, self.config, other.project, other.config)
+            and other.sources.certain
+            and self.sources.digests == other.sources.digests
+        )
+
+
+def same_settings(project: Project, config: AgentConfig, other: Project, its: AgentConfig) -> bool:
+    """Whether an agent is made of the same configuration; where in a file that stands makes no difference."""
+    return (
+        replace(config, where=its.where) == its
+        and project.settings == other.settings
+        and project.capabilities == other.capabilities
+        and project.model == other.model
+    )
+
+
+def differences(before: Version, after: Version, files: tuple[Path, ...]) -> tuple[Change, ...]:
+    """What is different outside; where nothing is, and where more than one file was changed, those too.
+
+    Blocks.
+    """
+    outside = changes(before.face, after.face)
+    if outside and len(files) < 2:
+        return outside
+    return outside + file_changes(before.project.root, files, before.sources, after.sources)
