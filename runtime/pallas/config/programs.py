@@ -59,6 +59,12 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         ports.claim(port, f"server {name}", section.place("url"), section.key("url"))
     transport = section.choice("transport", ("http", "stdio"))
     restart = read_restart(section)
+    if transport == "stdio" and url and (local_port(url) is None or url.startswith("https:")):
+        section.error(
+            "url",
+            "is not on this machine, where the fleet serves what speaks stdio",
+            "write http://127.0.0.1:PORT/mcp",
+        )
     if not command or not url:
         return None
     return ServerConfig(

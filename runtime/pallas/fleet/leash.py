@@ -12,6 +12,13 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def leashed(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command as a child that does not outlive this process, even when that is killed."""
+    if sys.platform != "linux":
+        return command
+    return (sys.executable, "-I", "-S", __file__, str(os.getpid()), *command)
+
+
 def main(parent: int, command: list[str]) -> None:
     """Ask for SIGTERM when ``parent`` ends, then become ``command``; status 127 when there is none."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

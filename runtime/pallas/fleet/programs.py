@@ -9,17 +9,19 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
-from typing import Final
+from time import monotonic, time
+from typing import Final, Literal
 
 import httpx2
 
 from pallas.config import ServerConfig
+from pallas.events import Hub
 from pallas.log import redact_text
-from pallas.model import AgentState, ServerSnapshot
+from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.text import one_line, sanitize
 
-from . import leash
+from .leash import leashed
+from .supervisor.policy import Fate, RestartPolicy
 
 log = logging.getLogger(__name__)
 
@@ -28,27 +30,25 @@ _TERM_TIMEOUT: Final = 2.0
 _POLL: Final = 0.1
 
 
-def _leashed(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command as a child that does not outlive us, even when we are killed."""
-    if sys.platform != "linux":
-        return command
-    return (sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *command)
-
-
 class Program:
-    """One entry of ``servers:`` as a child process in a group of its own.
+    """One entry of ``servers:`` as a child process in a group of its own, started again when it fails.
 
-    Its output goes to the log, line by line. ``start`` returns when its URL answers, or when it is
-    clear that it will not; ``state`` and ``error`` tell which.
+    Its output goes to the log, line by line. ``start`` returns when its URL answers, or when it is clear that
+    it does not for now; ``state`` and ``error`` tell which. What happens later is told in Notices.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, hub: Hub | None = None) -> None:
         self.config = config
         self.state = AgentState.WAITING
+        self.since = time()
         self.error = ""
+        self._hub = hub
+        self._policy = RestartPolicy(config.restart)
+        self._restarts = 0
+        self._restart_at: float | None = None
         self._process: Process | None = None
-        self._readers: list[asyncio.Task[None]] = []
-        self._watch: asyncio.Task[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
         self._last_line = ""
 
     def snapshot(self) -> ServerSnapshot:
@@ -60,19 +60,91 @@ class Program:
             url=self.config.url,
             pid=process.pid if process is not None and process.returncode is None else None,
             error=self.error,
+            transport=self.config.transport,
+            since=self.since,
+            restarts=self._restarts,
+            crashes=self._policy.crashes,
+            restart_at=self._restart_at,
         )
 
     async def start(self) -> None:
         """Start it and wait until its URL answers, ``start_timeout`` at most. Never raises."""
-        self.state = AgentState.CONNECTING
+        self._life = asyncio.create_task(self._live(), name=f"server {self.config.name}")
+        await self._settled.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM to its whole group, then SIGKILL; returns when it is gone."""
+        if self._life is None:
+            return
+        self._move(AgentState.STOPPING)
+        self._life.cancel()
+        await asyncio.wait({self._life})  # it ends its process, within bounds of its own
+        self._life = None
+        self._restart_at = None
+        self._move(AgentState.STOPPED)
+
+    async def _live(self) -> None:
+        """Run it again and again, as its policy says."""
+        while True:
+            try:
+                well = await self._run()
+            except _Wrong as wrong:  # nothing but an edit helps
+                self._fail(AgentState.ERROR, str(wrong))
+                return
+            except Exception as error:
+                log.exception("server %s: it could not be looked after", self.config.name)
+                self.error, well = f"internal error ({type(error).__name__})", False
+            verdict = self._policy.ended() if well else self._policy.failed()
+            if verdict.fate is Fate.LEFT:
+                self._fail(AgentState.STOPPED if well else AgentState.ERROR, self.error)
+                return
+            if verdict.fate is Fate.CRASH_LOOP:
+                within = f"{self.config.restart.within:g} s"
+                self._fail(
+                    AgentState.CRASH_LOOP,
+                    f"{self.error}; failure {verdict.crashes} within {within}, so it stays down: mend "
+                    f"it, then start the fleet again or save {self.config.where.file}",
+                )
+                return
+            self._restart_at = time() + verdict.delay
+            self._fail(AgentState.BACKOFF, f"{self.error}; it is started again in {verdict.delay:.1f} s")
+            await asyncio.sleep(verdict.delay)
+            self._restart_at = None
+            self._restarts += 1
+
+    async def _run(self) -> bool:
+        """One life of the process; whether it ended well. Raises _Wrong."""
+        self._move(AgentState.CONNECTING)
+        process = await self._spawn()
+        self._process, self._last_line = process, ""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers = [
+            asyncio.create_task(self._read(process.stdout, "stdout")),
+            asyncio.create_task(self._read(process.stderr, "stderr")),
+        ]
+        try:
+            if await self._answers(process):
+                self._ready()
+                await _exit_of(process)
+            if process.returncode is not None:
+                await asyncio.wait(readers, timeout=1.0)
+                last = f": {self._last_line}" if self._last_line else ""
+                self.error = one_line(redact_text(f"it ended {_how(process.returncode)}{last}"), 300)
+            return process.returncode == 0
+        finally:
+            await self._end(process)
+            for reader in readers:
+                reader.cancel()
+
+    async def _spawn(self) -> Process:
         program = self.config.command[0]
         search = os.pathsep.join((self.config.env.get("PATH", ""), os.environ.get("PATH", "")))
         if shutil.which(program, path=search) is None and not (self.config.cwd / program).is_file():
-            self._fail(f"{program}: no such program; correct command at {self.config.where}")
-            return
+            raise _Wrong(f"{program}: no such program; correct command at {self.config.where}")
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *_leashed(self.config.command),
+            return await asyncio.create_subprocess_exec(
+                *leashed(_command(self.config)),
                 cwd=self.config.cwd,
                 env={**os.environ, **self.config.env},
                 stdin=DEVNULL,
@@ -82,78 +154,66 @@ class Program:
                 start_new_session=True,
             )
         except OSError as error:
-            self._fail(f"{program}: {error.strerror or error}; see {self.config.where}")
-            return
-        process = self._process
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._readers = [
-            asyncio.create_task(self._read(process.stdout, "stdout")),
-            asyncio.create_task(self._read(process.stderr, "stderr")),
-        ]
-        self._watch = asyncio.create_task(self._wait(process))
-        if await self._answers(process):
-            self.state = AgentState.READY
-            log.info("server %s is ready at %s", self.config.name, self.config.url)
-
-    async def stop(self) -> None:
-        """SIGTERM to its whole group, then SIGKILL; returns when it is gone."""
-        process = self._process
-        if process is None:
-            return
-        self.state = AgentState.STOPPING
-        self._signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_TERM_TIMEOUT):
-                await process.wait()
-        except TimeoutError:
-            pass
-        # What it left behind in its group goes too, whether or not the leader went by itself.
-        self._signal(signal.SIGKILL)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_TERM_TIMEOUT):
-                await process.wait()
-        for task in (*self._readers, self._watch):
-            if task is not None:
-                task.cancel()
-        self.state = AgentState.STOPPED
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+            raise _Wrong(f"{program}: {error.strerror or error}; see {self.config.where}") from error
 
     async def _answers(self, process: Process) -> bool:
+        """Whether its URL answers before it ends and before ``start_timeout``; ``error`` says why not."""
         deadline = monotonic() + self.config.start_timeout
         async with httpx2.AsyncClient(timeout=1.0, trust_env=False) as client:
             while monotonic() < deadline:
                 if process.returncode is not None:
-                    await self._ended(process)
                     return False
                 try:
                     async with client.stream("GET", self.config.url):
                         return True
                 except httpx2.HTTPError:
                     await asyncio.sleep(_POLL)
-        self._fail(
+        self.error = (
             f"{self.config.url} did not answer within {self.config.start_timeout:g} s; "
             f"correct url or start_timeout at {self.config.where}"
         )
         return False
 
-    async def _wait(self, process: Process) -> None:
-        await process.wait()
-        if self.state is AgentState.READY:
-            await self._ended(process)
+    def _ready(self) -> None:
+        self._policy.well()
+        self.error = ""
+        self._move(AgentState.READY)
+        log.info("server %s is ready at %s", self.config.name, self.config.url)
+        if self._restarts:
+            self._tell("info", "it is back")
+        self._settled.set()
 
-    async def _ended(self, process: Process) -> None:
-        await asyncio.wait(self._readers, timeout=1.0)
-        last = f": {self._last_line}" if self._last_line else ""
-        self._fail(f"it ended with status {process.returncode}{last}")
+    async def _end(self, process: Process) -> None:
+        """End its whole group: what it left behind there goes too, whether or not the leader went."""
+        try:
+            if process.returncode is None:
+                _signal(process, signal.SIGTERM)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TERM_TIMEOUT):
+                        await _exit_of(process)
+        finally:  # also when whoever stops it is in a hurry
+            _signal(process, signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TERM_TIMEOUT):
+                await _exit_of(process)
 
-    def _fail(self, reason: str) -> None:
-        self.error, self.state = one_line(redact_text(reason), 300), AgentState.ERROR
-        log.error("server %s: %s", self.config.name, self.error)
+    def _fail(self, state: AgentState, reason: str) -> None:
+        self.error = one_line(redact_text(reason), 400)
+        self._move(state)
+        if state is AgentState.STOPPED:
+            log.info("server %s: %s", self.config.name, self.error)
+        else:
+            log.error("server %s: %s", self.config.name, self.error)
+            self._tell("warning" if state is AgentState.BACKOFF else "error", self.error)
+        self._settled.set()
+
+    def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        if self._hub is not None:
+            text = one_line(f"server {self.config.name}: {text}", 400)
+            self._hub.publish(Notice(level=level, text=text))
+
+    def _move(self, state: AgentState) -> None:
+        self.state, self.since = state, time()
 
     async def _read(self, stream: asyncio.StreamReader, source: str) -> None:
         logger = logging.getLogger(f"pallas.servers.{self.config.name}")
@@ -168,6 +228,41 @@ class Program:
             if line.strip():
                 self._last_line = one_line(redact_text(line), 160)
                 logger.info("%s", line, extra={"source": source})
+
+
+class _Wrong(Exception):
+    """It cannot be started at all, and trying again would not help."""
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+async def _exit_of(process: Process) -> None:
+    """Until it has ended; the caller bounds it.
+
+    ``Process.wait`` waits for its pipes as well, which a child that it left behind may hold open for ever.
+    """
+    while process.returncode is None:
+        await asyncio.sleep(_POLL)
+
+
+def _how(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"
+
+
+def _command(config: ServerConfig) -> tuple[str, ...]:
+    """What is run: a server that speaks over its standard streams is served by a program of ours."""
+    if config.transport == "http":
+        return config.command
+    return (sys.executable, "-m", "pallas.stdio_bridge", config.url, *config.command)
 
 
 def children_use_our_python() -> None:
