@@ -19,7 +19,7 @@ from pallas.text import one_line
 
 log = logging.getLogger(__name__)
 
-_SALT: Final = secrets.token_bytes(16)
+_salt = secrets.token_bytes(16)
 # A JWT's claims are looked at up to this size and number: they come from whoever made the token.
 _MAX_JWT: Final = 16_384
 _MAX_AUDIENCE: Final = 5
@@ -27,7 +27,18 @@ _MAX_AUDIENCE: Final = 5
 
 def fingerprint(credential: str) -> str:
     """A salted fingerprint, 24 hex digits: the same for the same credential while this process lives."""
-    return hashlib.blake2b(credential.encode(), key=_SALT, digest_size=12).hexdigest()
+    return hashlib.blake2b(credential.encode(), key=_salt, digest_size=12).hexdigest()
+
+
+def salt() -> bytes:
+    """What fingerprints are made with, for a process of ours that has to make the same."""
+    return _salt
+
+
+def adopt_salt(given: bytes) -> None:
+    """Make the fingerprints that the process makes which gave this salt."""
+    global _salt
+    _salt = given
 
 
 class Claims(NamedTuple):

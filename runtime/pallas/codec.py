@@ -65,6 +65,12 @@ def decode[T](kind: type[T], document: Any) -> T:
     return value
 
 
+def encode_fields(value: Any) -> dict[str, Any]:
+    """The fields of a value of ours as plain values for ``dumps``."""
+    fields: dict[str, Any] = _adapter(type(value)).dump_python(value)
+    return fields
+
+
 def encode_event(event: Event) -> dict[str, Any]:
     """An event as plain values for ``dumps``."""
     kind = type(event)

@@ -6,7 +6,7 @@ thread goes through that loop.
 
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import perf_counter, time
 from typing import Final
@@ -163,17 +163,18 @@ class Body:
 class OpenExchange:
     """One exchange from its request on; ``value`` is what is known of it so far."""
 
-    __slots__ = ("_began", "_run", "kept", "value")
+    __slots__ = ("_began", "_run", "kept", "number", "value")
 
-    def __init__(self, run: "RunWire", value: Exchange) -> None:
+    def __init__(self, run: "RunWire", value: Exchange, number: int = 0) -> None:
         self._run = run
+        self.number = number
         self._began = perf_counter()
         self.kept = True
         self.value = value
 
     def head(self, status: int | None, headers: Headers = ()) -> None:
         """The answer begins."""
-        self._update(replace(self.value, status=status, response_headers=clean_headers(headers)))
+        self.put(replace(self.value, status=status, response_headers=clean_headers(headers)))
 
     def end(self, raw: bytes, more: bool = False, *, secret: str | None = None) -> None:
         """The answer is here; ``secret`` is masked in it besides what the log masks anyway.
@@ -195,25 +196,32 @@ class OpenExchange:
     def close(self, value: Exchange | None = None) -> None:
         """It is over, with or without an answer."""
         value = value or self.value
-        self._update(replace(value, seconds=perf_counter() - self._began))
+        self.put(replace(value, seconds=perf_counter() - self._began))
 
-    def _update(self, value: Exchange) -> None:
+    def put(self, value: Exchange) -> None:
+        """It is this now."""
         if self.kept:
             by = _size(value) - _size(self.value)
             self.value = value
             self._run.grow(by)
+            self._run.tell(self)
 
 
 class RunWire:
-    """The exchanges of one run, oldest first. ``live`` is false once the run is over."""
+    """The exchanges of one run, oldest first. ``live`` is false once the run is over.
 
-    __slots__ = ("_record", "exchanges", "live", "run_id")
+    ``tell`` hears of each exchange that is new or changed.
+    """
+
+    __slots__ = ("_made", "_record", "exchanges", "live", "run_id", "tell")
 
     def __init__(self, record: "WireRecord", run_id: str) -> None:
         self._record = record
+        self._made = 0
         self.run_id = run_id
         self.exchanges: deque[OpenExchange] = deque()
         self.live = True
+        self.tell: Callable[[OpenExchange], None] = _nobody
 
     def begin(
         self,
@@ -239,7 +247,12 @@ class RunWire:
             span_id=span_id,
             cut=cut,
         )
-        opened = OpenExchange(self, value)
+        return self.add(value)
+
+    def add(self, value: Exchange) -> OpenExchange:
+        """An exchange whose texts are clean, for example one that another process of ours kept."""
+        self._made += 1
+        opened = OpenExchange(self, value, self._made)
         if self._record.of(self.run_id) is not self:
             opened.kept = False  # so much came since that this run is kept no more
             return opened
@@ -247,6 +260,7 @@ class RunWire:
         if len(self.exchanges) > MAX_EXCHANGES:
             self.drop_oldest()
         self.grow(_size(value))
+        self.tell(opened)
         return opened
 
     def grow(self, by: int) -> None:
@@ -303,6 +317,10 @@ class WireRecord:
                 del self._runs[run_id]
             else:
                 return
+
+
+def _nobody(exchange: OpenExchange) -> None:
+    pass
 
 
 def _size(value: Exchange) -> int:

@@ -1,16 +1,21 @@
 """The log: one JSON file, rotated, redacted, and nothing on the terminal. See ``docs/logging.md``."""
 
+from .forward import Forwarder, replay
 from .place import log_path
 from .redaction import forget, redact, redact_project, redact_text
-from .setup import close_logging, reapply_logging, setup_logging
+from .setup import close_logging, forward_logging, reapply_logging, reopen_logging, setup_logging
 
 __all__ = [
+    "Forwarder",
     "close_logging",
     "forget",
+    "forward_logging",
     "log_path",
     "reapply_logging",
     "redact",
     "redact_project",
     "redact_text",
+    "reopen_logging",
+    "replay",
     "setup_logging",
 ]

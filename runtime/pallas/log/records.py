@@ -37,6 +37,11 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line, pure JSON."""
+        text = json.dumps(self.fields(record), ensure_ascii=False, separators=(", ", ": "))
+        return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The record as plain JSON values, redacted and bounded."""
         line: dict[str, Any] = {
             "time": _timestamp(record.created),
             "level": record.levelname,
@@ -51,8 +56,7 @@ class JsonLines(logging.Formatter):
             line["exc"] = _clip(trace, MAX_TRACEBACK)
         if record.stack_info:
             line["stack"] = _clip(record.stack_info, MAX_TRACEBACK)
-        text = json.dumps(line, ensure_ascii=False, separators=(", ", ": "))
-        return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        return line
 
 
 def _of_run(record: logging.LogRecord) -> dict[str, str]:

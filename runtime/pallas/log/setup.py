@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, TextIO
 
+from .forward import Forwarder
 from .place import fallback_path, log_path
 from .sink import LogFile, Stderr
 
@@ -44,7 +45,7 @@ _logger = logging.getLogger("pallas.log")
 class _State:
     """What is installed, and what the caller last asked for."""
 
-    file: LogFile | None = None
+    file: LogFile | Forwarder | None = None
     wanted: Path | None = None
     stderr: Stderr | None = None
     level: str | None = None
@@ -87,6 +88,17 @@ def setup_logging(level: str | None = None, *, path: Path | None = None, stderr:
         return _state.file.path
 
 
+def forward_logging(handler: Forwarder, level: str | None = None) -> None:
+    """Send every log record to ``handler`` and nothing anywhere else; for a process that has no log.
+
+    ``level`` as for ``setup_logging``. For once in a process, before anything else is set up.
+    """
+    with _lock:
+        _state.last_resort, _state.raised = logging.lastResort, logging.raiseExceptions
+        _state.file, _state.wanted = handler, handler.path
+        setup_logging(level, path=handler.path, stderr=False)
+
+
 def reapply_logging() -> None:
     """Put everything back as ``setup_logging`` left it, where someone else has set up logging since.
 
@@ -95,6 +107,16 @@ def reapply_logging() -> None:
     with _lock:
         if _state.file is not None:
             setup_logging()
+
+
+def reopen_logging() -> Path:
+    """Open the file anew, for who has moved it away (logrotate); returns where the log goes now.
+
+    A log that had to go elsewhere comes back where the file that was wanted can be written again.
+    """
+    with _lock:
+        _state.wanted = None
+        return setup_logging()
 
 
 def close_logging() -> None:

@@ -1,12 +1,16 @@
 """Between our messages and fast-agent's."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from fast_agent.types import PromptMessageExtended
 from mcp_types import ContentBlock, ImageContent, TextContent
+from pydantic import ValidationError
 
 from pallas.model import Image, Message
+
+from ..packed import Packed
 
 
 class Kept(PromptMessageExtended):
@@ -67,7 +71,17 @@ def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
     return [each.native if type(each.native) is Kept else _native(each) for each in history]
 
 
+def revived(message: Message) -> Message:
+    """The entry with its own form in use again, where that came as JSON."""
+    return replace(message, native=_native(message)) if isinstance(message.native, Packed) else message
+
+
 def _native(message: Message) -> Kept:
+    if isinstance(message.native, Packed):
+        try:
+            return Kept.model_validate_json(message.native.json)
+        except ValidationError:  # made by another release: what was said is still there
+            pass
     if message.role == "assistant":
         block = TextContent(type="text", text=message.text)
         return keep(PromptMessageExtended(role="assistant", content=[block]))
