@@ -8,39 +8,41 @@ import threading
 
 import pytest
 
-from pallas.cli.signals import STOP_SIGNALS, StopSignals
+from pallas.cli.signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 
 
-@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize("number", [*STOP_SIGNALS, RELOAD_SIGNAL])
 def test_a_signal_is_heard_and_the_earlier_handler_comes_back(number: signal.Signals) -> None:
     earlier = signal.getsignal(number)
-    with StopSignals() as signals:
+    with Signals() as signals:
         os.kill(os.getpid(), number)
-        assert signals.wait(10) is True
+        assert signals.wait(10) == number
     assert signal.getsignal(number) == earlier
 
 
 def test_the_end_of_what_is_waited_beside_is_heard_from_its_thread() -> None:
-    with StopSignals() as signals:
-        thread = threading.Thread(target=signals.finish)
-        thread.start()
-        assert signals.wait(10) is False
-        thread.join()
+    with Signals() as signals:
+        for what in (DRAINING, DONE):
+            thread = threading.Thread(target=signals.note, args=(what,))
+            thread.start()
+            assert signals.wait(10) == what
+            thread.join()
+    signals.note(DONE)  # too late, and no harm
 
 
 def test_nothing_within_the_time_is_none() -> None:
-    with StopSignals() as signals:
+    with Signals() as signals:
         assert signals.wait(0) is None
 
 
 def test_other_signals_are_not_taken_for_a_stop() -> None:
     earlier = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        with StopSignals() as signals:
+        with Signals() as signals:
             os.kill(os.getpid(), signal.SIGUSR1)
             assert signals.wait(0) is None
-            signals.finish()
-            assert signals.wait(10) is False
+            signals.note(DONE)
+            assert signals.wait(10) == DONE
     finally:
         signal.signal(signal.SIGUSR1, earlier)
 
@@ -48,12 +50,12 @@ def test_other_signals_are_not_taken_for_a_stop() -> None:
 def test_it_is_heard_while_other_threads_sleep_and_compute() -> None:
     program = """
 import os, threading, time
-from pallas.cli.signals import StopSignals
+from pallas.cli.signals import Signals
 def compute():
     while True:
         pass
 
-with StopSignals() as signals:
+with Signals() as signals:
     for work in (lambda: time.sleep(600), compute):
         threading.Thread(target=work, daemon=True).start()
     print("ready", flush=True)

@@ -1,10 +1,12 @@
 """A fleet without a workbench: served until a signal says stop."""
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
 from pallas.config import ConfigError, export_env, load_project
+from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.log import close_logging, redact_project, setup_logging
 
 from .notify import Notifier
@@ -12,16 +14,27 @@ from .signals import Signals
 from .status import UNUSABLE
 
 
-def serve(root: Path, *, agent: str | None = None, dev: bool = False) -> int:
+def serve(
+    root: Path,
+    *,
+    agent: str | None = None,
+    dev: bool = False,
+    certfile: Path | None = None,
+    keyfile: Path | None = None,
+) -> int:
     """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.status``).
 
     The first signal drains the fleet: runs in flight have ``drain_timeout`` to finish. A second one ends the
     process at once. SIGHUP reads the configuration anew. A project that cannot be used: its mistakes are on
-    stderr, a line each.
+    stderr, a line each. ``certfile`` and ``keyfile`` make every port speak TLS, and go before what the
+    environment says of them.
     """
     # Before anything that takes time: from now on a signal is a wish, and no accident.
     with Signals() as signals:
         notifier = Notifier()
+        for variable, path in ((CERTFILE_VARIABLE, certfile), (KEYFILE_VARIABLE, keyfile)):
+            if path is not None:  # in the environment, whoever reads the project anew finds it too
+                os.environ[variable] = str(path.absolute())
         try:
             export_env(root)
             project = load_project(root)
