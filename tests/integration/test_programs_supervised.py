@@ -1,4 +1,4 @@
-"""Programs of the project under ``servers:``: started again when they fail, left alone when that is no use."""
+"""Programs of the project under ``servers:``: started again when they fail, or left alone."""
 
 import asyncio
 import os
