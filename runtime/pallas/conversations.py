@@ -226,7 +226,8 @@ def key_of(handle: str | None, session: str | None) -> str | None:
 
 
 def principal_of(bearer: str | None) -> Principal:
-    """Who holds this token: a salted fingerprint of it, or the anonymous principal without one."""
+    """Who holds this token, which nobody checks: a salted fingerprint of it, or anonymous without one."""
     if not bearer:
         return Principal()
-    return Principal(f"bearer:{fingerprint(bearer)}")
+    shown = fingerprint(bearer)
+    return Principal(f"bearer:{shown}", shown)

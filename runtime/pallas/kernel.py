@@ -243,6 +243,7 @@ class Kernel:
                 # A handle opens its conversation: no more of it is shown than tells two apart.
                 conversation=one_line(request.conversation or "", 9),
                 principal=request.principal.fingerprint,
+                identity=request.principal.name,
                 caller=request.caller,
                 trace_id=trace.context.trace_id,
                 span_id=trace.context.span_id,
@@ -399,9 +400,8 @@ class Kernel:
         seconds = {} if again is None else {"retry_after": round(again + 0.05, 1)}
         what = f"failed ({agent.reason})" if agent.state is AgentState.BACKOFF else f"is {agent.state.value}"
         when = f"in {seconds['retry_after']:g} s" if seconds else "in a moment"
-        raise Fault(
-            FaultType.TRANSPORT, f"{name} {what}; try again {when}", data={"stage": agent.state.value, **seconds}
-        )
+        data = {"stage": agent.state.value, **seconds}
+        raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data)
 
 
 def _rest(run: Run, request: RunRequest) -> dict[str, str]:

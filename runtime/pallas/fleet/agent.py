@@ -4,13 +4,14 @@ import asyncio
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
@@ -20,11 +21,13 @@ from pallas.executors.process.executor import ProcessExecutor
 from pallas.kernel import Kernel
 from pallas.log import reapply_logging, redact_text
 from pallas.model import (
+    FAILED_STATES,
     AgentChanged,
     AgentSnapshot,
     AgentState,
     Fault,
     Health,
+    Notice,
     Reloaded,
 )
 from pallas.surfaces.auth.gate import Asking, Gate
@@ -40,6 +43,10 @@ from .exchanges import Exchanges
 from .reload.failure import story_of
 from .reload.version import Version
 from .succession import MakeExecutor, Succession
+from .supervisor.aftermath import aftermath_of, lasting, lost, passes
+from .supervisor.attempt import Attempt
+from .supervisor.policy import RestartPolicy
+from .supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -81,10 +88,17 @@ class FleetAgent:
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
-        self._inbound = inbound
-        self._succession = Succession(config.name, kernel, make_executor)
+        self.inbound = inbound
+        self._make_executor = make_executor
+        self._succession = Succession(config.name, kernel, self._made)
+        self.supervisor = Supervisor(config.name, RestartPolicy(config.restart), self._start_again)
+        # One thing at a time is done with what answers: whoever does it holds this.
+        self._turn = asyncio.Lock()
+        self._attempt = Attempt()
+        self._fell: Version | None = None
+        self._broken: list[tuple[Executor, str]] = []
         self._exchanges = Exchanges(self, self._succession, hub, lambda: self.run_timeout + _LEEWAY)
-        self._looks: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[None]] = set()
         self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
         self._server: FastMCP | None = None
         self._began = time()
@@ -133,6 +147,11 @@ class FleetAgent:
         return self._door.is_open
 
     @property
+    def retry_after(self) -> float | None:
+        """Seconds until it is started again by itself, None when it does not wait for that."""
+        return self.supervisor.retry_after
+
+    @property
     def run_timeout(self) -> float:
         """Seconds a run may take."""
         return self.config.run_timeout
@@ -167,11 +186,11 @@ class FleetAgent:
 
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
         """``app``, whose callers are asked who they are where the project says so."""
-        if self._inbound is None:
+        if self.inbound is None:
             return app
         pages = (CARD_PATH, *self._pages)
         asking = Asking(
-            self.name, self._inbound, lambda port: resource_at(self.project, self.config, port), pages
+            self.name, self.inbound, lambda port: resource_at(self.project, self.config, port), pages
         )
         return Gate(app, asking)
 
@@ -180,43 +199,89 @@ class FleetAgent:
         await self._door.move(config)
 
     async def start(self, *, fresh: bool = False) -> bool:
-        """Import, connect, be ready; on failure the state is ``error`` and says why. Never raises.
+        """Import, connect, be ready, ``start_timeout`` at most; says whether it is. Never raises.
 
-        ``fresh`` reads code anew that was loaded before.
+        What fails for a reason that may pass is started again by its restart policy; else the state is
+        ``error`` and says why. ``fresh`` reads code anew that was loaded before. One that is ready stays so.
         """
-        self.reason = self.story = ""
-        try:
-            self._move(AgentState.IMPORTING)
-            executor = await self._succession.made(
-                self.project, self.config, fresh=fresh, loaded=self._connecting
-            )
-        except Fault as fault:
-            self.fail(fault.message, fault.__cause__)
-        except Exception as error:
-            self.fail(f"{type(error).__name__}: {one_line(str(error))}", error)
-        else:
-            self._succession.exchange(executor, self.run_timeout + _LEEWAY)
-            if self._started_in is None:
-                self._started_in = time() - self._began
-            self._taken_over += 1
-            self._move(AgentState.READY, f"ready in {time() - self._began:.1f} s" if not fresh else "ready")
-        finally:
-            self.settled.set()
+        await self.supervisor.forget()
+        async with self._turn:
+            self._fell = None
+            if self.state is not AgentState.READY:
+                await self._try(fresh=fresh)
         await self.check_health()
         return self.state is AgentState.READY
 
-    async def stop(self, reason: str = "", seconds: float | None = None) -> None:
-        """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
+    async def _start_again(self) -> None:
+        async with self._turn:
+            if self.state is not AgentState.READY:
+                await self._try(fresh=False)
+        await self.check_health()
+
+    async def _try(self, *, fresh: bool) -> None:
+        if self.executor is not None:  # it broke
+            await self._succession.end()
+        await self._attempt.over()
+        self._broken.clear()
+        limit = self.config.start_timeout
+        try:
+            version = await self._attempt.within(limit, self._version(fresh=fresh), f"start {self.name}")
+        except Fault as fault:
+            self.fail(fault.message, fault.__cause__, passing=passes(fault))
+        except TimeoutError:
+            where = f"see what it waits for, or raise start_timeout at {self.config.where}"
+            self.fail(f"it was still {self.state.value} after {limit:g} s; {where}", passing=True)
+        except Exception as error:
+            self.fail(f"{type(error).__name__}: {one_line(str(error))}", error, passing=passes(error))
+        else:
+            self._succession.exchange(version, self.run_timeout + _LEEWAY)
+            if self._started_in is None:
+                self._started_in = time() - self._began
+            self._taken_over += 1
+            self.reason = self.story = ""
+            self._move(AgentState.READY, self._ready(fresh=fresh))
+        finally:
+            self.settled.set()
+
+    async def _version(self, *, fresh: bool) -> Version:
+        """What is to answer. A version that broke is started once more as it was, whatever its files say."""
+        if self._fell is not None and self._succession.rested is self._fell:
+            self._move(AgentState.CONNECTING)
+            return await self._succession.returning()
+        self._move(AgentState.IMPORTING)
+        return await self._succession.made(self.project, self.config, fresh=fresh, loaded=self._connecting)
+
+    def _ready(self, *, fresh: bool) -> str:
+        if crashes := self.supervisor.crashes:
+            return f"ready again after {crashes} failure{'s' if crashes > 1 else ''}"
+        return "ready" if fresh else f"ready in {time() - self._began:.1f} s"
+
+    async def stop(self, reason: str = "") -> None:
+        """Take no more runs, give those in flight a few seconds, then cancel them; the port stays.
 
         ``reason`` is told to callers and in the health; without one they are asked to come again.
         """
-        seconds = DRAIN_SECONDS if seconds is None else seconds
-        self.reason, self.story = reason, ""
-        self._move(AgentState.STOPPING, reason)
-        await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
-        await self._succession.end()
-        self._move(AgentState.STOPPED, reason)
+        await self.supervisor.forget()
+        async with self._turn:
+            self.reason, self.story = reason, ""
+            self._move(AgentState.STOPPING, reason)
+            await self._kernel.drain(self.name, DRAIN_SECONDS, reason or "the agent is being restarted")
+            await self._succession.end()
+            await self._attempt.over()
+            self._move(AgentState.STOPPED, reason)
         self.watched.refresh()
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        """Whoever exchanges what answers holds the agent: it is not started again meanwhile, but after it."""
+        left = await self.supervisor.put_off()
+        try:
+            async with self._turn:
+                yield
+        finally:
+            if left is not None and self.state is not AgentState.READY:
+                self._move(AgentState.BACKOFF, f"{self.reason}; it is started again in {left:.1f} s")
+                self.supervisor.resume(left)
 
     async def exchange(
         self,
@@ -235,14 +300,16 @@ class FleetAgent:
         Raises nothing but what cancels it.
         """
         since = monotonic() if began is None else began
-        return await self._exchanges.exchange(project, config, files, since, force=force)
+        async with self._held():
+            return await self._exchanges.exchange(project, config, files, since, force=force)
 
     async def rollback(self) -> Reloaded:
         """The version before answers again, code and configuration; doing so twice goes forward again.
 
         Raises nothing but what cancels it.
         """
-        return await self._exchanges.rollback(monotonic())
+        async with self._held():
+            return await self._exchanges.rollback(monotonic())
 
     async def taken_over(self, version: Version, detail: str) -> None:
         """Be what this version is, which answers from now on."""
@@ -253,13 +320,12 @@ class FleetAgent:
         self._move(AgentState.READY, detail)
         self.settled.set()
         # The probes may take seconds, and callers need not wait for those.
-        task = asyncio.create_task(self.check_health(), name=f"{self.name}: health", context=Context())
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        self._own(self.check_health(), "health")
 
     async def adopt(self, project: Project, config: AgentConfig) -> None:
         """Be what this configuration says; its port is not looked at."""
         self.project, self.config = project, config
+        self.supervisor.adopt(config.restart)
         if self._server is not None:
             surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
             await surface.redescribe(self._server, self.name, config.description)
@@ -272,13 +338,43 @@ class FleetAgent:
         known = self.project.downstreams
         await self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
 
-    def fail(self, reason: str, cause: BaseException | None = None) -> None:
-        """Go to ``error`` with a reason of one line; the cause's traceback goes to the log."""
-        self.reason = one_line(redact_text(reason), 300)
-        self.story = story_of(reason, cause)
-        log.error("%s: %s", self.name, self.reason, exc_info=cause, extra={"agent": self.name})
-        self._move(AgentState.ERROR, self.reason)
+    def fail(self, reason: str, cause: BaseException | None = None, *, passing: bool = False) -> None:
+        """Something went wrong, told in one line; the cause's traceback goes to the log.
+
+        ``passing`` says that a start at another time may succeed: then its restart policy says what follows.
+        """
+        told, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
+        after = aftermath_of(self.supervisor.failed(), told, config) if passing else lasting(told)
+        self.reason = after.reason
+        self.story = story_of(reason if after.reason == told else f"{after.reason}\n\n{reason}", cause)
+        log.error("%s: %s", self.name, after.detail, exc_info=cause, extra={"agent": self.name})
+        self._move(after.state, after.detail)
+        self.watched.refresh()
         self.settled.set()
+        if after.state is AgentState.CRASH_LOOP:
+            text = one_line(f"{self.name}: {after.detail}", 500)
+            self._hub.publish(Notice(level="error", text=text, agent=self.name))
+
+    async def _made(self, project: Project, config: AgentConfig) -> Executor:
+        executor = await self._make_executor(project, config)
+        executor.when_failed(lambda reason: self._broke(executor, reason))
+        return executor
+
+    def _broke(self, executor: Executor, reason: str) -> None:
+        """An executor can answer no more by itself."""
+        if executor is not self.executor:  # it may be about to take over
+            self._broken.append((executor, reason))
+        elif self.state is AgentState.READY:
+            self._fell = self._succession.version
+            self.fail(reason, passing=True)
+        fault = lost(self.name, one_line(redact_text(reason), 300), self.retry_after)
+        self._own(self._bury(executor, fault), "bury")
+
+    async def _bury(self, executor: Executor, fault: Fault) -> None:
+        await self._kernel.break_off(self.name, fault, executor)
+        async with self._turn:
+            if executor is self.executor and self.state in FAILED_STATES:
+                await self._succession.end()
 
     async def health(self) -> Health:
         """How the agent is found now; never asks a model (PI-9)."""
@@ -286,7 +382,7 @@ class FleetAgent:
 
     async def check_health(self) -> None:
         """Look at the health now, whoever asks or not; never raises."""
-        if self.state is AgentState.STOPPED:
+        if self.state in (AgentState.STOPPED, AgentState.BACKOFF, AgentState.CRASH_LOOP):
             self.watched.refresh()
             return
         await self.watched.look(self._problems())
@@ -324,21 +420,28 @@ class FleetAgent:
             restarts=max(0, self._taken_over - 1),
             started_in=self._started_in,
             error=self.story,
+            booted=self.is_open,
+            crashes=self.supervisor.crashes,
+            restart_at=self.supervisor.restart_at,
+            started_again=self.supervisor.restarts,
             isolation=self.config.isolation,
             pid=executor.pid if executor is not None else None,
         )
 
     async def close_port(self) -> None:
         """Stop answering."""
-        if self.state is not AgentState.ERROR:
+        await self.supervisor.close()
+        if self.state not in (AgentState.ERROR, AgentState.CRASH_LOOP):
             self._move(AgentState.STOPPING)
         await self._door.close()
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
-        for task in self._looks:
+        await self.supervisor.close()
+        for task in self._chores:
             task.cancel()
         await self._succession.close()
+        await self._attempt.close()
         await self.watched.close()
         self._move(AgentState.STOPPED)
 
@@ -347,14 +450,23 @@ class FleetAgent:
         if found is not None:
             yield found
 
+    def _own(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        task = asyncio.create_task(work, name=f"{self.name}: {what}", context=Context())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()
 
     def _move(self, state: AgentState, detail: str = "") -> None:
         self.state, self.since = state, time()
-        if state is not AgentState.ERROR:  # that one was logged with its cause
+        if state not in FAILED_STATES:  # those were logged with their cause
             log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
         if state is AgentState.READY:
+            self.supervisor.well()
+            for executor, reason in self._broken:
+                if executor is self.executor:  # it broke before it took over
+                    asyncio.get_running_loop().call_soon(self._broke, executor, reason)
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 

@@ -34,11 +34,11 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
+from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.guard import allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
-from pallas.text import one_line
 from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
@@ -48,6 +48,7 @@ from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
 from .inspect import Inspector
 from .loop_watch import LoopWatch
+from .openness import is_loopback, openness
 from .order import StartOrder
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
@@ -98,6 +99,8 @@ class Fleet:
         self.doors = Doors(
             project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only
         )
+        self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind))
+        self.inbound.adopt(project)
         self._pace = pace
         self._make_executor = make_executor
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
@@ -212,6 +215,7 @@ class Fleet:
                 make_executor=self._make_executor,
                 provider_problem=self._providers.problem,
                 pages=self._status_pages() if self._only else {},
+                inbound=self.inbound,
             )
             self.kernel.attach(agent)
             self._agents[config.name] = agent  # last: a snapshot from another thread may come any time
@@ -254,6 +258,7 @@ class Fleet:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
+        self.inbound.close()
         self.doors.release()
         self._go_back()
         self._move(FleetState.STOPPED)
@@ -340,14 +345,9 @@ class Fleet:
             agent.watched.hear(event)
 
     def _warn_when_open(self) -> None:
-        if self._bind in (LOOPBACK, "localhost", "::1"):
-            return
-        text = (
-            f"agents answer anyone who reaches {self._bind} and names an allowed host: there is no inbound "
-            "authentication; set bind: 127.0.0.1 or put a gateway in front"
-        )
-        log.warning("%s", text)
-        self.hub.publish(Notice(level="warning", text=text))
+        for notice in openness(self.inbound, self._bind, [each.name for each in self._chosen()]):
+            log.log(logging.WARNING if notice.level == "warning" else logging.INFO, "%s", notice.text)
+            self.hub.publish(notice)
 
     def _move(self, state: FleetState) -> None:
         self.state, self._since = state, time()

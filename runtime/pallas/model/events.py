@@ -63,7 +63,8 @@ class RunStarted(RunEvent):
     """A message was accepted; ``preview`` is its first line, at most 120 characters.
 
     ``conversation`` is the beginning of the caller's handle, never all of a long one. ``principal`` is the
-    fingerprint of who asked, empty for anonymous; ``caller`` what the client calls itself. ``trace_id``
+    fingerprint of who asked, empty for anonymous; ``identity`` who that is where it was verified, for example
+    ``token:ci``, else empty; ``caller`` what the client calls itself. ``trace_id``
     (32 hex digits), ``span_id`` (16, this run's own) and ``parent_span`` (the ``span_id`` of the ToolEvent or
     client that asked, empty without one) are those of W3C Trace Context.
     """
@@ -72,6 +73,7 @@ class RunStarted(RunEvent):
     images: int = 0
     conversation: str = ""
     principal: str = ""
+    identity: str = ""
     caller: str = ""
     trace_id: str = ""
     span_id: str = ""

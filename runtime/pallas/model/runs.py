@@ -36,14 +36,29 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. ``id`` is a salted fingerprint or ``anonymous``: never a token."""
+    """Who is asking; two are the same when their ids are, whatever they show.
+
+    ``id`` is ``anonymous``, ``bearer:FINGERPRINT`` of a token that nobody checked, ``token:NAME`` of one of
+    the project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
+    was shown. Never a token, and nothing that a token says of a person.
+    """
 
     id: str = "anonymous"
+    credential: str = field(default="", compare=False)
 
     @property
     def fingerprint(self) -> str:
         """That of the caller's bearer, as an AuthHop tells it; empty for anonymous."""
-        return "" if self.id == "anonymous" else self.id.rpartition(":")[2]
+        return self.credential or ("" if self.id == "anonymous" else self.id.rpartition(":")[2])
+
+    @property
+    def name(self) -> str:
+        """Who it is, where that was verified, short enough to be shown; else empty."""
+        kind, _, rest = self.id.partition(":")
+        if kind in ("anonymous", "bearer"):
+            return ""
+        issuer, _, subject = rest.rpartition(":")
+        return f"jwt:{issuer}:{subject[:8]}" if kind == "jwt" else self.id
 
 
 ANONYMOUS = Principal()

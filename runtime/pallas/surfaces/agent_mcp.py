@@ -91,11 +91,13 @@ def endpoint(
     *,
     card: Callable[[], Mapping[str, Any] | None] = lambda: None,
     wire: WireRecord | None = None,
+    gate: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> ASGIApp:
     """``server`` at ``/mcp`` and its Server Card beside it, 404 while ``card()`` is None.
 
     Both stand behind the guard, which only requests that name one of ``hosts`` pass (PR-8); with None it
     stands elsewhere, once for all that is served there. ``wire`` keeps what is said to runs and by them.
+    ``gate`` is put before all of it and asks callers who they are.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
     app: ASGIApp = server.http_app(
@@ -103,7 +105,8 @@ def endpoint(
     )
     if wire is not None:
         app = WireTap(app, wire)
-    app = BodyLimit(CallerOfRequest(app))
+    app = CallerOfRequest(app)
+    app = BodyLimit(gate(app) if gate is not None else app)
     return app if hosts is None else HostOriginGuard(app, hosts)
 
 

@@ -68,9 +68,7 @@ async def _refuse(said: str, size: int, limit: int, receive: Receive, send: Send
         "data": {"type": fault.type.value, "retryable": fault.retryable, **fault.data},
     }
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            await _drain(receive)
+    await drain_body(receive)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -78,6 +76,13 @@ async def _refuse(said: str, size: int, limit: int, receive: Receive, send: Send
     ]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def drain_body(receive: Receive) -> None:
+    """Read what a client still sends, up to 64 MiB and for 10 s: it hears no answer before."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await _drain(receive)
 
 
 async def _drain(receive: Receive) -> None:

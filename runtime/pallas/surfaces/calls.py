@@ -9,7 +9,7 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas.conversations import mint, principal_of
+from pallas.conversations import mint
 from pallas.images import check_images
 from pallas.model import (
     Fault,
@@ -23,6 +23,9 @@ from pallas.model import (
 )
 from pallas.text import one_line
 from pallas.trace import incoming
+
+from .caller import bearer_in as bearer_in
+from .caller import principal_in
 
 log = logging.getLogger(__name__)
 
@@ -119,19 +122,14 @@ def _header(context: FastMCPRequestContext | None, name: str) -> str | None:
     return request.headers.get(name) if request is not None else None
 
 
-def bearer_in(authorization: str | None) -> str | None:
-    """The token of an ``Authorization`` header; None without one, and for another scheme."""
-    scheme, _, token = (authorization or "").partition(" ")
-    return token.strip() or None if scheme.lower() == "bearer" else None
-
-
 def _bearer(context: FastMCPRequestContext | None) -> str | None:
     return bearer_in(_header(context, "authorization"))
 
 
 def caller_of(context: FastMCPRequestContext | None) -> Principal:
-    """Who makes the call, by the bearer it came with."""
-    return principal_of(_bearer(context))
+    """Who makes the call: whom the gate let in, else by the bearer it came with."""
+    request = context.request if context is not None else None
+    return principal_in(request.scope) if request is not None else Principal()
 
 
 def client_of(context: FastMCPRequestContext | None) -> str:
@@ -162,20 +160,19 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
     new = wanted == NEW_CONVERSATION
     if new:
         wanted = mint()
-    bearer = _bearer(context)
     return RunRequest(
         agent=agent,
         text=text,
         images=_images(arguments.get("images"), "images"),
         conversation=wanted,
         session=session_of(context),
-        principal=principal_of(bearer),
+        principal=caller_of(context),
         history=_history(agent, arguments.get("history")),
         stream_text=_wants_text(arguments, context),
         new_conversation=new,
         caller=client_of(context),
         trace=_trace(context),
-        bearer=bearer,
+        bearer=_bearer(context),
     )
 
 

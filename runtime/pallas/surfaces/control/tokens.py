@@ -1,26 +1,23 @@
-"""Who may look at a fleet and who may change it: tokens, and how often a wrong one may be tried."""
+"""Who may look at a fleet and who may change it: its tokens."""
 
 import hashlib
 import hmac
 import os
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from time import monotonic
 from typing import Final
 
 from pallas.bearer import fingerprint
+
+from ..attempts import BURST as BURST
+from ..attempts import Attempts as Attempts
 
 FULL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 READ_VARIABLE: Final = "PALLAS_CONTROL_READ_TOKEN"
 MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 512
-BURST: Final = 10
-"""Wrong tokens that one address may send at once; one more is allowed with each second after that."""
-
-_ADDRESSES: Final = 1_024
 
 
 class Access(StrEnum):
@@ -94,33 +91,6 @@ def _problem(token: str) -> str:
             "`openssl rand -hex 32` prints"
         )
     return ""
-
-
-class Attempts:
-    """Wrong tokens by address: nobody may try faster than one a second after the first few.
-
-    At most 1,024 addresses are kept, the one that failed longest ago goes first.
-    """
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait(self, address: str) -> float:
-        """Seconds until that address may try again; 0 when it may now."""
-        return max(0.0, 1.0 - self._now(address))
-
-    def failed(self, address: str) -> None:
-        """One more that was wrong."""
-        left = self._now(address) - 1.0
-        self._left[address] = (max(0.0, left), self._clock())
-        self._left.move_to_end(address)
-        while len(self._left) > _ADDRESSES:
-            self._left.popitem(last=False)
-
-    def _now(self, address: str) -> float:
-        left, at = self._left.get(address, (float(BURST), self._clock()))
-        return min(float(BURST), left + self._clock() - at)
 
 
 def _digest(token: str) -> bytes:

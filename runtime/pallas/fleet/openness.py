@@ -1,0 +1,41 @@
+"""What is told at the start of who may call without being asked who they are."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
+from typing import Final
+
+from pallas.model import Notice
+from pallas.surfaces.auth.inbound import Inbound
+from pallas.text import one_line
+
+_MAX_NAMED: Final = 20
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine reaches what is bound there."""
+    try:
+        return ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"
+
+
+def openness(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
+    """A warning that names the agents which anyone beyond this machine may call; a word where auth is off."""
+    if inbound.off_here():
+        yield Notice(
+            level="info",
+            text="pallas dev on loopback asks nobody for tokens; dev: true under auth: asks here as well",
+        )
+    asked_nothing = [name for name in agents if inbound.asked(name) is None]
+    if asked_nothing and not is_loopback(bind):
+        yield Notice(
+            level="warning",
+            text=f"agents answer anyone who reaches {bind} and names an allowed host: there is no inbound "
+            f"authentication for {_named(asked_nothing)}; write auth: in agents.yaml, set bind: 127.0.0.1, "
+            "or put a gateway in front",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return one_line(", ".join(names[:_MAX_NAMED]), 1_000) + more

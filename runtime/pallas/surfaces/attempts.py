@@ -1,0 +1,38 @@
+"""How often one address may show a wrong token."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+BURST: Final = 10
+"""Wrong tokens that one address may send at once; one more is allowed with each second after that."""
+
+_ADDRESSES: Final = 1_024
+
+
+class Attempts:
+    """Wrong tokens by address: nobody may try faster than one a second after the first few.
+
+    At most 1,024 addresses are kept, the one that failed longest ago goes first.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, address: str) -> float:
+        """Seconds until that address may try again; 0 when it may now."""
+        return max(0.0, 1.0 - self._now(address))
+
+    def failed(self, address: str) -> None:
+        """One more that was wrong."""
+        left = self._now(address) - 1.0
+        self._left[address] = (max(0.0, left), self._clock())
+        self._left.move_to_end(address)
+        while len(self._left) > _ADDRESSES:
+            self._left.popitem(last=False)
+
+    def _now(self, address: str) -> float:
+        left, at = self._left.get(address, (float(BURST), self._clock()))
+        return min(float(BURST), left + self._clock() - at)

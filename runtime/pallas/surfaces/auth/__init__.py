@@ -1,0 +1,1 @@
+"""Inbound authentication: who calls an agent, and whether that is enough."""

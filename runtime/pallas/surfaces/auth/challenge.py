@@ -1,0 +1,49 @@
+"""What somebody is told who is not let in (RFC 6750): as much as is needed to do better, and no more."""
+
+import json
+from typing import Any, Final
+
+from starlette.types import Message, Scope, Send
+
+from pallas.model import Fault, FaultType
+
+MISSING: Final = "this agent needs a token: send Authorization: Bearer TOKEN"
+WRONG: Final = "this token is not taken here; it may be over, or meant for something else"
+SCOPE: Final = "this token may not do that here"
+TOO_MANY: Final = "too many wrong tokens from this address; wait, then try again"
+UNSURE: Final = "the token cannot be checked just now; try again in a moment"
+# As a JSON-RPC error: clients of MCP show the message of such an answer.
+_CODE: Final = Fault(FaultType.AUTH, "").code
+
+
+def bearer(**parameters: str) -> str:
+    """The value of ``WWW-Authenticate``; parameters that are empty are left out."""
+    shown = ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
+    return "Bearer " + (shown or 'realm="pallas"')
+
+
+async def refuse(
+    scope: Scope, send: Send, status: int, error: str, message: str, headers: dict[str, str] | None = None
+) -> None:
+    """Answer with a JSON-RPC error of no request: nothing of what the caller sent is repeated."""
+    fault = {"code": _CODE, "message": message, "data": {"type": FaultType.AUTH.value, "error": error}}
+    body = {"jsonrpc": "2.0", "id": None, "error": fault}
+    await answer(scope, send, status, body, {"cache-control": "no-store", **(headers or {})})
+
+
+async def answer(scope: Scope, send: Send, status: int, body: Any, headers: dict[str, str]) -> None:
+    """Send ``body`` as JSON."""
+    raw = json.dumps(body).encode()
+    lines = {
+        "content-type": "application/json",
+        "content-length": str(len(raw)),
+        "x-content-type-options": "nosniff",
+        **headers,
+    }
+    start: Message = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(name.encode(), value.encode()) for name, value in lines.items()],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else raw})

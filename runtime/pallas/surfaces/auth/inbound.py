@@ -1,0 +1,66 @@
+"""What the agents of one fleet share when they ask callers who they are."""
+
+from collections import OrderedDict
+from typing import Final
+
+from pallas.config.auth import AuthConfig, in_force
+from pallas.config.models import Project
+
+from ..attempts import Attempts
+from .verifier import Verifier
+
+_WELCOME: Final = 4_096
+
+
+class Inbound:
+    """The verifier, and who tried what from where. Belongs to the fleet's event loop.
+
+    ``dev`` and ``loopback`` say where the fleet stands. An address with too many wrong tokens has to wait,
+    and with it a right token that comes from there for the first time: a guess that is right is none. A
+    caller that was let in from there before goes on, since many may share the address of a proxy.
+
+    What is asked is what the project's files said when they were last read without a mistake: a version of an
+    agent that is rolled back, or one that does not get ready, changes nothing here.
+    """
+
+    def __init__(self, *, dev: bool, loopback: bool, attempts: Attempts | None = None) -> None:
+        self.verifier = Verifier()
+        self._dev = dev
+        self._loopback = loopback
+        self._attempts = attempts or Attempts()
+        self._welcome: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._rules: dict[str, AuthConfig | None] = {}
+
+    def adopt(self, project: Project) -> None:
+        """The project was read anew: its rules hold from the next request on."""
+        self._rules |= {name: agent.auth for name, agent in project.agents.items()}
+
+    def asked(self, agent: str) -> AuthConfig | None:
+        """What is asked of the agent's callers now; None where nobody is asked."""
+        return in_force(self._rules.get(agent), dev=self._dev, loopback=self._loopback)
+
+    def off_here(self) -> bool:
+        """Whether some agent would ask elsewhere, and none does where the fleet stands."""
+        written = any(auth is not None and not auth.off for auth in self._rules.values())
+        return written and not any(self.asked(agent) for agent in self._rules)
+
+    def wait(self, address: str, principal: str = "") -> float:
+        """Seconds until that address, or that caller at it, may come again; 0 when it may now."""
+        seconds = self._attempts.wait(address)
+        return 0.0 if seconds > 0 and (address, principal) in self._welcome else seconds
+
+    def failed(self, address: str) -> None:
+        """A token was guessed, and wrong."""
+        self._attempts.failed(address)
+
+    def came(self, address: str, principal: str) -> None:
+        """A caller was let in."""
+        key = (address, principal)
+        self._welcome[key] = None
+        self._welcome.move_to_end(key)
+        if len(self._welcome) > _WELCOME:
+            self._welcome.popitem(last=False)
+
+    def close(self) -> None:
+        """Give up what is being fetched."""
+        self.verifier.close()

@@ -1,0 +1,107 @@
+"""JWTs: by whom, for whom, until when, and signed with a key of that issuer."""
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import jwt
+from jwt.exceptions import (
+    ExpiredSignatureError,
+    ImmatureSignatureError,
+    InvalidAudienceError,
+    InvalidIssuerError,
+    InvalidSignatureError,
+    MissingRequiredClaimError,
+    PyJWTError,
+)
+
+from pallas.config.auth import IssuerConfig
+
+from .outcome import Refused
+
+LEEWAY: Final = 30
+"""Seconds by which an issuer's clock may be wrong."""
+# An access token says so or says nothing; other signed things of an issuer (a logout, a proof) are none.
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+_REQUIRED: Final = ("exp", "iss", "aud", "sub")
+_MAX_SCOPES: Final = 200
+
+type KeyOf = Callable[[IssuerConfig, str | None, str], Awaitable[Any]]
+"""The key of an issuer for a key's name and an algorithm. Raises Refused, Unavailable."""
+
+
+def looks_like_jwt(token: str) -> bool:
+    """Whether a token has the three parts of a JWT."""
+    return token.count(".") == 2
+
+
+async def claims_of(
+    token: str, issuers: Iterable[IssuerConfig], key_of: KeyOf
+) -> tuple[IssuerConfig, Mapping[str, Any]]:
+    """Who made a token that is right in everything, and what it claims. Raises Refused, Unavailable."""
+    head, body, _ = token.split(".")
+    header, claimed = _decoded(head), _decoded(body)
+    issuer = next((each for each in issuers if each.issuer == claimed.get("iss")), None)
+    if issuer is None:
+        raise Refused("its issuer is none of those that are taken")
+    algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
+    if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
+        raise Refused("its algorithm is none of those that are taken")
+    if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
+        raise Refused("it is signed, and no access token (typ)")
+    if "crit" in header or (kid is not None and not isinstance(kid, str)):
+        raise Refused("its header asks for what is not done here")
+    key = await key_of(issuer, kid, algorithm)
+    return issuer, _checked(token, issuer, algorithm, key)
+
+
+def scopes_of(claims: Mapping[str, Any]) -> frozenset[str]:
+    """The scopes a token has: ``scope``, else ``scp``; a text of words, or a list."""
+    for name in ("scope", "scp"):
+        if (given := claims.get(name)) is not None:
+            words = given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else []
+            return frozenset(word for word in words[:_MAX_SCOPES] if isinstance(word, str) and word)
+    return frozenset()
+
+
+def _checked(token: str, issuer: IssuerConfig, algorithm: str, key: Any) -> Mapping[str, Any]:
+    try:
+        claims: Mapping[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            audience=list(issuer.audience),
+            issuer=issuer.issuer,
+            leeway=LEEWAY,
+            options={"require": list(_REQUIRED), "enforce_minimum_key_length": True},
+        )
+    # The signature is looked at first: whoever gets as far as the others has a token of that issuer's.
+    except InvalidSignatureError:
+        raise Refused(f"its signature is not one of {issuer.name}") from None
+    except ExpiredSignatureError:
+        raise Refused("it is over (exp)", guess=False) from None
+    except ImmatureSignatureError:
+        raise Refused("it is not valid yet (nbf, iat)", guess=False) from None
+    except InvalidAudienceError:
+        raise Refused("it is meant for another audience (aud)", guess=False) from None
+    except InvalidIssuerError:
+        raise Refused("its issuer is another one (iss)", guess=False) from None
+    except MissingRequiredClaimError as error:
+        missing = error.claim if error.claim in _REQUIRED else "something"
+        raise Refused(f"it lacks {missing}", guess=False) from None
+    except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Refused(f"it cannot be read ({type(error).__name__})") from None
+    if not isinstance(claims["sub"], str) or not claims["sub"]:
+        raise Refused("it names nobody (sub)", guess=False)
+    return claims
+
+
+def _decoded(part: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        raise Refused("it is no JWT") from None
+    if not isinstance(value, dict):
+        raise Refused("it is no JWT")
+    return value

@@ -1,0 +1,141 @@
+"""What goes through without a token: only what a health check needs, by what the request's body says.
+
+The body is read whole, and what is passed on is written anew from what was understood of it: whatever reads
+it next has nothing left to understand in another way.
+"""
+
+import asyncio
+import json
+from collections.abc import Collection
+from typing import Any, Final, NoReturn
+
+from mcp.shared.inbound import decode_header_value
+from starlette.types import Message, Receive, Scope
+
+from ..body_limit import drain_body
+
+MAX_BODY: Final = 64 * 1024
+READ_TIMEOUT: Final = 10.0
+HEALTH: Final = frozenset({"server/discover", "initialize", "notifications/initialized", "ping"})
+"""Methods of a health check, in both eras, beside the call of ``get_health`` itself."""
+LISTING: Final = HEALTH | {"tools/list"}
+_TOOL: Final = "get_health"
+
+
+class _Odd(ValueError):
+    """JSON that two readers might understand in two ways."""
+
+
+class Incoming:
+    """The body of one request, as far as anybody has read it."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._over = False
+
+    async def read(self) -> bytes | None:
+        """All of it; None where it is too large, too slow or broken off."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                while not self._over and len(body) <= MAX_BODY:
+                    body += await self._more()
+        except TimeoutError:
+            self._over = True  # whoever is that slow hears the answer, or does not
+            return None
+        return bytes(body) if len(body) <= MAX_BODY else None
+
+    async def drain(self) -> None:
+        """Read the rest and forget it: a client that still sends hears no answer."""
+        if not self._over:
+            await drain_body(self._receive)
+
+    async def _more(self) -> bytes:
+        message = await self._receive()
+        self._over = message["type"] != "http.request" or not message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+    def replay(self, body: bytes) -> Receive:
+        """``body`` in place of what was read, then what the connection says."""
+        left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replayed() -> Message:
+            return left.pop() if left else await self._receive()
+
+        return replayed
+
+
+async def read_public(
+    scope: Scope, receive: Receive, incoming: Incoming, methods: Collection[str] = HEALTH
+) -> tuple[Scope, Receive] | None:
+    """The request to pass on, where it is one of ``methods`` or the call of ``get_health``; else None.
+
+    Then the body was read as far as it was looked at: the request can only be refused.
+    """
+    if scope["method"] == "DELETE":
+        # The end of a session, which the session's owner alone may ask for.
+        return (scope, receive) if len(_values(scope, b"mcp-session-id")) == 1 else None
+    if scope["method"] != "POST":
+        return None
+    body = await incoming.read()
+    call = _understood(body) if body is not None else None
+    if call is None or not _is_one_of(call, methods) or not _headers_agree(scope, call):
+        return None
+    raw = json.dumps(call).encode()
+    kept = (b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in kept]
+    headers.append((b"content-length", str(len(raw)).encode()))
+    return {**scope, "headers": headers}, incoming.replay(raw)
+
+
+def _understood(body: bytes) -> dict[str, Any] | None:
+    try:
+        # Not by the bytes: json would guess UTF-16 and 32 as well.
+        value = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_object, parse_constant=_odd, parse_float=_float
+        )
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _Odd("a key twice")
+    return made
+
+
+def _odd(constant: str) -> NoReturn:
+    raise _Odd(constant)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise _Odd(text)
+    return value
+
+
+def _is_one_of(call: dict[str, Any], methods: Collection[str]) -> bool:
+    method, params = call.get("method"), call.get("params")
+    if not isinstance(method, str) or not isinstance(params, dict | None):
+        return False
+    if method == "tools/call":
+        return params is not None and params.get("name") == _TOOL
+    return method in methods
+
+
+def _headers_agree(scope: Scope, call: dict[str, Any]) -> bool:
+    """Whether the headers that name the call, where there are any, name this one."""
+    named = call["params"].get("name") if call["method"] == "tools/call" else None
+    for header, said in ((b"mcp-method", call["method"]), (b"mcp-name", named)):
+        values = _values(scope, header)
+        if len(values) > 1 or (values and said is not None and decode_header_value(values[0]) != said):
+            return False
+    return True
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
