@@ -79,8 +79,8 @@ class FleetAgent:
         kernel: Kernel,
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
+        inbound: Inbound,
         pages: Mapping[str, Page] = MappingProxyType({}),
-        inbound: Inbound | None = None,
     ) -> None:
         self.project = project
         self.config = config
@@ -89,6 +89,7 @@ class FleetAgent:
         self._kernel = kernel
         self._pages = pages
         self.inbound = inbound
+        inbound.introduce(config.name, config.auth)
         self._make_executor = make_executor
         self._succession = Succession(config.name, kernel, self._made)
         self.supervisor = Supervisor(config.name, RestartPolicy(config.restart), self._start_again)
@@ -186,8 +187,6 @@ class FleetAgent:
 
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
         """``app``, whose callers are asked who they are where the project says so."""
-        if self.inbound is None:
-            return app
         pages = (CARD_PATH, *self._pages)
         asking = Asking(
             self.name, self.inbound, lambda port: resource_at(self.project, self.config, port), pages

@@ -148,8 +148,7 @@ class Control:
                 FaultType.CONFIG,
                 f"{project.agents_file.name} does not have it any more; start the fleet again without it",
             )
-        if agent.inbound is not None:  # whatever becomes of its code
-            agent.inbound.adopt(project)
+        agent.inbound.adopt(project)  # whatever becomes of its code
         await asyncio.to_thread(redact_project, project)
         for name in project.unset:
             os.environ.setdefault(name, "")  # as at the fleet's start (PR-10)

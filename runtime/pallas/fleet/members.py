@@ -8,6 +8,7 @@ from dataclasses import replace
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.kernel import Kernel
+from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.status import Page
 
 from .agent import FleetAgent
@@ -29,6 +30,7 @@ class Members:
         make_executor: MakeExecutor,
         provider_problem: Callable[[], str],
         pages: Callable[[], Mapping[str, Page]],
+        inbound: Inbound,
     ) -> None:
         self._doors = doors
         self._hub = hub
@@ -36,6 +38,7 @@ class Members:
         self._make_executor = make_executor
         self._provider_problem = provider_problem
         self._pages = pages
+        self._inbound = inbound
         self._leaving: dict[asyncio.Task[None], FleetAgent] = {}
         self.by_name: dict[str, FleetAgent] = {}
         self.all: tuple[FleetAgent, ...] = ()
@@ -51,6 +54,7 @@ class Members:
             make_executor=self._make_executor,
             provider_problem=self._provider_problem,
             pages=self._pages(),
+            inbound=self._inbound,
         )
         self._kernel.attach(agent)
         self.by_name[config.name] = agent

@@ -10,6 +10,7 @@ from ..attempts import Attempts
 from .verifier import Verifier
 
 _WELCOME: Final = 4_096
+_NOBODY: Final = AuthConfig(public_health=False)
 
 
 class Inbound:
@@ -35,9 +36,16 @@ class Inbound:
         """The project was read anew: its rules hold from the next request on."""
         self._rules |= {name: agent.auth for name, agent in project.agents.items()}
 
+    def introduce(self, agent: str, auth: AuthConfig | None) -> None:
+        """An agent is about to be served, and this is asked of its callers."""
+        self._rules[agent] = auth
+
     def asked(self, agent: str) -> AuthConfig | None:
-        """What is asked of the agent's callers now; None where nobody is asked."""
-        return in_force(self._rules.get(agent), dev=self._dev, loopback=self._loopback)
+        """What is asked of the agent's callers now; None where nobody is asked.
+
+        Nobody gets through to one of which nothing is known.
+        """
+        return in_force(self._rules.get(agent, _NOBODY), dev=self._dev, loopback=self._loopback)
 
     def off_here(self) -> bool:
         """Whether some agent would ask elsewhere, and none does where the fleet stands."""
