@@ -1,5 +1,7 @@
 """The command line. Nothing heavy is imported until a subcommand needs it."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -183,6 +185,15 @@ def _root(context: typer.Context, directory: Path | None) -> Path:
 
 def run(arguments: list[str]) -> int:
     """Run the command line; returns its exit status: 2 for wrong use or a wrong project."""
+    if os.environ.get("CREDENTIALS_DIRECTORY"):
+        from pallas.config import ConfigError
+        from pallas.config.credentials import export_credentials
+
+        try:
+            export_credentials()
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return 2
     try:
         app(args=arguments, prog_name="pallas")
     except SystemExit as done:
