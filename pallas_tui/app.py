@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic, time
+from time import time
 from typing import Any, ClassVar, Final, TextIO
 
 from textual import events, on
@@ -20,7 +20,7 @@ from textual.signal import Signal
 from pallas.model import FleetState
 
 from .actions import ACTIONS, bindings
-from .fleets import BrokenFleet, NoFleet, RunningFleet, outlives
+from .fleets import BrokenFleet, NoFleet, RunningFleet
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import Everything, own_bindings
@@ -29,26 +29,25 @@ from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
 from .settings import Settings, unknown_actions
 from .shell import scrollbar
-from .shell.boundary import Bounded
 from .shell.keyboard import EarlyKeys, as_meant
 from .shell.layout import Layouts
 from .shell.look import Look
 from .shell.notices import Notices
+from .shell.oversee import Overseer
 from .shell.signals import SIGNALS, Leaving
 from .shell.vim import vim_bindings
-from .text import ASCII, UNICODE, count
+from .text import ASCII, UNICODE
 from .widgets.failure import Failure
 from .widgets.filter import late_letter
 from .widgets.list_pane import Story
 
 __all__ = ["SIGNALS", "Workbench"]
 
-_TWICE: Final = 2.0
 _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
 
 
-class Workbench(Bounded, Look, Notices):
+class Workbench(Overseer, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
     ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
@@ -96,7 +95,6 @@ class Workbench(Bounded, Look, Notices):
             reports=reports,
         )
         self.glyphs = ASCII if _wants_ascii(self.settings) else UNICODE
-        self.fleet: RunningFleet | None = None
         self.root = root
         self.settings_changed: Signal[Settings] = Signal(self, "settings-changed")
         """Published when a setting was changed while the workbench runs."""
@@ -109,7 +107,6 @@ class Workbench(Bounded, Look, Notices):
         self.set_class(self.glyphs is ASCII, "-ascii")
         scrollbar.use(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
-        self._pressed_at = float("-inf")
         self._born = clock()
         self._leaving = Leaving()
         self._early = EarlyKeys()
@@ -320,19 +317,6 @@ class Workbench(Bounded, Look, Notices):
         self.refresh(layout=True)
         self.screen.refresh(layout=True)
 
-    async def action_quit(self) -> None:
-        """Leave; with runs in flight ask once."""
-        runs = sum(agent.runs_active for agent in self.fleet.snapshot().agents) if self.fleet else 0
-        if not runs or self.main.asking:
-            self.exit(0)
-            return
-        while self.screen is not self.main:
-            await self.pop_screen()
-        # A fleet elsewhere goes on; only what was asked from here ends with its connection.
-        which = "; those of this chat" if outlives(self.fleet) else " and"
-        question = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
-        self.main.ask(question, partial(self.exit, 0))
-
     async def on_event(self, event: events.Event) -> None:
         """Every event comes by here first."""
         as_meant(event)
@@ -342,16 +326,6 @@ class Workbench(Bounded, Look, Notices):
     def on_key(self, event: events.Key) -> None:
         """Keys that no widget took."""
         late_letter(self, event)
-
-    async def action_quit_twice(self) -> None:
-        """Leave on the second ctrl+c within two seconds."""
-        now = monotonic()
-        if now - self._pressed_at < _TWICE:
-            self._pressed_at = float("-inf")
-            await self.action_quit()
-        else:
-            self._pressed_at = now
-            self.notify("Press ctrl+c again to quit.", timeout=_TWICE)
 
     def get_key_display(self, binding: Binding) -> str:
         """A key as it is written on screen: by its name where its sign cannot be drawn."""

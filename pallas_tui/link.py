@@ -14,6 +14,7 @@ from pallas.model import Fault, FaultType, ToolDetail
 from pallas.text import one_line, sanitize
 
 from .mcp_faults import asks_for_credential, explain, is_closed, is_session_gone
+from .trust import trust_in
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -231,6 +232,7 @@ class _Connection:
             httpx2.AsyncClient(
                 timeout=timeout,
                 trust_env=not _is_loopback(self._url),
+                verify=trust_in(self._url),
                 follow_redirects=False,
                 event_hooks={"request": [lend], "response": [note]},
             ) as http,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -16,12 +17,15 @@ from pallas.model import (
     FleetState,
     HealthChanged,
     HealthStatus,
+    LoopBlocked,
     Notice,
+    Reloaded,
     RunFinished,
     ServerSnapshot,
 )
 
 from .frame import Frame
+from .supervision.words import blocked, sentence
 from .text import count, duration
 
 Level = Literal["info", "warning", "error"]
@@ -30,16 +34,22 @@ Item = AgentSnapshot | ServerSnapshot
 
 
 class Tone(StrEnum):
-    """How something is, in the one vocabulary that shapes and colours are chosen from."""
+    """How something is, in the one vocabulary that shapes and colours are chosen from.
+
+    ``backoff``: it failed and is started again in a moment; ``crash-loop``: no more by itself.
+    """
 
     OK = "ok"
     DEGRADED = "degraded"
     ERROR = "error"
+    BACKOFF = "backoff"
+    CRASH_LOOP = "crash-loop"
     STARTING = "starting"
     STOPPED = "stopped"
 
 
 _STARTING: Final = frozenset({AgentState.WAITING, AgentState.IMPORTING, AgentState.CONNECTING})
+_FAILED: Final = {AgentState.BACKOFF: Tone.BACKOFF, AgentState.CRASH_LOOP: Tone.CRASH_LOOP}
 _HEALTH: Final = {
     HealthStatus.OK: Tone.OK,
     HealthStatus.DEGRADED: Tone.DEGRADED,
@@ -52,10 +62,32 @@ def tone_of(item: Item) -> Tone:
     if item.state in _STARTING:
         return Tone.STARTING
     if item.state in FAILED_STATES:
-        return Tone.ERROR
+        return _FAILED.get(item.state, Tone.ERROR)
     if item.state is AgentState.READY:
         return _HEALTH[item.health.status] if isinstance(item, AgentSnapshot) else Tone.OK
     return Tone.STOPPED
+
+
+FAILED_TONES: Final = frozenset({Tone.ERROR, Tone.BACKOFF, Tone.CRASH_LOOP})
+"""Those of what cannot answer because something went wrong."""
+
+
+def again_in(item: Item, now: float) -> str:
+    """``again in 4 s`` for what waits to be started again, empty for anything else."""
+    if item.state is not AgentState.BACKOFF or item.restart_at is None:
+        return ""
+    return f"again in {min(999, max(0, ceil(item.restart_at - now)))} s"
+
+
+def stages_of(agent: AgentSnapshot) -> str:
+    """``booted, ready, not healthy``: three things that are told apart."""
+    found = (("booted", agent.booted), ("ready", agent.ready), ("healthy", agent.healthy))
+    return ", ".join(word if holds else f"not {word}" for word, holds in found)
+
+
+def version_of(agent: AgentSnapshot, rolled_back: bool = False) -> str:
+    """``v3``, ``v3 (rolled back)``."""
+    return f"v{agent.version}" + (" (rolled back)" if rolled_back else "")
 
 
 def can_answer(agent: AgentSnapshot) -> bool:
@@ -77,15 +109,27 @@ def story_of(item: Item) -> str:
     if isinstance(item, AgentSnapshot):
         return _story_of_agent(item)
     parts = [f"{item.name}: {item.state.value}", f"a server of the project at {item.url}"]
+    if item.restarts or item.crashes:
+        parts.append(f"{count(item.restarts, 'restart')}, {count(item.crashes, 'crash', 'crashes')}")
+    if item.state is AgentState.CRASH_LOOP:
+        parts.append(CRASH_LOOP_HELP)
     if item.error:
         parts.append(item.error.rstrip())
     return "\n\n".join(parts)
+
+
+CRASH_LOOP_HELP: Final = (
+    "It failed too often in too short a time and is not started again by itself. "
+    "Mend its files and save them, or start it again in the list of agents."
+)
 
 
 def _story_of_agent(agent: AgentSnapshot) -> str:
     parts = [f"{agent.name}: {agent.state.value}, health {agent.health.status.value}"]
     if agent.health.message:
         parts.append(agent.health.message)
+    if agent.state is AgentState.CRASH_LOOP:
+        parts.append(CRASH_LOOP_HELP)
     trouble = [
         f"{one.name} ({one.transport} {one.target}): {one.reach.value}"
         + (f": {one.detail}" if one.detail else "")
@@ -99,7 +143,9 @@ def _story_of_agent(agent: AgentSnapshot) -> str:
     return "\n\n".join(parts)
 
 
-_TOLD: Final = frozenset({AgentChanged, FleetChanged, HealthChanged, Notice, RunFinished})
+_TOLD: Final = frozenset(
+    {AgentChanged, FleetChanged, HealthChanged, LoopBlocked, Notice, Reloaded, RunFinished}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +166,12 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
             return Headline(event.at, f"{name} ready{took}")
         case AgentChanged(agent=name, state=AgentState.ERROR, detail=detail):
             return Headline(event.at, f"{name} failed: {detail}" if detail else f"{name} failed", "error")
+        case AgentChanged(agent=name, state=AgentState.BACKOFF, detail=detail):
+            again = "is started again in a moment"
+            return Headline(event.at, f"{name} {again}: {detail}" if detail else f"{name} {again}", "warning")
+        case AgentChanged(agent=name, state=AgentState.CRASH_LOOP, detail=detail):
+            loop = f"{name} is in a crash loop"
+            return Headline(event.at, f"{loop}: {detail}" if detail else loop, "error")
         case AgentChanged(agent=name, state=state):
             return Headline(event.at, f"{name} {state.value}")
         case HealthChanged(agent=name, health=health):
@@ -132,6 +184,12 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
             return Headline(event.at, f"{name} was cancelled", "warning")
         case RunFinished(agent=name, seconds=seconds):
             return Headline(event.at, f"{name} answered in {duration(seconds)}")
+        case Reloaded(agent=name, outcome=outcome):
+            agent = snapshot.agent(name)
+            told = sentence(event, agent.version if agent is not None else 0)
+            return Headline(event.at, told, "error" if outcome == "failed" else "info")
+        case LoopBlocked(over=over):
+            return Headline(event.at, blocked(event), "info" if over else "error")
         case Notice(level=level, text=text, agent=name):
             named = not name or text.startswith(f"{name}: ")
             return Headline(event.at, text if named else f"{name}: {text}", level)
@@ -146,7 +204,11 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order."""
+    """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order.
+
+    ``paused``: nobody looks after the files now; ``waiting`` are those that changed and nothing was done
+    about; ``reloading`` are agents whose next version is being made.
+    """
 
     name: str
     state: FleetState
@@ -157,11 +219,32 @@ class Summary:
     registry_port: int | None
     headline: Headline | None
     stale: str = ""
+    paused: bool = False
+    waiting: tuple[str, ...] = ()
+    reloading: tuple[str, ...] = ()
 
     @property
     def runs_text(self) -> str:
         """``2 runs``, with the waiting ones."""
         return count(self.runs, "run") + (f" +{self.queued} waiting" if self.queued else "")
+
+    @property
+    def watch_text(self) -> str:
+        """``watch paused, 3 files waiting``, empty while the files are looked after or nobody does."""
+        if not self.paused:
+            return ""
+        files = f"{count(len(self.waiting), 'file')} waiting" if self.waiting else ""
+        return ", ".join(part for part in ("watch paused", files) if part)
+
+    @property
+    def saving(self) -> str:
+        """What was saved and is being made a new version of, empty when nothing is."""
+        if self.paused:
+            return ""
+        if self.reloading:
+            return f"reloading {', '.join(self.reloading)}"
+        files = [path.rpartition("/")[2] for path in self.waiting]
+        return f"saved {', '.join(files)}" if files else ""
 
 
 def summarise(frame: Frame, before: Headline | None = None) -> Summary:
@@ -173,6 +256,7 @@ def summarise(frame: Frame, before: Headline | None = None) -> Summary:
             break
     agents = frame.snapshot.agents
     tones = [tone_of(agent) for agent in agents]
+    watch = frame.snapshot.watch
     return Summary(
         name=frame.snapshot.name,
         state=frame.snapshot.state,
@@ -183,6 +267,9 @@ def summarise(frame: Frame, before: Headline | None = None) -> Summary:
         registry_port=port_of(frame.snapshot.registry_url),
         headline=headline,
         stale=frame.snapshot.stale,
+        paused=watch is not None and watch.mode == "paused",
+        waiting=watch.waiting if watch is not None else (),
+        reloading=watch.reloading if watch is not None else (),
     )
 
 

@@ -8,7 +8,21 @@ from typing import Final
 
 from textual.binding import BindingType
 
-from . import agent, agents, app, broken, chat, chat_parts, failure, feed, instances, run, tool, traces
+from . import (
+    agent,
+    agents,
+    app,
+    broken,
+    changes,
+    chat,
+    chat_parts,
+    failure,
+    feed,
+    instances,
+    run,
+    tool,
+    traces,
+)
 from .action import Action, Scope
 
 __all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
@@ -24,6 +38,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *run.ACTIONS,
     *traces.ACTIONS,
     *instances.ACTIONS,
+    *changes.ACTIONS,
     *failure.ACTIONS,
     *broken.ACTIONS,
 )

@@ -20,6 +20,7 @@ Scope = Literal[
     "broken",
     "run",
     "exchange",
+    "changes",
 ]
 
 

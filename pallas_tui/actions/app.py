@@ -84,6 +84,30 @@ ACTIONS = (
     Action(
         "show.instances", "app", "Instances", "Fleets elsewhere: register, attach, talk", "instances", "n,f10"
     ),
+    Action(
+        "changes",
+        "app",
+        "What changed",
+        "The last versions of all agents, and what is different in each",
+        "changes",
+        "C",
+    ),
+    Action(
+        "watch.toggle",
+        "app",
+        "Pause or resume watching",
+        "Leave saved files alone for a while, or look after them again",
+        "watch",
+        "W",
+    ),
+    Action(
+        "watch.reload",
+        "app",
+        "Reload what changed",
+        "Have every agent take what is saved now, also while watching is paused",
+        "reload_all",
+        "U",
+    ),
     Action("jump", "app", "Jump", "Letters on every place, tab and title; one goes there", "jump", "J,f12"),
     Action(
         "layout.reset",

@@ -26,6 +26,7 @@ class Knowledge:
     def __init__(self) -> None:
         self._details: dict[str, AgentDetail] = {}
         self._tried: set[str] = set()
+        self._doubtful: set[str] = set()
         self._memory: Memory | None = None
 
     @property
@@ -40,6 +41,11 @@ class Knowledge:
     def detail(self, agent: str) -> AgentDetail | None:
         """What is known of an agent."""
         return self._details.get(agent)
+
+    def doubt(self, agent: str) -> None:
+        """Another version answers: what is known stays until somebody asks again."""
+        self._tried.discard(agent)
+        self._doubtful.add(agent)
 
     def tools(self) -> Iterator[tuple[str, str, str]]:
         """Agent, server (empty for the agent itself) and name of every tool that is known."""
@@ -62,11 +68,13 @@ class Knowledge:
         except Exception as error:  # a fleet elsewhere may fail in ways of its own
             raise LookupFailed(f"{type(error).__name__}: {one_line(str(error), 160)}") from None
         self._details[agent] = detail
+        self._doubtful.discard(agent)
         return detail
 
     def ask_for_all(self, widget: Widget, fleet: FleetPort, agents: Iterable[str]) -> None:
         """Look up, one after the other and once each, those of which nothing is known yet."""
-        wanted = [name for name in agents if name not in self._details and name not in self._tried]
+        known = self._details.keys() - self._doubtful
+        wanted = [name for name in agents if name not in known and name not in self._tried]
         if not wanted:
             return
         self._tried.update(wanted)

@@ -10,7 +10,8 @@ from pallas.model import AgentSnapshot, Downstream, Reach, ServerSnapshot
 
 from ..state import Item, Tone, tone_of
 
-_Place = tuple[str, int]
+_Place = tuple[str, int, str]
+_SHARED: Final = "/agents/"
 _LOOPBACK: Final = frozenset(("127.0.0.1", "localhost", "::1", "0.0.0.0"))
 
 
@@ -163,7 +164,10 @@ _WORDS: Final = {
 
 @lru_cache(maxsize=4_096)
 def _place(url: str) -> _Place | None:
-    """Host and port of a URL, every name of this machine being the same; None for what is none."""
+    """Host and port of a URL, every name of this machine being the same; None for what is none.
+
+    Where several agents share a port, their paths tell them apart.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -171,4 +175,5 @@ def _place(url: str) -> _Place | None:
         return None
     if not host or port is None:
         return None
-    return ("loopback" if host in _LOOPBACK else host), port
+    own = parts.path.rstrip("/") if _SHARED in parts.path else ""
+    return ("loopback" if host in _LOOPBACK else host), port, own

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import FAILED_STATES, AgentChanged, AgentState, Event, Notice, Verb
+from pallas.model import FAILED_STATES, AgentChanged, AgentSnapshot, AgentState, Event, Notice, Reloaded, Verb
+
+from ..supervision.words import what_failed
 
 PATIENCE: Final = 120.0
 """Seconds after which something that was asked for is no longer waited for."""
@@ -57,7 +59,10 @@ class UnderWay:
                 if last is not None and event.at >= last.at - 1.0:
                     self._failures[event.agent] = event.text
                     self._news.append(event.text)
-            if isinstance(event, AgentChanged | Notice):
+            if isinstance(event, Reloaded) and event.outcome == "failed" and event.agent in self._asked:
+                self._failures[event.agent] = f"{event.agent}: {what_failed(event)}"
+                self._news.append(self._failures[event.agent])
+            if isinstance(event, AgentChanged | Notice | Reloaded):
                 asked = self._asked.get(event.agent)
                 if asked is not None and event.at >= asked.at - 1.0 and _ends(event, asked.verb):
                     del self._asked[event.agent]
@@ -91,15 +96,20 @@ class UnderWay:
         self._last.pop(agent, None)
 
 
-def _ends(event: AgentChanged | Notice, verb: Verb) -> bool:
+def _ends(event: AgentChanged | Notice | Reloaded, verb: Verb) -> bool:
+    if isinstance(event, Reloaded):
+        return verb in ("reload", "rollback")
     if isinstance(event, AgentChanged):
         return event.state in _DONE[verb]
     # A reload that failed leaves the state as it was: only the notice tells of it.
     return verb == "reload" or event.level == "error"
 
 
-def can(verb: Verb, state: AgentState) -> bool:
-    """Whether that would do anything to an agent in that state."""
+def can(verb: Verb, agent: AgentSnapshot) -> bool:
+    """Whether that would do anything to an agent that is as it is now."""
+    state = agent.state
+    if verb == "rollback":
+        return agent.previous > 0
     if verb == "start":
         return state is AgentState.STOPPED or state in FAILED_STATES
     if verb == "stop":

@@ -1,14 +1,18 @@
 """Whether an agent can be written to now, and the words that say why not (PI-17)."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from pallas.model import AgentSnapshot, AgentState
 from pallas.text import one_line
 
 from ..instances.snapshots import is_attached_name
 from ..mcp_faults import WANTS_CREDENTIAL
-from ..state import Tone, can_answer, reason_of, tone_of
+from ..state import Tone, again_in, can_answer, reason_of, tone_of
 from .model import STATUS_LIMIT
+
+PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
+"""Tones whose words change with the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +24,35 @@ class Standing:
     text: str = ""
 
 
-def standing(name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False) -> Standing:
+def standing(
+    name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0
+) -> Standing:
     """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
 
     The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
-    agent may be written to ``with_bearer``.
+    agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down.
     """
     if agent is None and is_attached_name(name):
         return Standing(
             Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."
         )
     if agent is None:
-        return Standing(Tone.STOPPED, False, f"There is no agent {name} in this fleet any more.")
+        gone = f"There is no agent {name} in this fleet any more."
+        return Standing(Tone.STOPPED, False, f"{gone} What was said stays, and goes on if it is back.")
     tone, reason = tone_of(agent), one_line(reason_of(agent), STATUS_LIMIT)
     if tone is Tone.STARTING:
         waits = agent.state is AgentState.WAITING and agent.depends_on
         doing = f"waits for {', '.join(agent.depends_on)}" if waits else f"is {agent.state.value}"
         return Standing(tone, False, f"{name} {doing}. You can write as soon as it is ready.")
+    if tone is Tone.BACKOFF:
+        again = again_in(agent, now) or "again in a moment"
+        told = f"{name} failed and is started {again}; you can write as soon as it is ready"
+        return Standing(tone, False, f"{told}. {reason}".rstrip())
+    if tone is Tone.CRASH_LOOP:
+        told = f"{name} is in a crash loop and is not started again by itself"
+        return Standing(
+            tone, False, f"{told}: start it (agents, s), or mend its files and save. {reason}".rstrip()
+        )
     if can_answer(agent):
         return Standing(tone, True, reason)
     if tone is Tone.ERROR and with_bearer and is_attached_name(name) and WANTS_CREDENTIAL in reason:

@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
+from ..trust import trust_in
 from .address import origin
 from .document import read_document
 from .model import Listing
@@ -59,7 +60,9 @@ async def _fetch(url: str) -> bytes:
     # A small answer must not unfold to a large one.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     at = url
-    async with httpx2.AsyncClient(trust_env=False, timeout=None, follow_redirects=False) as client:
+    async with httpx2.AsyncClient(
+        trust_env=False, timeout=None, follow_redirects=False, verify=trust_in(url)
+    ) as client:
         for _ in range(_MAX_REDIRECTS + 1):
             async with client.stream("GET", at, headers=headers) as answer:
                 if 300 <= answer.status_code < 400:

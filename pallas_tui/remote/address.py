@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from pallas.model import FleetSnapshot
 
-from ..instances.address import document_url, label_of
+from ..instances.address import WELL_KNOWN, document_url, label_of
+
+# Where the registry's document stands below the address of a fleet; the last ones are of other registries.
+_DOCUMENTS: Final = (WELL_KNOWN, "/v0.1/servers", "/server.json", "/servers", "")
 
 
 def control_origin(text: str) -> str:
-    """``http://host:port`` for what a person typed: that, ``host:port``, or any URL on the registry's port.
+    """``http://host:port`` for what a person typed: that, ``host:port``, or the URL of the registry.
+
+    A path stays, as a proxy has it in front of the whole fleet (``https://example.com/pallas``).
 
     Raises Fault CONFIG that says what is wrong and how to write it.
     """
@@ -18,7 +24,8 @@ def control_origin(text: str) -> str:
     if text and "://" not in text:
         text = f"http://{text}"
     parts = urlsplit(document_url(text))
-    return f"{parts.scheme}://{parts.netloc}"
+    path = next(parts.path.removesuffix(own) for own in _DOCUMENTS if parts.path.endswith(own))
+    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def label(origin: str) -> str:
@@ -38,10 +45,18 @@ def is_loopback(url: str) -> bool:
 def as_reached(snapshot: FleetSnapshot, origin: str) -> FleetSnapshot:
     """``snapshot`` with the URLs that are loopback where the fleet runs, as they are reached from here.
 
-    The fleet is another machine's when ``origin`` is no loopback: then its own loopback is that host.
+    The fleet is another machine's when ``origin`` is no loopback: then its own loopback is that host. What
+    is on the same port as its registry is reached as that is, through whatever proxy there may be.
     """
     if is_loopback(origin):
         return snapshot
+    own = _origin(snapshot.registry_url)
+    if own and is_loopback(own):
+        snapshot = replace(
+            snapshot,
+            registry_url=_through(snapshot.registry_url, own, origin),
+            agents=tuple(replace(each, url=_through(each.url, own, origin)) for each in snapshot.agents),
+        )
     host = urlsplit(origin).hostname or ""
     host = f"[{host}]" if ":" in host else host
     return replace(
@@ -50,6 +65,16 @@ def as_reached(snapshot: FleetSnapshot, origin: str) -> FleetSnapshot:
         agents=tuple(replace(agent, url=_moved(agent.url, host)) for agent in snapshot.agents),
         servers=tuple(replace(server, url=_moved(server.url, host)) for server in snapshot.servers),
     )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+
+
+def _through(url: str, own: str, origin: str) -> str:
+    """``url`` with ``origin`` for the fleet's ``own``, where it begins with that."""
+    return origin + url.removeprefix(own) if _origin(url) == own else url
 
 
 def _moved(url: str, host: str) -> str:

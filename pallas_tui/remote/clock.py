@@ -28,10 +28,27 @@ def shift_snapshot(snapshot: FleetSnapshot, skew: float) -> FleetSnapshot:
     if not skew:
         return snapshot
     agents = tuple(
-        replace(agent, since=agent.since + skew, health=_health(agent.health, skew))
+        replace(
+            agent,
+            since=agent.since + skew,
+            health=_health(agent.health, skew),
+            restart_at=_moved(agent.restart_at, skew),
+        )
         for agent in snapshot.agents
     )
-    return replace(snapshot, since=snapshot.since + skew, agents=agents)
+    servers = tuple(
+        replace(server, since=server.since + skew, restart_at=_moved(server.restart_at, skew))
+        for server in snapshot.servers
+    )
+    watch = snapshot.watch
+    if watch is not None:
+        last = replace(watch.last, at=watch.last.at + skew) if watch.last is not None else None
+        watch = replace(watch, since=watch.since + skew, last=last)
+    return replace(snapshot, since=snapshot.since + skew, agents=agents, servers=servers, watch=watch)
+
+
+def _moved(at: float | None, skew: float) -> float | None:
+    return None if at is None else at + skew
 
 
 def _health(health: Health, skew: float) -> Health:

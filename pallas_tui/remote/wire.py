@@ -10,6 +10,7 @@ from pallas.model import Fault, FaultType
 from pallas.surfaces.control import BASE
 from pallas.text import one_line
 
+from ..trust import trust_in
 from .address import is_loopback
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Wire:
             },
             timeout=httpx2.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
             trust_env=not is_loopback(origin),
+            verify=trust_in(origin),
             follow_redirects=False,
         )
 

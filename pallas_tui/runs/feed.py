@@ -1,13 +1,18 @@
 """The runs of the fleet as the feed shows them, made of events; nothing of the screen in here."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
 from pallas.model import (
+    AgentChanged,
     AuthHop,
     Event,
+    LoopBlocked,
     LoopStopped,
+    Reloaded,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -17,6 +22,7 @@ from pallas.model import (
 
 from ..frame import Frame
 from .hops import why_stopped
+from .remark import Remark, remark_of
 from .run import MAX_NESTING, Run, State, Step
 
 __all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "Run", "State", "Step"]
@@ -24,13 +30,16 @@ __all__ = ["MAX_RUNS", "MAX_STEPS", "MAX_STEPS_OF_RUN", "Feed", "Run", "State", 
 MAX_RUNS: Final = 500
 MAX_STEPS: Final = 20_000
 MAX_STEPS_OF_RUN: Final = 2_000
+MAX_REMARKS: Final = 200
+_REMARKED: Final = frozenset({AgentChanged, LoopBlocked, Reloaded})
 
 
 class Feed:
     """The last runs, oldest first: at most ``MAX_RUNS`` of them, with at most ``MAX_STEPS`` steps in all.
 
     A run stands within the call that asked for it, wherever that call was made, as soon as both are known:
-    ``roots`` are those that stand on their own.
+    ``roots`` are those that stand on their own. ``remarks`` are lines that are no runs, at most
+    ``MAX_REMARKS``.
 
     ``version`` changes whenever anything but the passing of time did. ``added`` counts lines that ever
     came (runs and steps), ``lost`` the events that were dropped before they could be read.
@@ -40,6 +49,7 @@ class Feed:
         self._runs: dict[str, Run] = {}
         self._calls: dict[str, tuple[Run, Step]] = {}
         self._orphans: dict[str, list[Run]] = {}
+        self._remarks: deque[Remark] = deque(maxlen=MAX_REMARKS)
         self._steps = 0
         self._burst = 0
         self._active = 0
@@ -67,6 +77,15 @@ class Feed:
         return [run for run in self._runs.values() if run.parent is None]
 
     @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What else happened, oldest first."""
+        return tuple(self._remarks)
+
+    def remark(self, key: str) -> Remark | None:
+        """The remark with that key, if it is still kept."""
+        return next((one for one in self._remarks if one.key == key), None)
+
+    @property
     def active(self) -> int:
         """How many of them are not over."""
         return self._active
@@ -89,6 +108,8 @@ class Feed:
         for event in frame.events:
             if (take := self._take.get(type(event))) is not None:
                 take(event)
+            elif type(event) in _REMARKED:
+                self._note(event, frame)
         if frame.dropped:
             self.lost += frame.dropped
             self._doubtful = True
@@ -97,6 +118,27 @@ class Feed:
             self._settle(frame)
         self._trim()
         return self.version != before
+
+    def _note(self, event: Event, frame: Frame) -> None:
+        remark = remark_of(event, {agent.name: agent.version for agent in frame.snapshot.agents})
+        if remark is None:
+            return
+        if isinstance(event, LoopBlocked):
+            last = next((one for one in reversed(self._remarks) if one.key.startswith(remark.key)), None)
+            if (
+                event.over
+                and last is not None
+                and isinstance(last.about, LoopBlocked)
+                and not last.about.over
+            ):
+                place = self._remarks.index(last)
+                self._remarks[place] = replace(remark, key=last.key, at=last.at)
+                self.version += 1
+                return
+            remark = replace(remark, key=f"{remark.key} {event.seq} {event.at}")
+        self._remarks.append(remark)
+        self.added += 1
+        self.version += 1
 
     def mark_cancelling(self, run_id: str) -> None:
         """Somebody asked for the run to be cancelled."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from .remark import Remark
 from .run import Run
 
 FIELDS: Final = ("agent", "caller", "outcome", "tool", "run", "trace")
@@ -57,6 +58,18 @@ class Query:
     def matches(self, run: Run) -> bool:
         """Whether the run itself has all that is asked for, and nothing of what is not wanted."""
         return all(term.matches(run) is not term.negated for term in self.terms)
+
+
+def fits_remark(query: Query, remark: Remark) -> bool:
+    """Whether a line that is no run has all that is asked for; fields that only runs have fit none."""
+    for term in query.terms:
+        if term.field in ("", "agent"):
+            found = term.text in (remark.agent.lower() if term.field else remark.words)
+        else:
+            found = False
+        if found is term.negated:
+            return False
+    return True
 
 
 def parse(text: str) -> Query:

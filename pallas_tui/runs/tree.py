@@ -3,9 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import accumulate
 from typing import Final
 
+from .remark import Remark
 from .run import Run, Step
 
 HEAD: Final = -1
@@ -92,23 +94,46 @@ def _is_told(step: Step, calls: set[str], agents: set[str]) -> bool:
     return step.call_id.rpartition(".")[0] in calls
 
 
-class Outline:
-    """The lines of several runs, one after the other; ``blocks`` are the lines of each."""
+def _time_of(item: Run | Remark) -> float:
+    return item.started if isinstance(item, Run) else item.at
 
-    def __init__(self, runs: Iterable[Run], is_open: Test, rows: Callable[[Run], Rows] | None = None) -> None:
-        runs = tuple(runs)
-        self._blocks = [rows(run) if rows is not None else rows_of(run, is_open) for run in runs]
+
+class Outline:
+    """The lines of several runs, one after the other, with remarks between them by their times."""
+
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        is_open: Test,
+        rows: Callable[[Run], Rows] | None = None,
+        remarks: Iterable[Remark] = (),
+    ) -> None:
+        self._blocks: list[Sequence[Row | Remark]] = []
+        self._numbers: dict[str, int] = {}
+        items: list[Iterable[Run | Remark]] = [runs, remarks]
+        for item in merge(*items, key=_time_of):
+            if isinstance(item, Run):
+                self._numbers[item.id] = len(self._blocks)
+                self._blocks.append(rows(item) if rows is not None else rows_of(item, is_open))
+            else:
+                self._blocks.append((item,))
         self._ends = list(accumulate(len(block) for block in self._blocks))
-        self._numbers = {run.id: number for number, run in enumerate(runs)}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def at(self, index: int) -> Row:
+    def at(self, index: int) -> Row | Remark:
         """What stands in line ``index``."""
         number = bisect_right(self._ends, index)
         block = self._blocks[number]
         return block[index - (self._ends[number] - len(block))]
+
+    def find_remark(self, key: str) -> int | None:
+        """The line of a remark."""
+        for number, block in enumerate(self._blocks):
+            if isinstance(block[0], Remark) and block[0].key == key:
+                return self._ends[number] - 1
+        return None
 
     def find(self, run: Run, place: int) -> int | None:
         """The line of a place, of its run's head where it is not there, or of the run above that is."""
@@ -120,6 +145,8 @@ class Outline:
         wanted = [run, *run.ancestors()]
         heads: dict[str, int] = {}
         for offset, row in enumerate(block):
+            if isinstance(row, Remark):
+                break
             if row.run is run and row.place == place:
                 return start + offset
             if row.place == HEAD:

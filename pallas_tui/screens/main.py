@@ -13,11 +13,13 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import FleetState
+from pallas.model import FleetState, Reloaded
 
 from ..frame import Frame
 from ..shell.layout import TINY, Layouts
 from ..state import Headline, summarise
+from ..supervision import History
+from ..supervision.trouble import trouble_of
 from ..targets import Reveal, Target, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
@@ -64,9 +66,14 @@ letter. The edges between them can be dragged with the mouse.
     def __init__(self, late: Sequence[LatePane], glyphs: Glyphs, layouts: Layouts | None = None) -> None:
         super().__init__(late, glyphs, layouts or Layouts(), "main")
         self._late = late
+        self.history = History()
+        """What became of edits, and which loops were blocked."""
         self._makers: dict[str, Callable[[], Pane]] = {
             "agents": lambda: AgentsPane(
-                glyphs, folded=self._layouts.folded, keep=partial(setattr, self._layouts, "folded")
+                glyphs,
+                folded=self._layouts.folded,
+                keep=partial(setattr, self._layouts, "folded"),
+                history=self.history,
             ),
             "feed": lambda: FeedPane(glyphs),
             **{pane.id: pane.make for pane in late},
@@ -136,7 +143,8 @@ letter. The edges between them can be dragged with the mouse.
             self._seen = frame.events[-1].seq
         summary = summarise(frame, self._headline)
         self._headline = summary.headline
-        self.query_one(TopLine).tell(summary)
+        self.history.absorb(frame)
+        self.query_one(TopLine).tell(summary, trouble_of(frame.snapshot, self.history), frame.now)
         failed = frame.snapshot.state is FleetState.FAILED
         failure = self.query_one(Failure)
         if failed != failure.display:
@@ -277,6 +285,16 @@ letter. The edges between them can be dragged with the mouse.
     @on(AgentsPane.Open)
     def _on_open(self, event: AgentsPane.Open) -> None:
         self.open_agent(event.name)
+
+    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
+        """The last versions of an agent, or of all; with the cursor on ``event``."""
+        pane = self._panes.get("agents")
+        if isinstance(pane, AgentsPane):
+            pane.open_changes(agent, event)
+
+    @on(FeedPane.VersionAsked)
+    def _on_version(self, event: FeedPane.VersionAsked) -> None:
+        self.open_changes(event.event.agent, event.event)
 
     @on(FeedPane.CancelAsked)
     def _on_cancel(self, event: FeedPane.CancelAsked) -> None:

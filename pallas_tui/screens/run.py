@@ -1,11 +1,8 @@
 """One run, and one exchange of it, on screens of their own."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from pallas.model import Exchange
 
@@ -15,53 +12,13 @@ from ..targets import Reveal, RunTarget
 from ..text import Glyphs
 from ..widgets.feed.exchange_pane import ExchangePane
 from ..widgets.feed.run_pane import RunPane
-from ..widgets.pane import Pane
-from ..widgets.status import StatusLine
-from ..widgets.titlebar import TitleBar
+from .single import SinglePane
 
 if TYPE_CHECKING:
     from ..widgets.feed import FeedPane
 
 
-class _Single(Screen[None]):
-    """One pane under its title; escape goes back."""
-
-    AUTO_FOCUS = "LineView"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "back", tooltip="Back to where it was opened"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
-
-    def __init__(self, pane: Pane, caption: str, glyphs: Glyphs) -> None:
-        super().__init__()
-        self._pane = pane
-        self._caption = caption
-        self._glyphs = glyphs
-
-    def compose(self) -> ComposeResult:
-        yield TitleBar(
-            [(str(self._pane.id), "esc", self._pane.TITLE)], self._glyphs, id=f"{self._pane.id}-title"
-        )
-        yield self._pane
-        yield StatusLine()
-
-    def on_mount(self) -> None:
-        """Say what it is."""
-        self._pane.show_pane()
-        self.query_one(TitleBar).tell(focused=True, caption=self._caption)
-
-    def action_leave(self) -> None:
-        """One step back."""
-        self.dismiss()
-
-    def action_help(self) -> None:
-        """Help for this screen."""
-        from .help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self.focused or self._pane, self.active_bindings.values()))
-
-
-class RunScreen(_Single):
+class RunScreen(SinglePane):
     """A run of the feed: its facts, its trace, its exchanges."""
 
     def __init__(self, run: Run, feed: "FeedPane", glyphs: Glyphs) -> None:
@@ -84,7 +41,7 @@ class RunScreen(_Single):
         self._feed.post_message(Reveal(RunTarget(self.run.id, event.pane)))
 
 
-class ExchangeScreen(_Single):
+class ExchangeScreen(SinglePane):
     """An exchange with its headers and bodies."""
 
     def __init__(self, exchange: Exchange, glyphs: Glyphs) -> None:

@@ -88,6 +88,7 @@ SCHEMA: Final[tuple[Setting, ...]] = (
         "and by `notify-send` or `osascript`, where the terminal cannot",
         "notices",
     ),
+    Setting("ask_quit", "flag", True, "ask before leaving while runs are in flight", "notices"),
     Setting("notify.title", "flag", True, "project and trouble in the terminal's title", "notices"),
     Setting("era", "choice", "auto", "protocol era of new conversations", "chat", choices=ERAS),
     Setting("editor", "text", "", "command that opens a file; without it `$VISUAL`, `$EDITOR`", "chat"),

@@ -52,6 +52,7 @@ class Settings:
     editor: str = ""
     prices: Mapping[str, Price] = field(default_factory=dict)
     wrap: bool = False
+    ask_quit: bool = True
 
     def get(self, key: str) -> Any:
         """The value of the setting that stands under ``key`` in the file; KeyError for one there is not."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from shutil import which
 from typing import Final, Literal
 
-from pallas.model import RunFinished, RunStarted
+from pallas.model import Reloaded, RunFinished, RunStarted
 from pallas.text import one_line
 
 from ..frame import Frame
 from ..isolate import Allowance
 from ..settings import Notify
-from ..state import Summary, Tone, reason_of, tone_of
+from ..state import FAILED_TONES, Summary, Tone, reason_of, tone_of
+from ..supervision.words import name_of, what_failed
 from ..text import count, duration
 
 RATE: Final = 0.2
@@ -23,7 +24,13 @@ _MANY: Final = 2
 """From more than so many of a kind in one frame, one notification tells of all."""
 _MAX_RUNS: Final = 5_000
 _WELL: Final = frozenset({Tone.OK})
-_BAD: Final = frozenset({Tone.DEGRADED, Tone.ERROR})
+_BAD: Final = frozenset({Tone.DEGRADED, *FAILED_TONES})
+_WORDS: Final = {
+    Tone.DEGRADED: "is degraded",
+    Tone.ERROR: "is in error",
+    Tone.BACKOFF: "failed and is started again",
+    Tone.CRASH_LOOP: "is in a crash loop",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Watch:
     def absorb(self, frame: Frame, wanted: Notify) -> list[Telling]:
         """What of a frame is to be told."""
         ended = self._runs(frame, wanted.after)
-        changed = self._agents(frame)
+        changed = [*self._agents(frame), *_edits(frame)]
         return (ended if wanted.runs else []) + (changed if wanted.agents else [])
 
     def _runs(self, frame: Frame, after: float) -> list[Telling]:
@@ -94,11 +101,10 @@ class Watch:
             tones[agent.name] = now if now in _WELL | _BAD else before or now
             if before is None or now is before:
                 continue
-            if now in _BAD and before not in _BAD | {Tone.STOPPED}:
-                word = "is in error" if now is Tone.ERROR else "is degraded"
-                changed.append(_of_agent(f"{agent.name} {word}", reason_of(agent), True))
-            elif now is Tone.ERROR and before is Tone.DEGRADED:
-                changed.append(_of_agent(f"{agent.name} is in error", reason_of(agent), True))
+            broke = now in _BAD and before not in _BAD | {Tone.STOPPED}
+            worse = now in FAILED_TONES and (before is Tone.DEGRADED or now is Tone.CRASH_LOOP)
+            if broke or worse:
+                changed.append(_of_agent(f"{agent.name} {_WORDS[now]}", reason_of(agent), True))
             elif now in _WELL and before in _BAD:
                 changed.append(_of_agent(f"{agent.name} is well again", "", False))
         self._tones = tones
@@ -109,6 +115,18 @@ class Watch:
         return changed
 
 
+def _edits(frame: Frame) -> list[Telling]:
+    """A broken edit: whoever sees any pane sees the top line, which tells it."""
+    return [
+        Telling(
+            _clean(f"{name_of(event)}: the edit failed", 100), _clean(what_failed(event), 200), True, _ANY
+        )
+        for event in frame.events
+        if isinstance(event, Reloaded) and event.outcome == "failed"
+    ][-_MANY:]
+
+
+_ANY: Final = ("agents", "chat", "feed", "logs", "traces")
 _RUN_PANES: Final = ("chat", "feed")
 
 
@@ -168,7 +186,9 @@ def title_of(summary: Summary | None, name: str) -> str:
         numbers = dict(summary.tones)
         if summary.state.value == "failed":
             parts.append("did not start")
-        bad = (Tone.ERROR, Tone.DEGRADED)
+        if summary.state.value == "draining":
+            parts.append("draining")
+        bad = (Tone.CRASH_LOOP, Tone.ERROR, Tone.BACKOFF, Tone.DEGRADED)
         parts += [f"{numbers[tone]} {tone.value}" for tone in bad if numbers.get(tone)]
         if summary.runs:
             parts.append(count(summary.runs, "run"))

@@ -12,10 +12,14 @@ from ..text import Line, width_of
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """Some parts of a bar that do something when clicked; ``key`` is what a click presses, if anything."""
+    """Some parts of a bar that do something when clicked; ``key`` is what a click presses, if anything.
+
+    ``action`` is what it does instead, an action of the application: keys may be letters of a text.
+    """
 
     parts: Line
     key: str = ""
+    action: str = ""
 
 
 class Bar(Widget):
@@ -50,7 +54,10 @@ class Bar(Widget):
         for button in self._left:
             x -= sum(cell_len(text) for text, _ in button.parts)
             if x < 0:
-                if button.key:
+                if button.action:
+                    event.stop()
+                    self.call_later(self.app.run_action, f"app.{button.action}")
+                elif button.key:
                     event.stop()
                     self.app.simulate_key(button.key)
                 return

@@ -9,6 +9,8 @@ STYLES: Final = {
     Tone.OK: "$text-success",
     Tone.DEGRADED: "$text-warning",
     Tone.ERROR: "bold $text-error",
+    Tone.BACKOFF: "$text-error",
+    Tone.CRASH_LOOP: "bold reverse $text-error",
     Tone.STARTING: "$text-primary",
     Tone.STOPPED: "dim",
 }
@@ -20,4 +22,4 @@ KEY: Final = "bold $text-accent"
 
 def shape(tone: Tone, glyphs: Glyphs) -> Part:
     """The tone's one cell."""
-    return str(getattr(glyphs, tone.value)), STYLES[tone]
+    return str(getattr(glyphs, tone.value.replace("-", "_"))), STYLES[tone]

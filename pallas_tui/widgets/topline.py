@@ -3,38 +3,64 @@
 from pallas.model import FleetState
 
 from ..state import Summary, Tone
-from ..text import Glyphs, Part, count, fit, width_of
+from ..supervision.trouble import LINGERS, Trouble
+from ..text import Glyphs, Line, Part, count, fit, width_of
 from .bar import Bar, Button
 from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 
 _WIDE = 100
+_ROOMY = 78
+_ENDING = (FleetState.DRAINING, FleetState.STOPPING)
 
 
 class TopLine(Bar):
-    """Project, agents by how they are, runs in flight, registry, and the last thing that happened."""
+    """Project, agents by how they are, runs in flight, registry, and the last thing that happened.
+
+    What stands wrong is told in place of that until it does not, but for a moment when something bad is new.
+    """
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="topline")
         self._glyphs = glyphs
         self._summary: Summary | None = None
+        self._trouble: Trouble | None = None
+        self._now = 0.0
 
-    def tell(self, summary: Summary) -> None:
-        """Say how the fleet is now."""
-        self._summary = summary
+    def tell(self, summary: Summary, trouble: Trouble | None = None, now: float = 0.0) -> None:
+        """Say how the fleet is ``now`` (Unix seconds)."""
+        self._summary, self._trouble, self._now = summary, trouble, now
         width = self.content_size.width
         wide = width >= _WIDE
         parts = self._parts(summary, wide)
         right: tuple[Part, ...] = (("^p", KEY), (" palette" if wide else "", DIM))
         room = width - width_of(parts) - width_of(right) - 3
-        if summary.headline is not None and room > 8:
-            style = LEVELS[summary.headline.level]
-            parts = (*parts, ("   " + fit(summary.headline.text, room - 1, self._glyphs), style))
-        self.put((Button(parts),), right)
+        news = self._news(summary, room - 1) if room > 8 else ()
+        action = "changes" if self._tells_trouble(summary) else ""
+        self.put((Button(parts), Button(news, action=action)), right)
 
     def on_resize(self) -> None:
         """What fits depends on the width."""
         if self._summary is not None:
-            self.tell(self._summary)
+            self.tell(self._summary, self._trouble, self._now)
+
+    def _tells_trouble(self, summary: Summary) -> bool:
+        if self._trouble is None or summary.state is FleetState.FAILED:
+            return False
+        last = summary.headline
+        new = last is not None and last.at > self._trouble.at and self._now - last.at < LINGERS
+        return not (new and last is not None and last.level == "error")
+
+    def _news(self, summary: Summary, room: int) -> Line:
+        gap: Part = ("   ", "")
+        if self._tells_trouble(summary) and self._trouble is not None:
+            text = fit(self._trouble.text, room - 2, self._glyphs)
+            return gap, (f"{self._glyphs.error} {text}", STYLES[Tone.ERROR])
+        if summary.saving:
+            text = f"{self._glyphs.reloading} {summary.saving}{self._glyphs.ellipsis}"
+            return gap, (fit(text, room, self._glyphs), STYLES[Tone.STARTING])
+        if summary.headline is None:
+            return ()
+        return gap, (fit(summary.headline.text, room, self._glyphs), LEVELS[summary.headline.level])
 
     def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
         gap = "   " if wide else "  "
@@ -50,6 +76,12 @@ class TopLine(Bar):
             parts += [(gap, ""), shape(Tone.ERROR, self._glyphs), (" ", "")]
             room = max(8, self.content_size.width - width_of(tuple(parts)) - (14 if wide else 4))
             return (*parts, (fit(summary.stale, room, self._glyphs), STYLES[Tone.ERROR]))
+        if summary.state in _ENDING and summary.agents:
+            flight = count(summary.runs, "run")
+            told = (
+                f" {summary.state.value}, {flight} in flight" if summary.runs else f" {summary.state.value}"
+            )
+            return (*parts, (gap, ""), shape(Tone.DEGRADED, self._glyphs), (told, STYLES[Tone.DEGRADED]))
         if not summary.agents:
             return (*parts, (gap, ""), shape(Tone.STARTING, self._glyphs), (f" {summary.state.value}", DIM))
         parts.append((gap + (count(summary.agents, "agent") if wide else ""), ""))
@@ -59,4 +91,12 @@ class TopLine(Bar):
         parts.append((gap[1:] + f"{summary.runs_text:<6}", STRONG if summary.runs else DIM))
         if summary.registry_port is not None:
             parts.append((f"{gap}{'registry ' if wide else ''}:{summary.registry_port}", DIM))
+        if summary.paused:
+            parts += [(gap, ""), (self._paused(summary), STYLES[Tone.DEGRADED])]
         return tuple(parts)
+
+    def _paused(self, summary: Summary) -> str:
+        text = f" {self._glyphs.dot} ".join(summary.watch_text.split(", "))
+        if self.content_size.width >= _ROOMY:
+            return text
+        return f"paused{f' {self._glyphs.dot} {len(summary.waiting)}' if summary.waiting else ''}"

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pallas.events import Hub
 from pallas.model import (
     AgentDetail,
     AgentSnapshot,
     AgentState,
+    Change,
     Downstream,
     Event,
     EventBatch,
@@ -21,8 +22,11 @@ from pallas.model import (
     Health,
     HealthStatus,
     Reach,
+    Reloaded,
     ToolOutcome,
     Verb,
+    WatchMode,
+    WatchSnapshot,
 )
 
 NOON = 1_750_000_000.0
@@ -158,3 +162,67 @@ class FakeFleet:
             for one in self.current.agents
         )
         self.current = replace(self.current, agents=agents)
+
+    def watch(self, mode: WatchMode = "on", **more: Any) -> None:
+        """Somebody looks after the files from now on, like this."""
+        self.current = replace(self.current, watch=WatchSnapshot(mode, NOON - 60, **more))
+
+    def reload(self, name: str, version: int, *changes: Change, **more: Any) -> None:
+        """A new version of an agent is live."""
+        previous = next((one.version for one in self.current.agents if one.name == name), 0)
+        self.change(name, version=version, previous=previous)
+        self.say(live(name, version, *changes, **more))
+
+    def remove(self, name: str) -> None:
+        """The agent is out of the fleet."""
+        agents = tuple(one for one in self.current.agents if one.name != name)
+        self.current = replace(self.current, agents=agents)
+
+    def add(self, *agents: AgentSnapshot) -> None:
+        """These are new in the fleet."""
+        self.current = replace(self.current, agents=(*self.current.agents, *agents))
+
+
+def live(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
+    """A version that answers from now on."""
+    given: dict[str, Any] = {"at": NOON, "seconds": 0.3, "files": (f"desk/agents/{name}.py",), **more}
+    return Reloaded(agent=name, outcome="live", version=version, changes=changes, **given)
+
+
+def failed(name: str, version: int, *changes: Change, **more: Any) -> Reloaded:
+    """An edit that did not become a version."""
+    file = f"desk/agents/{name}.py"
+    error = "NameError: name 'serach' is not defined"
+    given: dict[str, Any] = {
+        "at": NOON,
+        "seconds": 0.2,
+        "files": (file,),
+        "place": f"{file}:12",
+        "error": error,
+        "story": f'Traceback (most recent call last):\n  File "{file}", line 12, in <module>\n'
+        f"    tools = [serach]\n{error}",
+        **more,
+    }
+    return Reloaded(agent=name, outcome="failed", version=version, changes=changes, **given)
+
+
+INSTRUCTION: Final = Change(
+    "instruction",
+    "changed",
+    diff="@@ -1,3 +1,4 @@\n You answer questions about customers.\n-Answer at length.\n"
+    "+Answer in one sentence.\n+Name the invoice. [not markup]\n Be kind.",
+)
+TOOL: Final = Change(
+    "tools",
+    "changed",
+    "send_message",
+    '{"message": {"type": "string"}}',
+    '{"message": {"type": "string"}, "urgent": {"type": "boolean"}}',
+)
+NEW_TOOL: Final = Change("tools", "added", "docs/fetch", after='{"url": {"type": "string"}}')
+FILE: Final = Change(
+    "file",
+    "changed",
+    "desk/agents/research.py",
+    diff="--- before\n+++ after\n@@ -10,3 +10,3 @@\n import shop\n-tools = [search]\n+tools = [serach]\n ",
+)

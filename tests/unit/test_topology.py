@@ -25,7 +25,7 @@ from pallas_tui.agents.topology import Branch, Link, outline, parent_of, tone_of
 from pallas_tui.agents.under_way import PATIENCE, UnderWay, can
 from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
-from pallas_tui.widgets.agents.details import details
+from pallas_tui.widgets.agents.details import Now, details
 from pallas_tui.widgets.agents.view import short, tree_line
 
 
@@ -149,13 +149,13 @@ def test_every_line_of_the_tree_fills_its_width_and_details_keep_within_it(
         for asked in ("", "restarting"):
             line = tree_line(branch, width, NOON, UNICODE if glyphs == UNICODE else ASCII, asked)
             assert width_of(line) == width
-        for line in details(branch.item, width, 99, NOON, UNICODE, "stopping"):
+        for line in details(branch.item, width, 99, Now(NOON, "stopping"), UNICODE):
             assert width_of(line) <= width
 
 
 def test_numbers_of_the_details_end_in_one_column_whatever_they_are() -> None:
     def column(**figures: object) -> list[int]:
-        shown = details(agent("a", 1, **figures), 40, 99, NOON, UNICODE)
+        shown = details(agent("a", 1, **figures), 40, 99, Now(NOON), UNICODE)
         units = (" now", " queued", " p50", " p95", " in", " out")
         texts = ["".join(text for text, _ in line) for line in shown]
         return [text.rindex(unit) for text in texts for unit in units if text.endswith(unit)]
@@ -217,7 +217,10 @@ def test_what_nobody_answers_is_given_up() -> None:
 
 
 def test_only_what_would_do_something_can_be_asked() -> None:
-    able = {verb: {state for state in AgentState if can(verb, state)} for verb in ("start", "stop")}
+    able = {
+        verb: {state for state in AgentState if can(verb, agent("a", 1, state=state))}
+        for verb in ("start", "stop")
+    }
     assert able["start"] == {AgentState.STOPPED, *FAILED_STATES}
     assert able["stop"] == set(AgentState) - {AgentState.STOPPED, AgentState.STOPPING}
 

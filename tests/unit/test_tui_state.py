@@ -33,7 +33,7 @@ from pallas_tui.pump import BATCH, IDLE, Pump
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.state import Headline, Tone, can_answer, reason_of, story_of, summarise, tone_of
 from pallas_tui.text import UNICODE, clock, count, duration, fit, right, since, width_of, wrapped
-from pallas_tui.widgets.agents.details import details
+from pallas_tui.widgets.agents.details import Now, details
 from pallas_tui.widgets.agents.view import tree_line
 from pallas_tui.widgets.feed.view import Outline, feed_line
 
@@ -427,12 +427,12 @@ def test_every_line_of_the_agents_fills_its_width_exactly(width: int) -> None:
     for branch in outline(agents, servers):
         for asked in ("", "restart"):
             assert width_of(tree_line(branch, width, NOON, UNICODE, asked)) == width
-        for line in details(branch.item, width, 99, NOON, UNICODE):
+        for line in details(branch.item, width, 99, Now(NOON), UNICODE):
             assert width_of(line) <= width
 
 
 def test_details_that_are_too_long_say_so_in_their_last_line() -> None:
-    lines = details(desk().agents[1], 30, 6, NOON, UNICODE)
+    lines = details(desk().agents[1], 30, 6, Now(NOON), UNICODE)
     assert len(lines) == 6
     assert lines[-1][0][0] == "i"
     assert "more lines" in lines[-1][1][0]
@@ -444,7 +444,9 @@ def test_a_server_that_failed_tells_why() -> None:
     )
     assert (tone_of(server), reason_of(server)) == (Tone.ERROR, "exited with 3")
     assert "last words" in story_of(server)
-    shown = "\n".join("".join(text for text, _ in line) for line in details(server, 40, 30, NOON, UNICODE))
+    shown = "\n".join(
+        "".join(text for text, _ in line) for line in details(server, 40, 30, Now(NOON), UNICODE)
+    )
     assert "a server of the project" in shown
 
 
@@ -452,7 +454,7 @@ def test_a_line_is_found_again_after_lines_came_above_it() -> None:
     feed = Feed()
     feed.absorb(frame(started("a"), tool("a", "started", "1"), tool("a", "started", "2"), started("b")))
     outline = Outline(feed.runs, lambda run: True)
-    assert [outline.at(index).place for index in range(len(outline))] == [-1, 0, 1, -1]
+    assert [getattr(outline.at(index), "place", None) for index in range(len(outline))] == [-1, 0, 1, -1]
     first, second = feed.runs
     assert (outline.find(first, 1), outline.find(second, -1)) == (2, 3)
     folded = Outline((first,), lambda run: False)

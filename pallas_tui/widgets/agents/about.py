@@ -2,15 +2,26 @@
 
 from pallas.model import AgentDetail, AgentSnapshot
 
-from ...state import Item, story_of
-from ...text import clock, duration
+from ...state import Item, stages_of, story_of, version_of
+from ...supervision import Attempt
+from ...supervision.words import what_failed
+from ...text import clock, count, duration
 from ..text_lines import MAX_SHOWN, Paragraphs
 from ..tones import DIM, STRONG
 from .tools import MARKS, ToolRow, changes_text
 
 
-def overview(agent: AgentSnapshot | None, detail: AgentDetail | None, name: str) -> list[tuple[str, str]]:
-    """How the agent is, its figures, where it is written, and what changed in what it calls."""
+def overview(
+    agent: AgentSnapshot | None,
+    detail: AgentDetail | None,
+    name: str,
+    broken: Attempt | None = None,
+    rolled_back: bool = False,
+) -> list[tuple[str, str]]:
+    """How the agent is, its figures, where it is written, and what changed in what it calls.
+
+    ``broken`` is the edit that failed, ``rolled_back`` whether its version is there by a rollback.
+    """
     parts: list[tuple[str, str]] = []
     if agent is None:
         parts.append((f"{name} is no longer in the fleet.", "$text-warning"))
@@ -20,7 +31,11 @@ def overview(agent: AgentSnapshot | None, detail: AgentDetail | None, name: str)
             (agent.description if agent.description != agent.title else "", ""),
             ("", ""),
         ]
-        parts += [(story_of(agent), ""), ("", ""), *_figures(agent)]
+        if broken is not None:
+            which = f"v{agent.version} answers, v{broken.version} failed"
+            parts += [(which, "bold $text-error"), (what_failed(broken.event), "$text-error")]
+            parts += [("c shows what would have changed.", DIM), ("", "")]
+        parts += [(story_of(agent), ""), ("", ""), *_figures(agent, rolled_back)]
     if detail is not None:
         parts += [("", ""), (f"{'configured':<12}{detail.source or 'not known'}", "")]
         parts.append((f"{'defined':<12}{detail.defined or 'not known'}", ""))
@@ -44,15 +59,21 @@ def whole_story(item: Item) -> str:
     return f"{story}\n\n{plain([*_figures(item), *source])}"
 
 
-def _figures(agent: AgentSnapshot) -> list[tuple[str, str]]:
+def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
     facts = [("endpoint", agent.url), ("model", agent.model or "not known")]
     facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))
     times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
     told = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
     facts.append(("latency", told or "none yet"))
     facts.append(("tokens", f"{agent.tokens_in} in, {agent.tokens_out} out"))
-    facts.append(("restarts", str(agent.restarts)))
+    crashes = f", {count(agent.crashes, 'crash', 'crashes')} lately" if agent.crashes else ""
+    facts.append(("restarts", f"{agent.restarts}{crashes}"))
+    before = f", v{agent.previous} before" if agent.previous else ""
+    facts.append(("version", version_of(agent, rolled_back) + before))
     facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))
+    facts.append(("is", stages_of(agent)))
+    own = "a process of its own" + (f", {agent.pid}" if agent.pid is not None else "")
+    facts.append(("runs in", own if agent.isolation == "process" else "the process of the fleet"))
     if agent.depends_on:
         facts.append(("needs", ", ".join(agent.depends_on)))
     return [(f"{label:<12}{text}", "") for label, text in facts]

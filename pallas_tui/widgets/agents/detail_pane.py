@@ -44,8 +44,8 @@ Everything about one agent. The digits, or **tab**, go from section to section: 
 of what it calls, its instruction, its entry in the registry.
 
 In the tools a **+** is new since the list was seen before, a **~** changed, a **-** is gone. **Enter** on a
-tool opens a form that calls it by hand. **e** opens the file in which the agent is configured, **u** looks
-everything up again, **y** copies what the section shows.
+tool opens a form that calls it by hand. **c** shows its versions and what changed. **e** opens the file in
+which the agent is configured, **u** looks everything up again, **y** copies what the section shows.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agent")
 
@@ -78,6 +78,7 @@ everything up again, **y** copies what the section shows.
         self._problem = ""
         self._loading = False
         self._beat_seen: object = None
+        self._version = 0
 
     def compose(self) -> ComposeResult:
         yield TextLines(id="agent-text")
@@ -137,10 +138,17 @@ everything up again, **y** copies what the section shows.
 
     def _beat(self) -> None:
         """The overview has figures that move."""
-        agent = self._agents.agents.agent(self._agent)
-        if self._section == "overview" and agent != self._beat_seen:
-            self._beat_seen = agent
+        agent, versions = self._agents.agents.agent(self._agent), self._agents.history.versions
+        seen = agent, versions.broken(self._agent)
+        if self._section == "overview" and seen != self._beat_seen:
+            self._beat_seen = seen
             self._fill(top=False)
+        version = agent.version if agent is not None else 0
+        if version and version != self._version:
+            # What was looked up is of the version before.
+            self._version, before = version, self._version
+            if before and not self._loading:
+                self.look_up()
 
     # Showing
 
@@ -160,7 +168,9 @@ everything up again, **y** copies what the section shows.
     def _paragraphs(self) -> list[tuple[str, str]]:
         detail = self._known
         if self._section == "overview":
-            return overview(self._agents.agents.agent(self._agent), detail, self._agent)
+            agent, versions = self._agents.agents.agent(self._agent), self._agents.history.versions
+            rolled_back = agent is not None and versions.rolled_back(agent.name, agent.version)
+            return overview(agent, detail, self._agent, versions.broken(self._agent), rolled_back)
         if detail is None:
             return [("", "")]
         if self._section == "instruction":
@@ -253,9 +263,15 @@ everything up again, **y** copies what the section shows.
             self.notify(problem, severity="warning", markup=False)
 
     def action_control(self, verb: Verb) -> None:
-        """Start, stop, restart or reload the agent."""
+        """Start, stop, restart, reload or roll back the agent."""
         if (agent := self._agents.agents.agent(self._agent)) is not None:
             control(self, agent, verb, self._agents.under_way, self._agents.now)
+        else:
+            self.notify(f"{self._agent} is no longer in the fleet.", severity="warning", markup=False)
+
+    def action_changes(self) -> None:
+        """Its last versions, and what is different in each."""
+        self._agents.open_changes(self._agent)
 
     async def action_copy(self) -> None:
         """Copy what the section shows: in the tools the selected one."""

@@ -1,12 +1,15 @@
 """What is said of the selected line: the reason for anything red first, then figures that hold still."""
 
+from dataclasses import dataclass
 from typing import Final
 
-from pallas.model import AgentSnapshot, AgentState, Reach
+from pallas.model import AgentSnapshot, AgentState, LoopBlocked, Reach
 
 from ...agents.topology import Link, links_of, tone_of_link, word_of_link
-from ...state import Item, Tone, reason_of, tone_of
-from ...text import DURATION_WIDTH, Glyphs, Line, duration, fit, right, since, wrapped
+from ...state import FAILED_TONES, Item, Tone, again_in, reason_of, stages_of, tone_of, version_of
+from ...supervision import Attempt
+from ...supervision.words import ISOLATION_HINT, blocked, what_failed
+from ...text import DURATION_WIDTH, Glyphs, Line, count, duration, fit, right, since, wrapped
 from ..facts import ended, fact
 from ..tones import DIM, KEY, STRONG, STYLES, shape
 from .view import short
@@ -15,19 +18,26 @@ _NUMBER: Final = DURATION_WIDTH
 _LABEL: Final = 8
 
 
-def details(
-    item: Item | Link,
-    width: int,
-    height: int,
-    now: float,
-    glyphs: Glyphs,
-    asked: str = "",
-    failure: str = "",
-) -> list[Line]:
-    """What is known of one line; what is too much is behind a key.
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What is known besides the snapshot, ``at`` a time (Unix seconds).
 
-    ``asked``: what is being done with it; ``failure``: why the last that was asked of it failed.
+    ``asked``: what is being done with it; ``failure``: why the last that was asked of it failed; ``broken``:
+    the edit of it that failed; ``block``: the last time that it blocked the loop; ``rolled_back``: it is by a
+    rollback that its version answers.
     """
+
+    at: float
+    asked: str = ""
+    failure: str = ""
+    broken: Attempt | None = None
+    block: LoopBlocked | None = None
+    rolled_back: bool = False
+
+
+def details(item: Item | Link, width: int, height: int, known: Now, glyphs: Glyphs) -> list[Line]:
+    """What is known of one line; what is too much is behind a key."""
+    now, asked, failure = known.at, known.asked, known.failure
     if isinstance(item, Link):
         return ended(_of_link(item, width, now, glyphs), height)
     tone = tone_of(item)
@@ -40,19 +50,34 @@ def details(
     if failure:
         told = wrapped(failure.removeprefix(f"{item.name}: "), width)
         lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in told)]
+    if isinstance(item, AgentSnapshot) and known.broken is not None:
+        lines += _broken(item, known.broken, width, glyphs)
+    if known.block is not None:
+        lines += _block(known.block, width, glyphs)
+    if again := again_in(item, now):
+        lines += [(), ((f"failed, {again}", STYLES[tone]),)]
+    if tone is Tone.CRASH_LOOP:
+        what = "s starts it; or mend its files" if isinstance(item, AgentSnapshot) else "mend it and reload"
+        lines += [(), ((f"crash loop: {count(item.crashes, 'crash', 'crashes')}", STYLES[Tone.ERROR]),)]
+        lines.append(((fit(what, width, glyphs), DIM),))
     if reason := reason_of(item):
         lines.append(())
         lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
-        lines.append((("enter" if tone is Tone.ERROR else "i", KEY), (" the whole story", DIM)))
+        lines.append((("enter" if tone in FAILED_TONES else "i", KEY), (" the whole story", DIM)))
     if isinstance(item, AgentSnapshot) and item.state is AgentState.STOPPED and not asked:
         lines.append((("s", KEY), (" starts it", DIM)))
     lines.append(())
     if isinstance(item, AgentSnapshot):
         lines += _of_agent(item, width, now, glyphs)
+        lines += _supervised(item, known, width)
     else:
-        lines += fact("state", item.state.value, width)
+        at = since(item.since, now)
+        lines += fact("state", item.state.value + (f" since {at}" if at else ""), width)
         if item.pid is not None:
             lines += fact("process", str(item.pid), width)
+        lines += _numbers("restarts", [(item.restarts, "")], width)
+        if item.crashes:
+            lines += _numbers("crashes", [(item.crashes, "")], width)
     lines.append(((fit(item.url, width, glyphs), DIM),))
     if isinstance(item, AgentSnapshot) and item.downstreams:
         lines += [(), (("downstreams", DIM),)]
@@ -74,6 +99,8 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
     if agent.tokens_in or agent.tokens_out:
         lines += _numbers("tokens", [(agent.tokens_in, "in"), (agent.tokens_out, "out")], width)
     lines += _numbers("restarts", [(agent.restarts, "")], width)
+    if agent.crashes:
+        lines += _numbers("crashes", [(agent.crashes, "lately")], width)
     if agent.model:
         dot = f" {glyphs.dot} "
         lines += fact("model", agent.model + (f"{dot}vision" if agent.vision else ""), width)
@@ -84,6 +111,35 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
     if agent.source:
         lines += fact("source", agent.source, width)
     return lines
+
+
+def _supervised(agent: AgentSnapshot, known: Now, width: int) -> list[Line]:
+    """Which version answers, and where it runs."""
+    before = f", v{agent.previous} before" if agent.previous else ""
+    lines: list[Line] = []
+    if agent.version > 1 or agent.previous or known.rolled_back:
+        lines += fact("version", version_of(agent, known.rolled_back) + before, width)
+    if not agent.ready:  # of one that is, state and health say the rest
+        lines += fact("is", stages_of(agent), width)
+    if agent.isolation == "process":
+        lines += fact("process", f"its own, {agent.pid}" if agent.pid is not None else "its own", width)
+    return lines
+
+
+def _broken(agent: AgentSnapshot, attempt: Attempt, width: int, glyphs: Glyphs) -> list[Line]:
+    """The edit that failed: loud, but the agent answers."""
+    which = f"v{agent.version} answers {glyphs.dot} v{attempt.version} failed"
+    lines: list[Line] = [(), ((fit(which, width, glyphs), STYLES[Tone.ERROR]),)]
+    lines += [((line, STYLES[Tone.ERROR]),) for line in wrapped(what_failed(attempt.event), width)]
+    lines.append((("c", KEY), (" what changed", DIM), ("  e", KEY), (" in it opens the file", DIM)))
+    return lines
+
+
+def _block(event: LoopBlocked, width: int, glyphs: Glyphs) -> list[Line]:
+    style = DIM if event.over else STYLES[Tone.ERROR]
+    told = blocked(event).removeprefix(f"{event.agent} ")
+    lines: list[Line] = [(), *(((line, style),) for line in wrapped(told, width))]
+    return [*lines, *(((line, DIM),) for line in wrapped(ISOLATION_HINT, width))]
 
 
 def _state(agent: AgentSnapshot, now: float) -> str:

@@ -1,4 +1,4 @@
-"""Start, stop, restart, reload: asked for from anywhere, with the question that belongs to it."""
+"""Start, stop, restart, reload, roll back: asked for from anywhere, with the question that belongs to it."""
 
 from typing import Final
 
@@ -16,6 +16,7 @@ _NOT_NOW: Final[dict[Verb, str]] = {
     "stop": "{} is stopped already.",
     "restart": "{} cannot be restarted now.",
     "reload": "{} can be reloaded once it runs; s starts it.",
+    "rollback": "There is no version of {} before the one that answers.",
 }
 
 
@@ -36,7 +37,7 @@ def control(widget: Widget, agent: AgentSnapshot, verb: Verb, under_way: UnderWa
     """Have that done with the agent; what ends runs is asked about on the bottom line first."""
     fleet = fleet_of(widget)
     problem = refusal(fleet)
-    if not problem and not can(verb, agent.state):
+    if not problem and not can(verb, agent):
         problem = _NOT_NOW[verb].format(agent.name)
     if not problem and (doing := under_way.doing(agent.name)):
         problem = f"{agent.name} is {doing} already."
@@ -53,9 +54,18 @@ def control(widget: Widget, agent: AgentSnapshot, verb: Verb, under_way: UnderWa
             under_way.forget(agent.name)
             widget.app.notify(fault.message, title=agent.name, severity="error", timeout=15, markup=False)
 
-    if verb in ("stop", "restart"):
-        runs = agent.runs_active
-        lost = f" {count(runs, 'run is', 'runs are')} in flight and will be cancelled." if runs else ""
-        widget.screen.query_one(Ask).ask(f"{verb.capitalize()} {agent.name}?{lost}", do)
+    if question := _question(agent, verb):
+        widget.screen.query_one(Ask).ask(question, do)
     else:
         do()
+
+
+def _question(agent: AgentSnapshot, verb: Verb) -> str:
+    """What is asked before, empty where nothing can be lost."""
+    if verb == "rollback":
+        return f"Roll {agent.name} back to v{agent.previous}, from v{agent.version}?"
+    if verb not in ("stop", "restart"):
+        return ""
+    runs = agent.runs_active
+    lost = f" {count(runs, 'run is', 'runs are')} in flight and will be cancelled." if runs else ""
+    return f"{verb.capitalize()} {agent.name}?{lost}"

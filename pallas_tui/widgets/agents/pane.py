@@ -1,6 +1,7 @@
 """The agents pane: a tree, and the selected line's details beside or below it."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,21 +11,22 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import AgentSnapshot, Verb
+from pallas.model import AgentSnapshot, Reloaded, Verb
 
 from ...actions import bindings
 from ...agents.knowledge import Knowledge
 from ...agents.source_line import open_source
 from ...agents.topology import Link
-from ...agents.under_way import UnderWay
+from ...agents.under_way import DOING, UnderWay
 from ...frame import Frame
 from ...state import can_answer, tone_of
+from ...supervision import History
 from ...targets import AgentTarget, Entity, Target, ToolTarget
 from ...text import Glyphs, Line
 from ..filter import FilterLine
 from ..list_pane import ListPane
 from .about import whole_story
-from .details import details
+from .details import Now, details
 from .doing import control, fleet_of
 from .tree import AgentTree
 
@@ -45,8 +47,10 @@ Below (or beside) the list is what is known of the selected line: why it is not 
 tokens, restarts, its model and where it is configured.
 
 **Enter** talks to an agent that can answer, and tells the whole story of one that cannot; on something that
-an agent calls it shows the tools. **d** opens everything about the agent, **t** its tools, which can be
-called there by hand. **e** opens the file it is configured in.
+an agent calls it shows the tools. **c** shows its last versions and what is different in each; a mark behind
+its name says that the last edit failed while the version before goes on. **B** goes back to that one.
+**d** opens everything about the agent, **t** its tools, which can be called there by hand. **e** opens the
+file it is configured in.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("agents")
 
@@ -64,19 +68,25 @@ called there by hand. **e** opens the file it is configured in.
         id: str = "agents",  # noqa: A002 - Textual's word
         folded: frozenset[str] = frozenset(),
         keep: Callable[[frozenset[str]], None] = lambda folded: None,
+        history: History | None = None,
     ) -> None:
-        """``folded`` are the agents to begin with folded; ``keep`` is told when others are."""
+        """``folded`` are the agents to begin with folded; ``keep`` is told when others are.
+
+        ``history`` is what is kept of reloads, which somebody else feeds.
+        """
         super().__init__(id=id)
         self._glyphs = glyphs
         self._folded, self._keep = folded, keep
         self._now = 0.0
         self._details: list[Line] = []
+        self._reloading: tuple[str, ...] = ()
+        self.history = history or History()
         self.under_way = UnderWay()
         self.knowledge = Knowledge()
 
     def compose(self) -> ComposeResult:
         with Container(id="agent-columns"):
-            yield AgentTree(self._glyphs, self.under_way.doing, self._folded, self._keep)
+            yield AgentTree(self._glyphs, self.doing, self._folded, self._keep, self.broken)
             yield Static(id="agent-details", markup=False)
         yield FilterLine("name, title, model, state", id="agent-filter")
 
@@ -95,8 +105,21 @@ called there by hand. **e** opens the file it is configured in.
         """When the last frame came (Unix seconds)."""
         return self._now
 
+    def doing(self, name: str) -> str:
+        """What is being done with an agent just now, whoever asked for it; empty for nothing."""
+        return self.under_way.doing(name) or (DOING["reload"] if name in self._reloading else "")
+
+    def broken(self, agent: AgentSnapshot) -> int:
+        """The version of an agent that failed and was not mended yet, 0 for none."""
+        attempt = self.history.versions.broken(agent.name)
+        return attempt.version if attempt is not None else 0
+
     def absorb(self, frame: Frame) -> None:
         self._now = frame.now
+        self._reloading = frame.snapshot.watch.reloading if frame.snapshot.watch is not None else ()
+        for event in frame.events:
+            if isinstance(event, Reloaded) and event.outcome == "live":
+                self.knowledge.doubt(event.agent)
         nothing = self.agents.selected is None
         self.agents.take(frame.snapshot, frame.now)
         for name in self.under_way.take(frame.events, frame.now):
@@ -126,8 +149,17 @@ called there by hand. **e** opens the file it is configured in.
         lines: list[Line] = []
         if branch is not None and size:
             one = branch.agent if isinstance(branch.item, AgentSnapshot) else ""
-            asked, failure = self.under_way.doing(one), self.under_way.failure(one)
-            lines = details(branch.item, size.width, size.height, self._now, self._glyphs, asked, failure)
+            now = Now(
+                self._now,
+                self.doing(one),
+                self.under_way.failure(one),
+                self.history.versions.broken(one) if one else None,
+                self.history.blocks.of(one) if one else None,
+                bool(one) and self.history.versions.rolled_back(one, branch.item.version)
+                if isinstance(branch.item, AgentSnapshot)
+                else False,
+            )
+            lines = details(branch.item, size.width, size.height, now, self._glyphs)
         if force or lines != self._details:
             self._details = lines
             static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
@@ -171,7 +203,7 @@ called there by hand. **e** opens the file it is configured in.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected line is offered."""
-        if action in ("control", "details", "tools", "edit", "fold") and self.is_mounted:
+        if action in ("control", "details", "tools", "edit", "fold", "changes") and self.is_mounted:
             branch = self.agents.selected
             return not self.filter.has_focus and branch is not None and bool(branch.agent)
         return super().check_action(action, parameters)
@@ -188,6 +220,17 @@ called there by hand. **e** opens the file it is configured in.
             control(self, agent, verb, self.under_way, self._now)
             self.agents.repaint()
             self._tell()
+
+    def action_changes(self) -> None:
+        """The versions of the selected agent, and what is different in each."""
+        if (branch := self.agents.selected) is not None and branch.agent:
+            self.open_changes(branch.agent)
+
+    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
+        """The versions of an agent, or of all; with the cursor on ``event``."""
+        from ...screens.changes import ChangesScreen
+
+        self.app.push_screen(ChangesScreen(self, agent, event))
 
     def action_details(self) -> None:
         """Everything about the selected agent."""
@@ -228,13 +271,14 @@ called there by hand. **e** opens the file it is configured in.
 
     def entities(self) -> Iterable[Entity]:
         for agent in self.agents.agents:
-            words = f"agent, {tone_of(agent).value}, port {agent.port}"
+            where = f"port {agent.port}" if agent.port else agent.url
+            words = f"agent, {tone_of(agent).value}, {where}"
             yield Entity(agent.name, words, AgentTarget(agent.name))
         if (fleet := fleet_of(self)) is not None:
             # For the next time: what nobody has looked at yet is asked for in the background.
             self.knowledge.ask_for_all(self, fleet, [agent.name for agent in self.agents.agents])
-        for count, (agent_name, server, tool) in enumerate(self.knowledge.tools()):
-            if count == _PALETTE_TOOLS:
-                return
+        there = {agent.name for agent in self.agents.agents}
+        known = (found for found in self.knowledge.tools() if found[0] in there)
+        for agent_name, server, tool in islice(known, _PALETTE_TOOLS):
             title = f"{agent_name}: {server}/{tool}" if server else f"{agent_name}: {tool}"
             yield Entity(title, "a tool, to be called by hand", ToolTarget(agent_name, server, tool))

@@ -20,8 +20,12 @@ class AgentTree(LineView):
         asked: Callable[[str], str],
         folded: frozenset[str] = frozenset(),
         keep: Callable[[frozenset[str]], None] = lambda folded: None,
+        broken: Callable[[AgentSnapshot], int] = lambda agent: 0,
     ) -> None:
-        """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on."""
+        """``asked`` tells what is being done with an agent; ``keep`` is told which are folded from now on.
+
+        ``broken`` tells the version of an agent that failed and was not mended yet, 0 for none.
+        """
         super().__init__(id="agent-list")
         self._glyphs = glyphs
         self._asked = asked
@@ -30,6 +34,7 @@ class AgentTree(LineView):
         self._servers: tuple[ServerSnapshot, ...] = ()
         self._folded = folded
         self._keep = keep
+        self._broken = broken
         self._words: tuple[str, ...] = ()
         self._shown: tuple[Branch, ...] = ()
         self._failed = False
@@ -119,8 +124,10 @@ class AgentTree(LineView):
 
     def line_at(self, index: int, width: int) -> Line:
         branch = self._shown[index]
-        asked = self._asked(branch.agent) if isinstance(branch.item, AgentSnapshot) else ""
-        return tree_line(branch, width, self._now, self._glyphs, asked)
+        if not isinstance(branch.item, AgentSnapshot):
+            return tree_line(branch, width, self._now, self._glyphs)
+        asked, broken = self._asked(branch.agent), self._broken(branch.item)
+        return tree_line(branch, width, self._now, self._glyphs, asked, broken)
 
     def key_at(self, index: int) -> Hashable:
         return self._shown[index].key

@@ -2,10 +2,12 @@
 
 from typing import Final
 
+from rich.cells import cell_len
+
 from pallas.model import AgentSnapshot, AgentState
 
 from ...agents.topology import Branch, Link, tone_of_link, word_of_link
-from ...state import Item, Tone, port_of, tone_of
+from ...state import Item, Tone, again_in, port_of, tone_of
 from ...text import Glyphs, Line, Part, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
 
@@ -19,14 +21,19 @@ _STEPS: Final = {
     AgentState.CONNECTING: "connect",
     AgentState.ERROR: "failed",
     AgentState.BACKOFF: "backoff",
-    AgentState.CRASH_LOOP: "crashing",
+    AgentState.CRASH_LOOP: "crash-loop",
     AgentState.STOPPING: "stopping",
     AgentState.STOPPED: "stopped",
 }
 
 
-def tree_line(branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "") -> Line:
-    """One line in exactly ``width`` cells; ``asked`` is what is being done with the agent just now."""
+def tree_line(
+    branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str = "", broken: int = 0
+) -> Line:
+    """One line in exactly ``width`` cells; ``asked`` is what is being done with the agent just now.
+
+    ``broken`` is the version that failed and was not mended yet, 0 for none.
+    """
     item, lead = branch.item, lead_of(branch, glyphs)
     if isinstance(item, Link):
         return cropped(((lead, DIM), *_link(item, width - len(lead), glyphs)), width)
@@ -34,14 +41,22 @@ def tree_line(branch: Branch, width: int, now: float, glyphs: Glyphs, asked: str
     figures = _figures(item, width)
     room = width - len(lead) - 2 - _STATE_WIDTH - 1 - sum(len(text) for text, _ in figures)
     fold = f" {glyphs.closed}{branch.inside}" if branch.folded else ""
-    name = fit(fit(item.name, len(item.name), glyphs) + fold, room, glyphs)
+    failed = f" {glyphs.error}v{broken}" if broken else ""
+    # The mark of a broken edit is worth more than the end of a long name.
+    room -= len(failed)
+    name = fit(item.name + fold, min(room, len(item.name + fold)), glyphs)
     mark = (glyphs.reloading, STYLES[Tone.STARTING]) if asked else shape(tone, glyphs)
     state: tuple[Part, ...] = (
         ((right(asked[:_STATE_WIDTH], _STATE_WIDTH), STYLES[Tone.STARTING]),)
         if asked
         else _state(item, tone, now, glyphs)
     )
-    line = ((lead, DIM), mark, (" " + name + " ", "" if _is_lively(item) else DIM), *figures, *state)
+    told: tuple[Part, ...] = (
+        (f" {name}", "" if _is_lively(item) else DIM),
+        (failed, STYLES[Tone.ERROR]),
+        (" " * (room - cell_len(name) + 1), ""),
+    )
+    line = ((lead, DIM), mark, *told, *figures, *state)
     return cropped(line, width)
 
 
@@ -70,12 +85,13 @@ def _is_lively(item: Item) -> bool:
 
 def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ...]:
     if item.state is AgentState.READY:
-        port = item.port if isinstance(item, AgentSnapshot) else port_of(item.url)
+        own = item.port if isinstance(item, AgentSnapshot) else 0
+        port = own or port_of(item.url)
         active, queued = (item.runs_active, item.runs_queued) if isinstance(item, AgentSnapshot) else (0, 0)
         runs = f"{min(active, 99)}{glyphs.running}" if active else ""
         waiting = f"+{min(queued, 99)}" if queued else ""
         return (f":{port or '':<5}", DIM), (right(runs, 4), STRONG), (f"{waiting:<3}", DIM)
-    text = _STEPS[item.state]
+    text = again_in(item, now) or _STEPS[item.state]
     if isinstance(item, AgentSnapshot) and tone is Tone.STARTING and item.state is not AgentState.WAITING:
         seconds = max(0, int(now - item.since))
         text += f" {seconds} s" if seconds < 100 else f" {min(seconds // 60, 999)}m"

@@ -223,7 +223,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
                 view.see(by_name.get(view.conversation.agent), self._agents)
         if not self._views:
             front = None if self._opened else front_agent(self._own)
-            hoped = front is not None and tone_of(front) not in (Tone.ERROR, Tone.STOPPED)
+            hoped = front is not None and tone_of(front) not in (Tone.ERROR, Tone.CRASH_LOOP, Tone.STOPPED)
             self._start.show(self._agents, front.name if front is not None and hoped else "")
             wanted = not self._start.touched or self._start.question
             if front is not None and can_answer(front) and wanted:

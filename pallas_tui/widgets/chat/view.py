@@ -13,7 +13,7 @@ from pallas.commands import Outcome, Typed, read
 from pallas.model import AgentSnapshot
 
 from ...chat.model import Conversation, Run, last_question
-from ...chat.standing import Standing, standing, why_no_images
+from ...chat.standing import PASSING, Standing, standing, why_no_images
 from ...chat.talk import Options, Talk
 from ...instances.snapshots import is_attached_name
 from ...state import Tone
@@ -133,7 +133,7 @@ class ConversationView(Vertical):
         if changed and agent is None and is_attached_name(self.conversation.agent):
             self._let_go()
         self._agent = agent
-        if changed or self.standing.tone is Tone.STARTING:
+        if changed or self.standing.tone in PASSING:
             self.talk.price = self.desk.price(self.model)
             self.judge(anew=changed)
         if self.conversation.run is not None and self._active:
@@ -143,7 +143,8 @@ class ConversationView(Vertical):
     def judge(self, *, anew: bool = False) -> None:
         """Whether the agent can be written to, as things are now."""
         with_bearer = bool(self.talk.options.principal.token)
-        new = standing(self.conversation.agent, self._agent, with_bearer=with_bearer)
+        now = self.desk.clock()
+        new = standing(self.conversation.agent, self._agent, with_bearer=with_bearer, now=now)
         if new != self.standing or anew:
             self.standing = new
             self._stand()

@@ -3,7 +3,8 @@
 from collections.abc import Hashable
 
 from ...runs.feed import Feed
-from ...runs.filter import Query, Sieve
+from ...runs.filter import Query, Sieve, fits_remark
+from ...runs.remark import Remark
 from ...runs.run import Run
 from ...runs.tree import HEAD, Outline, Row, Rows, rows_of
 from ...text import Glyphs, Line, wrapped
@@ -33,7 +34,14 @@ class FeedList(LineView):
     @property
     def selected(self) -> Run | None:
         """The run that the line under the cursor belongs to."""
-        return self._outline.at(self.cursor).run if self.cursor < len(self._outline) else None
+        row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
+        return row.run if isinstance(row, Row) else None
+
+    @property
+    def remark(self) -> Remark | None:
+        """What stands under the cursor where that is no run."""
+        row = self._outline.at(self.cursor) if self.cursor < len(self._outline) else None
+        return row if isinstance(row, Remark) else None
 
     @property
     def unseen(self) -> int:
@@ -60,7 +68,9 @@ class FeedList(LineView):
             self._hold(frozenset())
         else:
             self._hold(self._held | {run.id for run in roots if self._feed.is_open(run)})
-        self._outline = Outline(roots, self.is_open, self._rows_of)
+        query = self._sieve.query
+        remarks = [remark for remark in self._feed.remarks if fits_remark(query, remark)]
+        self._outline = Outline(roots, self.is_open, self._rows_of, remarks)
         self._forget()
         self.reload()
 
@@ -140,20 +150,25 @@ class FeedList(LineView):
     def line_count(self) -> int:
         return len(self._outline)
 
-    def row_at(self, index: int) -> Row:
+    def row_at(self, index: int) -> Row | Remark:
         """What stands in a line."""
         return self._outline.at(index)
 
     def line_at(self, index: int, width: int) -> Line:
         row = self._outline.at(index)
-        return feed_line(row, self.is_open(row.run), width, self._now, self._glyphs)
+        opened = isinstance(row, Row) and self.is_open(row.run)
+        return feed_line(row, opened, width, self._now, self._glyphs)
 
     def key_at(self, index: int) -> Hashable:
         row = self._outline.at(index)
+        if isinstance(row, Remark):
+            return row.key
         return row.run.id, row.place + row.run.left_out if row.place >= 0 else row.place
 
     def find(self, key: Hashable) -> int | None:
         match key:
+            case str(remark):
+                return self._outline.find_remark(remark)
             case (str(run_id), int(place)) if (run := self._feed.run(run_id)) is not None:
                 return self._outline.find(run, place - run.left_out if place >= 0 else place)
         return None

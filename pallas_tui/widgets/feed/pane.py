@@ -8,6 +8,8 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Static
 
+from pallas.model import Reloaded
+
 from ...actions import bindings
 from ...frame import Frame
 from ...runs.feed import Feed
@@ -18,7 +20,7 @@ from ...text import Glyphs, clock, count
 from ..filter import FilterLine
 from ..list_pane import ListPane
 from .list import FeedList
-from .view import run_story
+from .view import remark_story, run_story
 
 _ENTITIES = 100
 
@@ -35,7 +37,8 @@ Every call of every agent, as it happens: when it began, which agent, the first 
 how long it takes or took, and how it ended. Below it are the steps of the agent's loop and its tool
 calls; an agent that was called stands below the call that asked for it, with its own. Where there is
 room, bars show when each of them was. A guard that stopped a loop is told below the run. A request to a
-downstream has a line only when it was refused, failed, or went with an expired key.
+downstream has a line only when it was refused, failed, or went with an expired key. Between the runs stand
+new versions of agents, edits that failed, and loops that were blocked.
 
 **enter** opens a run: its facts, the whole of its trace, and what went over the wire. **i** tells
 everything about it as text. It is unfolded while it runs and until the next calls come; **space** folds
@@ -54,6 +57,13 @@ them must hold; `-` before one says that it must not. What a run stands within s
         def __init__(self, run: Run) -> None:
             super().__init__()
             self.run = run
+
+    class VersionAsked(Message):
+        """Somebody wants to see what is different in a version."""
+
+        def __init__(self, event: Reloaded) -> None:
+            super().__init__()
+            self.event = event
 
     def __init__(self, glyphs: Glyphs, *, id: str = "feed") -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
@@ -157,9 +167,13 @@ them must hold; `-` before one says that it must not. What a run stands within s
             self.runs.filter_by(query)
 
     def choose(self) -> None:
-        """Open the selected run."""
+        """Open the selected run, what a new version changed, or what blocked the loop."""
         if (run := self.runs.selected) is not None:
             self.open_run(run)
+        elif (remark := self.runs.remark) is not None and isinstance(remark.about, Reloaded):
+            self.post_message(self.VersionAsked(remark.about))
+        else:
+            self.action_story()
 
     def open_run(self, run: Run) -> None:
         """Show all of a run on a screen of its own."""
@@ -169,6 +183,8 @@ them must hold; `-` before one says that it must not. What a run stands within s
 
     def story(self) -> tuple[str, str] | None:
         run = self.runs.selected
+        if (remark := self.runs.remark) is not None:
+            return f"{remark.agent}", remark_story(remark)
         return None if run is None else (f"{run.agent} run", run_story(run, self._now))
 
     def action_turn(self) -> None:

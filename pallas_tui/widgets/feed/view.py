@@ -2,9 +2,14 @@
 
 from typing import Final
 
+from pallas.model import AgentChanged, Event, LoopBlocked, Reloaded
+
+from ...runs.remark import Remark
 from ...runs.run import Run, State
 from ...runs.tree import FAULT, HEAD, LEFT_OUT, WARNING, Outline, Row
-from ...state import Tone
+from ...state import CRASH_LOOP_HELP, Tone
+from ...supervision.diff import plain
+from ...supervision.words import blocked_story
 from ...text import DURATION_WIDTH, Glyphs, Line, Part, clock, count, cropped, duration, fit, right
 from ..tones import DIM, STRONG, STYLES, shape
 from .waterfall import Span, bar, bar_width, span_of_run, span_of_step, window_of
@@ -29,14 +34,48 @@ _TONES: Final[dict[State, Tone]] = {
 
 
 def feed_line(
-    row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
+    row: Row | Remark, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span | None = None
 ) -> Line:
     """One line of the feed; bars (where there is room), durations and outcomes have columns of their own.
 
     The bars are drawn in ``window``, without one in the time of the run that stands on its own.
     """
+    if isinstance(row, Remark):
+        return _remark(row, width, glyphs)
     window = window or window_of(row.run, now)
     return cropped(_line(row, opened, width, now, glyphs, window), width)
+
+
+def _remark(remark: Remark, width: int, glyphs: Glyphs) -> Line:
+    """A line between the runs: its shape says what kind it is."""
+    mark, style = _mark_of(remark.about, glyphs)
+    agent = min(_AGENT_WIDTH, max(0, width - _TIME_WIDTH - 3))
+    said = max(0, width - _TIME_WIDTH - 2 - agent - 1)
+    loud = "" if style in (DIM, STYLES[Tone.OK]) else style
+    return cropped(
+        (
+            (f"{clock(remark.at)} ", DIM),
+            (f"{mark} ", style),
+            (fit(remark.agent, agent, glyphs) + " ", STRONG),
+            (fit(remark.text, said, glyphs), loud),
+        ),
+        width,
+    )
+
+
+def _mark_of(event: Event, glyphs: Glyphs) -> tuple[str, str]:
+    match event:
+        case Reloaded(outcome="failed"):
+            return glyphs.error, STYLES[Tone.ERROR]
+        case Reloaded(rolled_back=True):
+            return glyphs.rolled_back, STYLES[Tone.DEGRADED]
+        case LoopBlocked(over=True):
+            return glyphs.degraded, DIM
+        case LoopBlocked():
+            return glyphs.degraded, STYLES[Tone.ERROR]
+        case AgentChanged():
+            return shape(Tone.CRASH_LOOP, glyphs)
+    return glyphs.reloading, STYLES[Tone.OK]
 
 
 def _line(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window: Span) -> Line:
@@ -174,3 +213,12 @@ def run_story(run: Run, now: float) -> str:
             hops.append(f"  and {count(run.hops.left_out, 'request')} of other kinds")
         parts.append("Requests to downstreams, and the credential of each:\n" + "\n".join(hops))
     return "\n\n".join(parts)
+
+
+def remark_story(remark: Remark) -> str:
+    """Everything that is known of what stands between the runs."""
+    if isinstance(remark.about, LoopBlocked):
+        return blocked_story(remark.about)
+    if isinstance(remark.about, Reloaded):
+        return plain(remark.about)
+    return f"{remark.agent} {remark.text}\n\n{CRASH_LOOP_HELP}"

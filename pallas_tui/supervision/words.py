@@ -1,0 +1,88 @@
+"""Reloads and blocked loops in a line each."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pallas.model import Change, LoopBlocked, Part, Reloaded
+
+from ..text import count, duration
+
+PROJECT: Final = "project"
+"""What stands in place of an agent's name for what concerns all of it."""
+ISOLATION_HINT: Final = "`isolation: process` gives it a loop of its own"
+
+_COUNTED: Final[dict[Part, str]] = {"servers": "server", "tools": "tool", "config": "key", "file": "file"}
+_TOLD: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "config")
+
+
+def tally(changes: Sequence[Change]) -> str:
+    """``instruction, 2 tools``: what is different; files only where nothing more exact is known."""
+    parts = [change.part for change in changes]
+    told: tuple[Part, ...] = _TOLD if any(part in _TOLD for part in parts) else ("file",)
+    return ", ".join(
+        count(parts.count(part), _COUNTED[part]) if part in _COUNTED else part
+        for part in told
+        if part in parts
+    )
+
+
+def failed_version(event: Reloaded, answers: int) -> int:
+    """Which version it was that failed; ``answers`` is the one that goes on, 0 where that is not known."""
+    return max(event.version, answers + 1) if answers else event.version
+
+
+def what_failed(event: Reloaded) -> str:
+    """``research.py:12: NameError: name 'x' is not defined``."""
+    return ": ".join(part for part in (event.place, event.error) if part) or "the log has the reason"
+
+
+def name_of(event: Reloaded) -> str:
+    """The agent, or that it is the project."""
+    return event.agent or PROJECT
+
+
+def sentence(event: Reloaded, answers: int = 0) -> str:
+    """The whole of it in a line, as for the feed; ``answers`` is the version that answers now."""
+    name, took = name_of(event), f"in {duration(event.seconds)}"
+    if event.outcome == "failed":
+        failed = failed_version(event, answers)
+        which = f" v{failed}" if failed and event.agent else ""
+        return f"{name}{which} failed{_goes_on(event, answers)}: {what_failed(event)}"
+    if event.outcome == "unchanged":
+        return f"{name}: what was saved makes no difference"
+    different = tally(event.changes)
+    told = f": {different}" if different else ""
+    if any(change.part == "agent" for change in event.changes):
+        gone = any(change.part == "agent" and change.kind == "removed" for change in event.changes)
+        if event.agent:
+            return f"{name} is out of the fleet" if gone else f"{name} is new in the fleet, live {took}{told}"
+    if event.rolled_back:
+        return f"{name} rolled back to v{event.version} {took}{told}"
+    version = f" v{event.version}" if event.version and event.agent else ""
+    return f"{name}{version} live {took}{told}"
+
+
+def _goes_on(event: Reloaded, answers: int) -> str:
+    if not event.agent:
+        return ", all goes on as before"
+    return f", v{answers} answers" if answers else ", the one before answers"
+
+
+def blocked(event: LoopBlocked) -> str:
+    """``research blocks the loop for 2.1 s at tools.py:12``."""
+    who = event.agent or "something"
+    verb = "blocked" if event.over else "blocks"
+    where = f" at {event.place}" if event.place else ""
+    return f"{who} {verb} the event loop for {duration(event.seconds)}{where}"
+
+
+def blocked_story(event: LoopBlocked) -> str:
+    """Everything about it, to read and to copy."""
+    over = "It is over." if event.over else "It goes on; nobody else of the fleet can do anything meanwhile."
+    mend = (
+        "While Python code of one agent computes or waits without `await`, every agent in this process stands"
+        " still. Use `await`, `asyncio.to_thread` or, in `agents.yaml`, `isolation: process` for "
+        + (event.agent or "the agent")
+        + ", which gives it a process and a loop of its own."
+    )
+    return "\n\n".join(part for part in (f"{blocked(event)}. {over}", mend, event.stack.rstrip()) if part)
