@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterator
 
 from pallas.executors import Executor
-from pallas.model import TraceContext
+from pallas.model import Fault, TraceContext
 from pallas.runs import Run
 
 
@@ -54,6 +54,15 @@ class InFlight:
         """Cancel these; each caller is told ``why``, within ``seconds`` even where the work does not end."""
         for run in runs:
             run.cut(why)
+        await self._leave(runs, seconds)
+
+    async def break_off(self, runs: Collection[Run], fault: Fault, seconds: float) -> None:
+        """End these, whose executor broke; each caller is told ``fault``, as with ``cut``."""
+        for run in runs:
+            run.break_off(fault)
+        await self._leave(runs, seconds)
+
+    async def _leave(self, runs: Collection[Run], seconds: float) -> None:
         for run in await self.over(seconds, runs):
             self._runs.pop(run.id, None)
             run.leave()

@@ -15,6 +15,7 @@ from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.model import (
     Event,
+    Fault,
     Outcome,
     RunFinished,
     RunResult,
@@ -83,7 +84,8 @@ class Run:
 
     ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
-    own span. ``left`` is done when nobody waits for its end any more.
+    own span. ``left`` is done when nobody waits for its end any more. ``broken`` is what its caller is told
+    when what answered it broke.
     """
 
     id: str
@@ -102,6 +104,7 @@ class Run:
     began: float = field(default_factory=perf_counter)
     draft: Draft = field(init=False)
     left: asyncio.Future[None] | None = None
+    broken: Fault | None = None
     _calls: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,15 +127,27 @@ class Run:
         self.is_cut, self.why = True, self.why or why
         return self.task.cancel()
 
+    def break_off(self, fault: Fault) -> None:
+        """End it: what answers it is broken. Its caller is told that; what it has written so far is kept."""
+        if self.cut(fault.message):
+            self.broken = fault
+
     def leave(self) -> None:
         """Do not wait for its end: it does not stop when it is cancelled."""
-        self.finish("cancelled", self.ended_by, partial=self.draft.text())
+        self.finish(self.cancelled_as, self.ended_by, partial=self.draft.text())
         if self.left is not None and not self.left.done():
             self.left.set_result(None)
 
     @property
+    def cancelled_as(self) -> Outcome:
+        """What becomes of it once it is cancelled: one that broke is an error."""
+        return "cancelled" if self.broken is None else "error"
+
+    @property
     def ended_by(self) -> str:
         """How its cancelling is told."""
+        if self.broken is not None:
+            return one_line(self.broken.message, 300)
         return f"cancelled: {self.why}" if self.why else "cancelled"
 
     def emit(self, event: Event) -> None:

@@ -59,6 +59,7 @@ class FakeAgent:
     state: AgentState = AgentState.READY
     reason: str = ""
     run_timeout: float = 60.0
+    retry_after: float | None = None
 
     async def health(self) -> Health:
         return Health(HealthStatus.OK)

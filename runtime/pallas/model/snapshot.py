@@ -25,7 +25,8 @@ class AgentSnapshot:
     ``healthy``, it is ready and nothing is wrong with it. ``port`` is 0 for one that has none of its own.
     ``version`` counts the versions of its code and configuration that were live, ``previous`` is the one that
     a rollback goes to, 0 where there is none. ``crashes`` counts failures in the window of its restart
-    policy, ``restart_at`` is when it is started again. ``pid`` is the process of an agent that has its own.
+    policy, ``restart_at`` is when it is started again, ``started_again`` how often that was done by itself.
+    ``pid`` is the process of an agent that has its own.
     """
 
     name: str
@@ -58,6 +59,7 @@ class AgentSnapshot:
     previous: int = 0
     crashes: int = 0
     restart_at: float | None = None
+    started_again: int = 0
     isolation: Isolation = "none"
     pid: int | None = None
 

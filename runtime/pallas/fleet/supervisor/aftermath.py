@@ -1,0 +1,61 @@
+"""What a failure is called: the state that it leads to, and the words for whoever has to know."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.config.models import RestartConfig
+from pallas.model import AgentState, Fault, FaultType
+
+from .policy import Fate, Verdict
+
+_LASTING: Final = frozenset({FaultType.CONFIG, FaultType.AUTH, FaultType.PROTOCOL})
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """Where something is after a failure: ``reason`` holds for as long as that lasts, ``detail`` tells it."""
+
+    state: AgentState
+    reason: str
+    detail: str
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same start may succeed at another time, without anybody mending anything."""
+    if isinstance(error, Fault):
+        return error.retryable or error.type not in _LASTING
+    return isinstance(error, OSError)
+
+
+def lasting(cause: str) -> Aftermath:
+    """A failure that only somebody can mend."""
+    return Aftermath(AgentState.ERROR, cause, cause)
+
+
+def aftermath_of(verdict: Verdict, cause: str, config: RestartConfig) -> Aftermath:
+    """What follows from a failure for the ``cause``, one line, by the verdict of its restart policy."""
+    if verdict.fate is Fate.AGAIN:
+        count = f"failure {verdict.crashes} of {config.crashes} within {config.within:g} s"
+        return Aftermath(
+            AgentState.BACKOFF, cause, f"{cause}; it is started again in {verdict.delay:.1f} s ({count})"
+        )
+    if verdict.fate is Fate.CRASH_LOOP:
+        times = "1 failure" if verdict.crashes == 1 else f"{verdict.crashes} failures"
+        reason = f"{times} within {config.within:g} s, the last: {cause}; correct that and start it again"
+        return Aftermath(AgentState.CRASH_LOOP, reason, f"crash loop: {reason}")
+    told = f"{cause} (restart: never)" if config.policy == "never" else cause
+    return Aftermath(AgentState.ERROR, told, told)
+
+
+def lost(name: str, cause: str, seconds: float | None) -> Fault:
+    """What the callers of runs in flight are told when what answered them broke.
+
+    ``seconds`` as ``Supervisor.retry_after``.
+    """
+    data: dict[str, str | float] = {"stage": "run"}
+    again = "send it again"
+    if seconds is not None:
+        data["retry_after"] = round(seconds + 0.05, 1)
+        again += f" in {data['retry_after']:g} s"
+    text = f"{name} failed while it answered this: {cause}; {again}"
+    return Fault(FaultType.TRANSPORT, text, retryable=True, data=data)
