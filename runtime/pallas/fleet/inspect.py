@@ -132,7 +132,8 @@ class Inspector:
             try:
                 seconds = min(LIST_TIMEOUT, until - monotonic())
                 tools: tuple[ToolDetail, ...]
-                tools, more = await self._inquiries.run(listing.list_tools(endpoint), seconds)
+                own = None if server else agent.inbound.own_token(agent.name)
+                tools, more = await self._inquiries.run(listing.list_tools(endpoint, own), seconds)
             finally:
                 free.release()
         except Fault as fault:
@@ -150,7 +151,8 @@ class Inspector:
 
     def _endpoint(self, agent: FleetAgent, server: str) -> Endpoint:
         if not server:
-            return own_endpoint(agent.name, agent.url)
+            tls = agent.project.tls
+            return own_endpoint(agent.name, agent.url, tls.certfile if tls is not None else None)
         if server not in agent.servers:
             known = ", ".join(agent.servers) or "none"
             raise Fault(

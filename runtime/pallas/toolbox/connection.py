@@ -1,9 +1,11 @@
 """A connection of its own to one MCP server, in either era, and what to say when there is none."""
 
 import logging
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import httpx2
@@ -73,9 +75,21 @@ async def _transport(
         return sse_client(config.url, headers)
     # A small answer must not unfold to a large one.
     plain = {**headers, "Accept-Encoding": "identity"}
-    http = await stack.enter_async_context(create_mcp_http_client(headers=plain))
+    http = await stack.enter_async_context(_client(plain, endpoint.certificate))
     http.event_hooks["response"].append(seen.answer)
     return streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+
+
+def _client(headers: dict[str, str], certificate: Path | None) -> httpx2.AsyncClient:
+    """As the SDK makes one; ``certificate`` is trusted alone, by whatever name the server is reached."""
+    if certificate is None:
+        return create_mcp_http_client(headers=headers)
+    trusted = ssl.create_default_context(cafile=certificate)
+    trusted.check_hostname = False
+    # It need not be one that may sign others.
+    trusted.verify_flags = (trusted.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
+    timeout = httpx2.Timeout(30.0, read=300.0)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, verify=trusted, trust_env=False)
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -15,13 +15,15 @@ _MODES: Final = {"legacy": "legacy", "modern": "2026-07-28"}
 class Endpoint:
     """How to reach one server. ``mode`` is how the protocol's era is found, as the SDK's client takes it.
 
-    ``env`` and ``cwd`` are for a command; the environment may hold secrets.
+    ``env`` and ``cwd`` are for a command; the environment may hold secrets. ``certificate`` is a PEM file
+    with the one certificate that the server shows, whatever name stands in it; None for the usual rules.
     """
 
     config: DownstreamConfig
     mode: str = "auto"
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: Path | None = None
+    certificate: Path | None = None
 
     @property
     def configured(self) -> bool:
@@ -59,9 +61,10 @@ def downstream_endpoint(project: Project, name: str) -> Endpoint | None:
     )
 
 
-def own_endpoint(name: str, url: str) -> Endpoint:
-    """An agent's own port, which takes a caller's bearer."""
-    return Endpoint(DownstreamConfig(name, "http", url, forward_inbound_auth=True))
+def own_endpoint(name: str, url: str, certificate: Path | None = None) -> Endpoint:
+    """An agent's own port, which takes a caller's bearer; over TLS it shows ``certificate``."""
+    config = DownstreamConfig(name, "http", url, forward_inbound_auth=True)
+    return Endpoint(config, certificate=certificate)
 
 
 def _entry(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
