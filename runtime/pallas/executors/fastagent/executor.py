@@ -13,7 +13,7 @@ from fast_agent.core.harness import AgentHarness
 from fast_agent.mcp.auth.context import request_bearer_token
 from fast_agent.types import PromptMessageExtended
 
-from pallas.bearer import Grant, Slot, connecting, lending
+from pallas.bearer import Grant, Slot, connecting, fingerprint, lending
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.log import redact_text
@@ -22,6 +22,7 @@ from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import auth_seam, forward_trace, lean_seam, models, seam
+from .beside import beside
 from .faults import fault_of, raise_failure, refused_fault, servers_in
 from .loading import defined_at, load
 from .loop_guard import LoopGuard
@@ -65,6 +66,8 @@ class FastAgentExecutor:
         self._forwards = False
         self._fresh = False
         self._reads = Reads(project)
+        # Whose the instance of a conversation is, where callers' bearers are forwarded.
+        self._shown: dict[str, str] = {}
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -96,11 +99,9 @@ class FastAgentExecutor:
         if fresh:  # others answer meanwhile: what the code imports of others is imported beside the loop
             await asyncio.to_thread(preload, self._project, self._config)
         self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
-        # In the loop's own thread on purpose: while a FastAgent is made, fast-agent's process-wide
-        # settings are None for a moment, and other agents of this loop would meet that.
         try:
             with noting(self._reads):
-                fast = self.load_agent()
+                fast = await beside(self.load_agent, f"import {self._config.name}", self._project.root)
         except Fault as fault:
             if isinstance(fault.__cause__, ImportError):
                 self._reads.add(*sought(self._project.root, fault.__cause__))
@@ -191,7 +192,7 @@ class FastAgentExecutor:
     def release(self, lease: str) -> None:
         """End the instance a conversation had for itself, and its downstreams with it."""
         if self._config.instance_scope == "conversation":
-            self._pool.release(lease)
+            self._pool.release(self._shown.pop(lease, lease))
 
     async def park(self, timeout: float) -> None:
         """End the instances and leave the harness; what was imported stays for another ``start``."""
@@ -238,12 +239,20 @@ class FastAgentExecutor:
     def _owner_of(self, turn: Turn) -> str | None:
         """Whose instance a turn needs.
 
-        A connection that carries a caller's bearer serves that caller alone: what it was told at its
-        opening (lists, a session) was told to that credential.
+        A connection that carries a caller's bearer serves that bearer alone: what it was told at its
+        opening (lists, a session) was told to that credential, and not to the caller's next one.
         """
-        if self._config.instance_scope == "conversation":
-            return turn.lease
-        return turn.principal if self._forwards else None
+        lease = turn.lease if self._config.instance_scope == "conversation" else None
+        if not self._forwards or (lease is None and self._config.instance_scope == "conversation"):
+            return lease
+        shown = f"bearer:{fingerprint(turn.bearer)}" if turn.bearer else ANONYMOUS.id
+        if lease is None:
+            return shown
+        before, owner = self._shown.get(lease), f"{lease} {shown}"
+        if before not in (None, owner):
+            self._pool.release(str(before))
+        self._shown[lease] = owner
+        return owner
 
     async def _own_harness(self, started: asyncio.Future[None]) -> None:
         # A harness is entered and left in the same task: this one.

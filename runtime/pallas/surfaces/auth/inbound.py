@@ -5,6 +5,7 @@ from typing import Final
 
 from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
+from pallas.log import forget, redact
 
 from ..attempts import Attempts
 from .verifier import Verifier
@@ -26,6 +27,7 @@ class Inbound:
 
     def __init__(self, *, dev: bool, loopback: bool, attempts: Attempts | None = None) -> None:
         self.verifier = Verifier()
+        redact(self.verifier.own)
         self._dev = dev
         self._loopback = loopback
         self._attempts = attempts or Attempts()
@@ -46,6 +48,10 @@ class Inbound:
         Nobody gets through to one of which nothing is known.
         """
         return in_force(self._rules.get(agent, _NOBODY), dev=self._dev, loopback=self._loopback)
+
+    def own_token(self, agent: str) -> str | None:
+        """What the fleet shows its own agent in order to list its tools; None where nobody is asked."""
+        return self.verifier.own if self.asked(agent) is not None else None
 
     def off_here(self) -> bool:
         """Whether some agent would ask elsewhere, and none does where the fleet stands."""
@@ -70,5 +76,6 @@ class Inbound:
             self._welcome.popitem(last=False)
 
     def close(self) -> None:
-        """Give up what is being fetched."""
+        """Give up what is being fetched, and forget the fleet's own token."""
         self.verifier.close()
+        forget(self.verifier.own)
