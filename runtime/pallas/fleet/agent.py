@@ -255,16 +255,17 @@ class FleetAgent:
             return f"ready again after {crashes} failure{'s' if crashes > 1 else ''}"
         return "ready" if fresh else f"ready in {time() - self._began:.1f} s"
 
-    async def stop(self, reason: str = "") -> None:
-        """Take no more runs, give those in flight a few seconds, then cancel them; the port stays.
+    async def stop(self, reason: str = "", seconds: float | None = None) -> None:
+        """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
 
         ``reason`` is told to callers and in the health; without one they are asked to come again.
         """
+        seconds = DRAIN_SECONDS if seconds is None else seconds
         await self.supervisor.forget()
         async with self._turn:
             self.reason, self.story = reason, ""
             self._move(AgentState.STOPPING, reason)
-            await self._kernel.drain(self.name, DRAIN_SECONDS, reason or "the agent is being restarted")
+            await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
             await self._succession.end()
             await self._attempt.over()
             self._move(AgentState.STOPPED, reason)

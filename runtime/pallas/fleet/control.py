@@ -1,19 +1,18 @@
 """Start, stop, restart and reload of one agent by hand, while the rest of the fleet goes on.
 
 Each verb is a task of the fleet's, one at a time for an agent, with a deadline; its outcome is told in
-``AgentChanged`` and, where it was refused or failed, in a ``Notice``. Watching files is not done here:
-whoever does may ask for ``reload`` as a person would.
+``AgentChanged`` and, where it was refused or failed, in a ``Notice``. Whoever watches files does what that
+asks for in turn with these.
 """
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from pallas.config import AgentConfig, ConfigError, Project, load_project
+from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
 from pallas.events import Hub
 from pallas.log import reapply_logging, redact_project, redact_text
 from pallas.model import AgentState, Fault, FaultType, Notice, Reloaded, Verb
@@ -50,7 +49,7 @@ class Control:
         self._hub = hub
         self._refusal = refusal
         self._adopted = adopted
-        self._under_way: dict[str, tuple[Verb, asyncio.Task[None]]] = {}
+        self._under_way: dict[str, tuple[Verb, asyncio.Task[Any]]] = {}
 
     def ask(self, name: str, verb: Verb) -> None:
         """Begin; returns at once and never raises. What cannot be done is told in a Notice."""
@@ -66,6 +65,25 @@ class Control:
             # In an empty context: nothing of whoever asks, nor of its request, stays with the executor.
             task = asyncio.create_task(self._do(agent, verb), name=f"{verb} {name}", context=Context())
             self._under_way[name] = (verb, task)
+
+    async def held(self, name: str, work: Callable[[], Coroutine[Any, Any, Reloaded]]) -> Reloaded:
+        """Do ``work`` with an agent when nothing else is done with it; meanwhile nobody can ask for a verb.
+
+        Raises what it raises.
+        """
+        while (under_way := self._under_way.get(name)) is not None:
+            await asyncio.wait({under_way[1]})
+        task = asyncio.create_task(work(), name=f"reload {name}", context=Context())
+        self._under_way[name] = ("reload", task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT)
+            raise
+        finally:
+            del self._under_way[name]
+        return task.result()
 
     async def close(self) -> None:
         """Cancel what is under way; what it made is ended by its agent."""
@@ -150,8 +168,8 @@ class Control:
             )
         agent.inbound.adopt(project)  # whatever becomes of its code
         await asyncio.to_thread(redact_project, project)
-        for name in project.unset:
-            os.environ.setdefault(name, "")  # as at the fleet's start (PR-10)
+        export_env(project.root)
+        fill_unset(project.root, project.unset)
         if config.port != agent.config.port:
             text = f"{config.where}: its port stays {agent.config.port} until the fleet is started again"
             self._tell("warning", f"{agent.name}: {text}", agent)

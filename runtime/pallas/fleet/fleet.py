@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from pallas.config import AgentConfig, Project
+from pallas.config import AgentConfig, Project, ServerConfig, fill_unset
 from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.model import (
@@ -48,10 +48,13 @@ from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
 from .inspect import Inspector
 from .loop_watch import LoopWatch
+from .members import Members
 from .openness import is_loopback, openness
 from .order import StartOrder
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
+from .reload.applier import Applier, Ground
+from .reload.reloader import Reloader
 from .succession import MakeExecutor
 from .watch import PACE, Pace, Providers, watch_health
 
@@ -69,8 +72,8 @@ class Fleet:
     ``only`` a single agent is served: no registry, no dependencies (PR-4), and ``/healthz``, ``/readyz`` and
     ``/metrics`` on the agent's own port. ``record`` says whether what runs say over the wire is kept for
     ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. ``seen`` is a file for
-    the tool lists that servers had; without it they are kept in memory. Making one reads the offline model's
-    script: raises ConfigError with its mistakes.
+    the tool lists that servers had; without it they are kept in memory. With ``watch`` changed files are
+    applied by themselves. Making one reads the offline model's script: raises ConfigError with its mistakes.
     """
 
     def __init__(
@@ -84,10 +87,9 @@ class Fleet:
         record: bool | None = None,
         seen: Path | None = None,
         make_executor: MakeExecutor = fastagent_executor,
+        watch: bool = False,
     ) -> None:
-        if only and project.agents[only].port:
-            project = replace(project, port=None, public_url="")  # it is reached at its own port alone
-        self.project = project
+        project = self.project = alone(project, only)
         self.hub = hub or Hub()
         self.kernel = Kernel(self.hub, wire=WireRecord() if _records(record, dev) else None)
         self.metrics = Metrics(self.snapshot)
@@ -102,10 +104,19 @@ class Fleet:
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind))
         self.inbound.adopt(project)
         self._pace = pace
-        self._make_executor = make_executor
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
-        self._programs = {} if only else {name: Program(each, self.hub) for name, each in project.servers.items()}
-        self._agents: dict[str, FleetAgent] = {}
+        servers = {} if only else project.servers
+        self._programs = {name: Program(each, self.hub) for name, each in servers.items()}
+        self._members = Members(
+            self.doors,
+            hub=self.hub,
+            kernel=self.kernel,
+            make_executor=make_executor,
+            provider_problem=self._providers.problem,
+            pages=lambda: self._status_pages() if only else {},
+            inbound=self.inbound,
+        )
+        self._agents = self._members.by_name
         self._control = Control(lambda: self.agents, self.hub, refusal=self._refusal, adopted=self._adopted)
         self._inspector = Inspector(
             lambda: self.agents,
@@ -120,6 +131,8 @@ class Fleet:
         self._programs_ready = asyncio.Event()
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watches = watch
+        self._reloader = self._new_reloader()
         lag = project.loop_lag
         self._loop_watch = LoopWatch(self.hub, project.root, lag) if lag else None
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
@@ -139,7 +152,7 @@ class Fleet:
     @property
     def agents(self) -> tuple[FleetAgent, ...]:
         """The agents served, in the order of the project."""
-        return tuple(self._agents.values())
+        return self._members.all
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as a value. Safe from any thread."""
@@ -149,7 +162,8 @@ class Fleet:
             since=self._since,
             registry_url=self.registry_url,
             agents=tuple(agent.snapshot() for agent in self.agents),
-            servers=tuple(program.snapshot() for program in self._programs.values()),
+            servers=tuple(program.snapshot() for program in list(self._programs.values())),
+            watch=self._reloader.snapshot(),
         )
 
     def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
@@ -170,7 +184,10 @@ class Fleet:
 
     def control_fleet(self, verb: FleetVerb) -> None:
         """Do something with the whole fleet; returns at once, events tell. In the fleet's loop."""
-        self.hub.publish(Notice(level="warning", text=f"{verb}: nobody looks after the files of this fleet"))
+        if refusal := self._refusal():
+            self.hub.publish(Notice(level="warning", text=f"{verb} was not done: {refusal}"))
+        else:
+            self._reloader.control(verb)
 
     async def describe(self, agent: str) -> AgentDetail:
         """Everything about an agent, its tools and its downstreams', within 30 s. Raises Fault."""
@@ -198,27 +215,15 @@ class Fleet:
             self._came_from = Path.cwd()
         os.chdir(self.project.root)
         children_use_our_python()
-        for name in self.project.unset:
-            # fast-agent reads its files itself and would send the text ``${NAME}`` as it stands (PR-10).
-            os.environ.setdefault(name, "")
+        fill_unset(self.project.root, self.project.unset)
+        if self._watches:  # before anything is read: what changes from now on is not missed
+            self._own(self._reloader.watch())
         for warning in self.project.warnings:
             log.warning("%s", warning)
             self.hub.publish(Notice(level="warning", text=str(warning)))
         self._warn_when_open()
         for config in self._chosen():
-            agent = FleetAgent(
-                self.project,
-                config,
-                self.doors.door(config),
-                hub=self.hub,
-                kernel=self.kernel,
-                make_executor=self._make_executor,
-                provider_problem=self._providers.problem,
-                pages=self._status_pages() if self._only else {},
-                inbound=self.inbound,
-            )
-            self.kernel.attach(agent)
-            self._agents[config.name] = agent  # last: a snapshot from another thread may come any time
+            self._members.add(self.project, config)
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         await self._start_scripted()
         checked = self._own(self._providers.check())
@@ -233,6 +238,7 @@ class Fleet:
             if self._loop_watch is not None:
                 self._loop_watch.start()
             self._own(self._providers.watch())
+            self._own(self._reloader.run())
 
     async def drain(self, seconds: float | None = None) -> Drained:
         """Take no new runs, give those in flight ``seconds`` (``drain_timeout``), then cut them short.
@@ -254,7 +260,7 @@ class Fleet:
             return
         self._move(FleetState.STOPPING)
         await end(self.kernel, self._parts())
-        for unlisten in self._unlisten:
+        for unlisten in (*self._unlisten, self._reloader.close):
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
@@ -274,7 +280,7 @@ class Fleet:
         layers = self.project.start_layers()
         return Parts(
             tasks=tuple(self._tasks),
-            helpers=(self._control.close, self._inspector.close),
+            helpers=(self._control.close, self._inspector.close, self._members.close),
             layers=[[self._agents[name] for name in layer if name in self._agents] for layer in layers],
             programs=tuple(self._programs.values()),
             listeners=self.doors.listeners,
@@ -335,6 +341,50 @@ class Fleet:
             changed = replace(self.project, agents={**self.project.agents, config.name: config})
         self.project = changed
 
+    def _new_reloader(self) -> Reloader:
+        def adopt(project: Project) -> None:
+            self.project = project
+
+        def start_program(config: ServerConfig) -> Program:
+            return Program(config, self.hub)
+
+        def check_providers(project: Project) -> None:
+            self._own(self._providers.check_now(project))
+
+        ground = Ground(
+            project=lambda: self.project,
+            adopt=adopt,
+            hub=self.hub,
+            members=self._members,
+            control=self._control,
+            start=lambda agent: self._order.start(agent, alone=bool(self._only)),
+            programs=self._programs,
+            make_program=start_program,
+            check_providers=check_providers,
+        )
+        return Reloader(
+            Applier(ground),
+            self._members,
+            self.hub,
+            project=lambda: self.project,
+            wanted=self._read_anew,
+            programs=lambda: [(name, each.state) for name, each in self._programs.items()],
+            script=self._replace_script,
+            running=lambda: self.state is FleetState.RUNNING,
+            only=self._only,
+        )
+
+    def _read_anew(self, project: Project) -> Project:
+        """The project as this fleet takes it, which was just read without a mistake."""
+        self.inbound.adopt(project)
+        return alone(project, self._only)
+
+    def _replace_script(self, script: "Script") -> None:
+        from pallas.scripted.app import replace_script
+
+        if self.model_server is not None:
+            replace_script(self.model_server, script)
+
     def _refresh_health(self) -> None:
         for agent in self.agents:
             if agent.state is AgentState.READY:  # the others have better reasons
@@ -370,6 +420,13 @@ def _script_of(project: Project) -> "Script | None":
     from pallas.scripted.script import load_script
 
     return load_script(project.scripted.script)
+
+
+def alone(project: Project, only: str | None) -> Project:
+    """The project as one is served that serves ``only`` this agent: at its own port alone, if it has one."""
+    if only and project.agents[only].port:
+        return replace(project, port=None, public_url="")
+    return project
 
 
 def _records(wanted: bool | None, dev: bool) -> bool:

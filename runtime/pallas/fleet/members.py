@@ -23,7 +23,7 @@ class Members:
 
     def __init__(
         self,
-        doors: Callable[[], Doors],
+        doors: Doors,
         *,
         hub: Hub,
         kernel: Kernel,
@@ -48,7 +48,7 @@ class Members:
         agent = FleetAgent(
             project,
             config,
-            self._doors().door(config),
+            self._doors.door(config),
             hub=self._hub,
             kernel=self._kernel,
             make_executor=self._make_executor,
@@ -106,14 +106,9 @@ class Members:
                 log.info("%s: removed", agent.name, extra={"agent": agent.name})
 
 
-def as_it_is(project: Project, was: Project, configs: Mapping[str, AgentConfig]) -> Project:
-    """``project`` with the agents' configurations as they really are, at the ports of its start.
-
-    ``was`` is what the fleet goes by now.
-    """
-    mixed = replace(
-        project, agents=configs, bind=was.bind, registry_port=was.registry_port, port=was.port, tls=was.tls
-    )
+def as_it_is(project: Project, configs: Mapping[str, AgentConfig]) -> Project:
+    """``project`` with the agents' configurations as they really are."""
+    mixed = replace(project, agents=configs)
     try:
         mixed.start_layers()
     except ValueError:  # some have the order of before: only that of the new files is free of circles

@@ -83,6 +83,11 @@ class Providers:
         if self.reports != tuple(before.values()):
             self._changed()
 
+    async def check_now(self, project: Project) -> None:
+        """From now on these are the providers; ask them at once. Never raises."""
+        self._project = project
+        await self.check()
+
     async def watch(self) -> None:
         """Ask for ever; the owner cancels."""
         while True:

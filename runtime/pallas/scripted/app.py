@@ -86,7 +86,13 @@ def scripted_app(script: Script) -> Starlette:
         exception_handlers={404: _no_such_path, 405: _no_such_path},
     )
     app.state.record = record
+    app.state.server = server
     return app
+
+
+def replace_script(app: Starlette, script: Script) -> None:
+    """The app made by ``scripted_app`` follows ``script`` from the next request on."""
+    app.state.server.script = script
 
 
 def record_of(app: Starlette) -> Record:
@@ -102,13 +108,12 @@ class _TooLarge(Exception):
 
 class _Server:
     def __init__(self, script: Script, record: Record) -> None:
-        self._script, self._record = script, record
+        self.script, self._record = script, record
         self._numbers = count(1)
 
     async def models(self, request: Request) -> Response:
         listed = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "pallas"}
-            for name in self._script.models
+            {"id": name, "object": "model", "created": 0, "owned_by": "pallas"} for name in self.script.models
         ]
         return _json({"object": "list", "data": listed})
 
@@ -126,7 +131,7 @@ class _Server:
         except (ValueError, RecursionError):
             return _error("the body is not JSON", 400)
         self._record.add(body, len(raw))
-        rule, match = find_rule(self._script, seen)
+        rule, match = find_rule(self.script, seen)
         log.debug("answered by %s", rule.where)
         facts = Facts(seen, match)
         with self._record.answering():

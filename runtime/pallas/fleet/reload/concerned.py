@@ -1,6 +1,6 @@
 """What a change concerns: exactly which agents and programs, and in which order. Nothing is read here."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -86,6 +86,7 @@ class Plan:
     providers: bool = False
     at_start: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    reread: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -102,16 +103,17 @@ def plan(
     agents: Sequence[Known],
     programs: Mapping[str, frozenset[Path]],
     *,
+    down: Collection[str] = (),
     only: str | None = None,
 ) -> Plan:
     """What ``changed`` concerns. ``old`` is what the fleet goes by, ``new`` what its files say now.
 
-    ``programs`` are the files that each program under ``servers:`` runs. With ``only`` one agent is served,
-    and nothing else of the project.
+    ``programs`` are the files that each program under ``servers:`` runs; ``down`` are those that do not run
+    and are not started again by themselves. With ``only`` one agent is served, and nothing else.
     """
     alive = {each.name: each for each in agents}
     wanted = {name: config for name, config in new.agents.items() if only in (None, name)}
-    stop, restart = ({}, {}) if only else _programs(changed, old, new, programs)
+    stop, restart = ({}, {}) if only else _programs(changed, old, new, programs, down)
     reload = {
         name: why
         for name, known in alive.items()
@@ -128,9 +130,9 @@ def plan(
                 if user in wanted and not alive[user].idle:
                     reload[user] = (*reload.get(user, ()), f"agent {name}")
     needs = {name: _needs(config, alive.get(name), alive) & wanted.keys() for name, config in wanted.items()}
-    add = tuple(name for name in wanted if name not in alive)
+    add = tuple(name for name in wanted if name not in alive and changed.reread)
     return Plan(
-        remove=tuple(name for name in alive if name not in wanted),
+        remove=tuple(name for name in alive if name not in wanted and changed.reread),
         add=add,
         move=tuple(
             name
@@ -148,6 +150,7 @@ def plan(
             key for key in AT_START if changed.reread and _at_start(old, key) != _at_start(new, key)
         ),
         keys=_keys(old, new) if changed.reread else (),
+        reread=changed.reread,
     )
 
 
@@ -235,7 +238,11 @@ def _is_anybodys(changed: Changed, name: str, agents: Sequence[Known], new: Proj
 
 
 def _programs(
-    changed: Changed, old: Project, new: Project, programs: Mapping[str, frozenset[Path]]
+    changed: Changed,
+    old: Project,
+    new: Project,
+    programs: Mapping[str, frozenset[Path]],
+    down: Collection[str],
 ) -> tuple[dict[str, None], dict[str, tuple[str, ...]]]:
     """Programs to stop, and those to start: new, other ones under the same name, and the same once more."""
     stop = {name: None for name in old.servers if name not in new.servers}
@@ -244,7 +251,7 @@ def _programs(
         before = old.servers.get(name)
         files = programs.get(name, frozenset())
         why = [shown(new.root, path) for path in sorted(changed.files & files)]
-        if before is None or _essence(before) != _essence(server):
+        if before is None or _essence(before) != _essence(server) or (name in down and changed.reread):
             why.append(shown(new.root, new.agents_file))
         if any(changed.mentions(path, variable) for variable in changed.variables for path in files):
             why.append(".env")

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from watchfiles import Change, awatch
 
@@ -171,7 +171,7 @@ async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:
         waiting.cancel()
 
 
-async def _ended(task: asyncio.Future[object] | asyncio.Task[None]) -> None:
+async def _ended(task: asyncio.Future[Any]) -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=2.0)
     if task.done() and not task.cancelled():

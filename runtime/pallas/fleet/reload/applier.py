@@ -1,0 +1,325 @@
+"""A plan carried out on a fleet that goes on answering."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, fields, replace
+from time import monotonic
+from typing import Any, Final, Literal, Protocol
+
+from pallas.config import AgentConfig, Project, ServerConfig
+from pallas.config.files import shown
+from pallas.events import Hub
+from pallas.log import reapply_logging, redact_text
+from pallas.model import AgentState, Change, Fault, Notice, Reloaded
+from pallas.text import one_line
+
+from ..agent import FleetAgent
+from ..members import Members, as_it_is
+from ..succession import MAX_PREDECESSORS
+from .concerned import MADE_OF, Plan
+from .lines import line_of, place_of
+
+log = logging.getLogger(__name__)
+
+# Seconds until a version that does not get ready is given up, whatever its own limits.
+DEADLINE: Final = 90.0
+_NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth", "capabilities"})
+
+
+class Program(Protocol):
+    """What is asked of a program under ``servers:``."""
+
+    config: ServerConfig
+    state: AgentState
+    error: str
+
+    async def start(self) -> None:
+        """Start it; returns when it answers, or will not."""
+        ...
+
+    async def stop(self) -> None:
+        """End it."""
+        ...
+
+
+class Held(Protocol):
+    """Keeps what people ask of one agent away from it for a while."""
+
+    async def held(self, name: str, work: Callable[[], Coroutine[Any, Any, Reloaded]]) -> Reloaded:
+        """Do ``work`` when nothing else is done with the agent, and let nothing else be done meanwhile."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """The fleet, as far as a reload changes it. All of it belongs to one event loop."""
+
+    project: Callable[[], Project]
+    adopt: Callable[[Project], None]
+    hub: Hub
+    members: Members
+    control: Held
+    start: Callable[[FleetAgent], Awaitable[None]]
+    programs: dict[str, Any]
+    make_program: Callable[[ServerConfig], Any]
+    check_providers: Callable[[Project], None]
+
+
+class Applier:
+    """Does what plans say, agents that are independent of each other at the same time."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._on = ground
+        self.reloading: set[str] = set()
+        self.failed: set[str] = set()
+        """Agents whose last attempt at another version failed."""
+        self.owed: dict[str, frozenset[str]] = {}
+        """Agents that another version is due for, and because of what."""
+        self._told: set[tuple[str, str]] = set()
+
+    def crowded(self, name: str) -> bool:
+        """Whether an agent has to wait until an earlier version has finished its runs."""
+        agent = self._on.members.by_name.get(name)
+        return agent is not None and agent.predecessors >= MAX_PREDECESSORS
+
+    async def apply(self, plan: Plan, new: Project, began: float) -> tuple[Reloaded, ...]:
+        """Carry it out. ``began`` is when the first change was seen (``time.monotonic``).
+
+        Never raises for an agent or a program: what came of each is told.
+        """
+        old, members = self._on.project(), self._on.members
+        self._tell_at_start(plan, new)
+        for name in plan.remove:
+            seconds = old.drain_timeout
+            members.remove(name, f"removed from {new.agents_file.name}", seconds)
+            self.failed.discard(name)
+            self.owed.pop(name, None)
+        self._adopt(new)
+        if plan.providers:
+            self._on.check_providers(new)
+        await self._programs(plan, new)
+        moved = await self._move(plan, new)
+        await self._take_over(plan, new)
+        self._adopt(new)
+        outcomes = [*moved]
+        failed: set[str] = set()
+        for layer in plan.layers:
+            done = await asyncio.gather(*(self._one(name, plan, new, failed, began) for name in layer))
+            outcomes += [each for each in done if each is not None]
+            failed |= {each.agent for each in done if each is not None and each.outcome == "failed"}
+            self._adopt(new)
+        members.arrange(tuple(new.agents))
+        reapply_logging()  # fast-agent sets up its loggers whenever an agent starts or ends
+        return tuple(outcomes)
+
+    def _adopt(self, new: Project) -> None:
+        """The fleet goes by the new files, and by what its agents really are."""
+        members = self._on.members.by_name
+        configs = {name: members[name].config for name in new.agents if name in members}
+        self._on.adopt(as_it_is(new, configs))
+
+    async def _one(
+        self, name: str, plan: Plan, new: Project, failed: set[str], began: float
+    ) -> Reloaded | None:
+        self.reloading.add(name)
+        try:
+            if name in plan.add:
+                return await self._add(name, new, began)
+            why = frozenset(plan.reload[name])
+            late = (failed | (self.failed if name in self.owed else set())) & plan.needs.get(
+                name, frozenset()
+            )
+            if late:
+                self.owed[name] = why
+                known = name in self.failed or not late & failed
+                return None if known else self._waits(name, min(late), why, began)
+            if self.crowded(name):
+                self.owed[name] = why
+                return None
+            outcome = await self._on.control.held(name, lambda: self._reload(name, plan, new, began))
+            self.owed.pop(name, None)
+            (self.failed.add if outcome.outcome == "failed" else self.failed.discard)(name)
+            return outcome
+        finally:
+            self.reloading.discard(name)
+
+    async def _reload(self, name: str, plan: Plan, new: Project, began: float) -> Reloaded:
+        agent = self._on.members.by_name[name]
+        config = replace(new.agents[name], port=agent.config.port)
+        why = plan.reload[name]
+        files = tuple(each for each in why if (new.root / each).is_file())
+        try:
+            async with asyncio.timeout(DEADLINE):
+                if agent.executor is not None:
+                    own = {new.root / each for each in files} <= agent.files and len(files) == len(why)
+                    return await agent.exchange(new, config, files=files, began=began, force=not own)
+                await agent.adopt(new, config)
+                if not agent.is_open:
+                    await agent.open()
+                await agent.start(fresh=True)
+        except TimeoutError:
+            return self._told_of(name, files, began, f"it was not ready within {DEADLINE:.0f} s")
+        except Exception as error:
+            log.exception("%s: it could not be reloaded", name, extra={"agent": name})
+            text = error.message if isinstance(error, Fault) else f"{type(error).__name__}; see the log"
+            return self._told_of(name, files, began, text)
+        return self._told_of(name, files, began, "" if agent.state is AgentState.READY else agent.reason)
+
+    async def _add(self, name: str, new: Project, began: float) -> Reloaded:
+        config, file = new.agents[name], new.agents_file.name
+        await self._on.members.gone([config])
+        try:
+            agent = self._on.members.add(new, config)
+        except Fault as fault:
+            self.owed[name] = frozenset({file})
+            log.error("%s", fault.message, extra={"agent": name})
+            return self._told_of(name, (file,), began, fault.message, place=str(config.where))
+        self.owed.pop(name, None)
+        self._on.members.arrange(tuple(new.agents))
+        self._adopt(new)
+        await self._on.start(agent)
+        problem = "" if agent.state is AgentState.READY else agent.reason
+        (self.failed.add if problem else self.failed.discard)(name)
+        return self._told_of(name, (file,), began, problem, changes=(Change("agent", "added", name),))
+
+    async def _move(self, plan: Plan, new: Project) -> list[Reloaded]:
+        """Those whose port is free go first: it may be the one that another one wants."""
+        members, found = self._on.members.by_name, list[Reloaded]()
+        waiting = [name for name in plan.move if name in members]
+        await self._on.members.gone(new.agents[name] for name in waiting)
+        while waiting:
+            held = {agent.config.port for agent in members.values()}
+            name = next((each for each in waiting if new.agents[each].port not in held), waiting[0])
+            waiting.remove(name)
+            agent, config = members[name], new.agents[name]
+            before, began = agent.config.port, monotonic()
+            try:
+                await agent.move(replace(agent.config, port=config.port, where=config.where))
+            except Fault as fault:
+                log.error("%s: it stays at port %d: %s", name, before, fault.message, extra={"agent": name})
+                text = f"{fault.message}; it stays at port {before}"
+                file = new.agents_file.name
+                found.append(self._told_of(name, (file,), began, text, place=str(config.where)))
+                continue
+            await agent.adopt(agent.project, replace(agent.config, port=config.port))
+            log.info("%s: it answers at port %d now", name, config.port, extra={"agent": name})
+        return found
+
+    async def _take_over(self, plan: Plan, new: Project) -> None:
+        """What needs no other version of an agent is taken over by all that stay as they are."""
+        if not plan.reread:
+            return
+        for name, agent in list(self._on.members.by_name.items()):
+            if name in plan.reload or name in self.owed or name not in new.agents:
+                continue
+            config = replace(new.agents[name], port=agent.config.port)
+            await agent.adopt(new, config)
+
+    async def _programs(self, plan: Plan, new: Project) -> None:
+        """Programs that went are stopped; those that changed too, and started again."""
+        programs = self._on.programs
+        leaving = [programs.pop(name) for name in (*plan.stop, *plan.restart) if name in programs]
+        await _each(program.stop() for program in leaving)
+        started = []
+        for name, why in plan.restart.items():
+            programs[name] = self._on.make_program(new.servers[name])
+            started.append(programs[name].start())
+            log.info("server %s: started again because of %s", name, ", ".join(why))
+        ordered = {name: programs[name] for name in new.servers if name in programs}
+        programs.clear()
+        programs.update(ordered)
+        await _each(started)
+
+    def _waits(self, name: str, need: str, why: frozenset[str], began: float) -> Reloaded:
+        text = f"not reloaded, since {need}, which it needs, could not be; the one before goes on"
+        return self._told_of(name, tuple(sorted(why)), began, text)
+
+    def _told_of(
+        self,
+        name: str,
+        files: tuple[str, ...],
+        began: float,
+        problem: str,
+        *,
+        place: str = "",
+        changes: tuple[Change, ...] = (),
+    ) -> Reloaded:
+        agent = self._on.members.by_name.get(name)
+        known = agent.snapshot() if agent is not None else None
+        event = Reloaded(
+            agent=name,
+            outcome="failed" if problem else "live",
+            version=known.version if known is not None else 0,
+            files=files,
+            changes=changes,
+            seconds=monotonic() - began,
+            place=place or (place_of(problem) if problem else ""),
+            error=one_line(redact_text(problem), 400),
+            story=(known.error if known is not None else "") or redact_text(problem) if problem else "",
+        )
+        self._on.hub.publish(event)
+        return event
+
+    def _tell_at_start(self, plan: Plan, new: Project) -> None:
+        """Keys that are looked at once, at the start of a fleet: each new value is told once."""
+        for key in plan.at_start:
+            place = place_of_key(new, key)
+            text = f"{place}: {key} is taken over when the fleet is started again"
+            if (key, place) not in self._told:
+                self._tell("warning", text)
+        self._told = {(key, place_of_key(new, key)) for key in plan.at_start}
+
+    def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        log.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+        self._on.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
+
+
+def place_of_key(project: Project, key: str) -> str:
+    """``agents.yaml:12`` of a key at its top."""
+    line = line_of(project.agents_file, key)
+    return f"{project.agents_file.name}:{line}" if line else project.agents_file.name
+
+
+def config_changes(plan: Plan, old: Project, new: Project) -> tuple[Change, ...]:
+    """What is different in agents.yaml beyond what new versions of agents tell themselves."""
+    file = shown(new.root, new.agents_file)
+    found = [_change(key, getattr(old, key), getattr(new, key)) for key in plan.keys]
+    found += [Change("agent", "removed", name) for name in plan.remove]
+    found += [Change("agent", "added", name) for name in plan.add]
+    found += [
+        Change("config", "removed" if name in plan.stop else "changed", f"servers.{name}")
+        for name in (*plan.stop, *plan.restart)
+        if file in plan.restart.get(name, (file,))
+    ]
+    for name, config in new.agents.items():
+        before = old.agents.get(name)
+        if before is not None and name not in plan.reload:
+            found += _agent_changes(name, before, config)
+    return tuple(found)
+
+
+def _agent_changes(name: str, before: AgentConfig, config: AgentConfig) -> list[Change]:
+    keys = [each.name for each in fields(config) if each.name not in (*_NOT_TOLD, *MADE_OF)]
+    return [
+        _change(f"agents.{name}.{key}", getattr(before, key), getattr(config, key))
+        for key in keys
+        if getattr(before, key) != getattr(config, key)
+    ]
+
+
+def _change(name: str, before: Any, after: Any) -> Change:
+    shown: Mapping[bool, str] = {True: "yes", False: "no"}
+
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return shown[value]
+        return one_line(redact_text(str(value)), 200) if isinstance(value, str | int | float) else ""
+
+    return Change("config", "changed", name, before=text(before), after=text(after))
+
+
+async def _each(work: Any) -> None:
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("while reloading: %s", outcome, exc_info=outcome)

@@ -1,0 +1,418 @@
+"""Looks after the files of a fleet: what changed is applied, one reload after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Final, Literal
+
+from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
+from pallas.config.envfile import ENV_FILE
+from pallas.config.files import shown
+from pallas.events import Hub
+from pallas.log import redact_project, redact_text
+from pallas.model import (
+    FAILED_STATES,
+    AgentState,
+    Event,
+    FleetVerb,
+    Notice,
+    Reloaded,
+    WatchMode,
+    WatchSnapshot,
+)
+from pallas.text import one_line
+
+from ..members import Members
+from .applier import Applier, config_changes
+from .concerned import Changed, Known, Plan, plan
+from .contents import Contents
+from .folders import may_matter
+from .quiet import until_quiet
+from .uses import Uses, uses_of
+from .watcher import Watcher
+
+log = logging.getLogger(__name__)
+
+# Paths that are remembered until they are looked at; with more, everything is.
+MAX_HEARD: Final = 5_000
+# Names that one event tells.
+_MAX_NAMES: Final = 100
+# Seconds between two looks whether an agent with many earlier versions may have another one.
+_CROWDED: Final = 0.5
+_DOWN: Final = (AgentState.ERROR, AgentState.CRASH_LOOP)
+
+
+class Reloader:
+    """Applies changed files to a fleet: by itself while it watches, and when it is asked to.
+
+    One reload at a time; what changes meanwhile makes one more afterwards. ``running`` says whether anything
+    may be changed now: not before the fleet has started, nor when it ends. Belongs to the fleet's event loop;
+    ``snapshot`` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        applier: Applier,
+        members: Members,
+        hub: Hub,
+        *,
+        project: Callable[[], Project],
+        wanted: Callable[[Project], Project],
+        programs: Callable[[], Iterable[tuple[str, AgentState]]],
+        script: Callable[[Any], None],
+        running: Callable[[], bool],
+        only: str | None = None,
+    ) -> None:
+        self._applier = applier
+        self._members = members
+        self._hub = hub
+        self._project = project
+        self._take = wanted
+        self._programs = programs
+        self._script = script
+        self._running = running
+        self._only = only
+        self._contents = Contents()
+        self._uses: Uses | None = None
+        # What the files said when they could be read last; the fleet may lag behind where that failed.
+        self._latest: Project | None = None
+        self._heard: set[Path] = set()
+        self._unknown = False  # something changed that nothing is known of
+        self._all = False
+        self._asked = False
+        self._since: float | None = None
+        self._broken: tuple[Mistake, ...] = ()
+        self._wake = asyncio.Event()
+        self._began = time()
+        self._watcher: Watcher | None = None
+        self._mode: WatchMode = "on"
+        self._mode_since = time()
+        self._last: Reloaded | None = None
+        self._waiting: tuple[str, ...] = ()
+        self._unlisten = hub.listen(self._note)
+
+    async def watch(self) -> None:
+        """Hear of changed files for ever; the owner cancels."""
+        root = self._project().root
+        self._watcher = Watcher(root, self.heard, self._missed, self._tell)
+        self._mode_since = time()
+        await self._watcher.run()
+
+    async def watching(self) -> None:
+        """Until changes are heard of, should that be wanted; a few seconds at most."""
+        if self._watcher is not None:
+            ready = asyncio.ensure_future(self._watcher.ready.wait())
+            await asyncio.wait({ready}, timeout=3.0)
+            ready.cancel()
+
+    def heard(self, paths: Iterable[Path]) -> None:
+        """These changed, or what is below them. Returns at once."""
+        root = self._project().root
+        if self._uses is None:
+            found = {path for path in paths if may_matter(path, root)}
+        else:
+            paths = list(paths)
+            found = set(self._uses.among(paths))
+            if self._broken and not found:  # what the files named may be there now
+                self._unknown = self._unknown or any(may_matter(path, root) for path in paths)
+        if not found and not self._unknown:
+            return
+        self._since = monotonic() if self._since is None else self._since
+        self._heard |= found
+        if len(self._heard) > MAX_HEARD:
+            self._all = True
+            self._heard.clear()
+        self._show_waiting()
+        self._wake.set()
+
+    def control(self, verb: FleetVerb) -> None:
+        """Do as asked; returns at once, events tell. In the fleet's loop."""
+        if verb == "reload":
+            self._asked = True
+            self._wake.set()
+        elif verb not in ("pause", "resume"):
+            self._tell(
+                "warning", f"there is no {one_line(str(verb), 40)!r}; a fleet can pause, resume, reload"
+            )
+        elif self._watcher is None:
+            self._tell("warning", f"{verb}: this fleet does not watch its files; start it with --watch")
+        else:
+            self._mode = "paused" if verb == "pause" else "on"
+            self._mode_since = time()
+            waiting = f"; {len(self._waiting)} changed" if self._waiting else ""
+            self._tell("info", f"watching the files is {'paused' if verb == 'pause' else 'resumed'}{waiting}")
+            self._wake.set()
+
+    def snapshot(self) -> WatchSnapshot | None:
+        """How the files are looked after; None where they are not."""
+        if self._watcher is None:
+            return None
+        return WatchSnapshot(
+            mode=self._mode,
+            since=self._mode_since,
+            waiting=self._waiting,
+            last=self._last,
+            reloading=tuple(sorted(self._applier.reloading)),
+        )
+
+    async def run(self) -> None:
+        """Apply for ever, from the moment that the fleet has started; the owner cancels."""
+        await self._look_around(self._began)
+        while True:
+            await self._awake()
+            if not self._running():
+                return
+            asked, self._asked = self._asked, False
+            if not asked and (self._mode == "paused" or not self._is_due()):
+                continue
+            try:
+                await self._turn(asked)
+            except Exception:
+                log.exception("changed files could not be applied")
+                self._tell("error", "changed files could not be applied; the log has the details")
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._unlisten()
+
+    async def _awake(self) -> None:
+        """Until there may be something to do."""
+        while not self._wake.is_set():
+            crowded = [name for name in self._applier.owed if self._applier.crowded(name)]
+            try:
+                async with asyncio.timeout(_CROWDED if crowded else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                if not all(self._applier.crowded(name) for name in crowded):
+                    self._unknown = True
+                    break
+        self._wake.clear()
+
+    def _is_due(self) -> bool:
+        return bool(self._heard or self._unknown or self._all)
+
+    async def _turn(self, asked: bool) -> None:
+        """One reload: what is different now, what that concerns, and that done."""
+        await until_quiet(self._project().root, lambda: len(self._heard), lambda: self._heard)
+        began = monotonic() if self._since is None else self._since
+        read = time()
+        heard, everything, unknown = frozenset(self._heard), self._all or asked, self._unknown
+        self._heard.clear()
+        self._since, self._all, self._unknown = None, False, False
+        uses = self._uses or Uses()
+        files = await self._different(uses, uses.files if everything else heard, heard)
+        config = files & uses.config
+        changed = Changed(files=files - config, mentions=_Mentions())
+        old, new = self._project(), self._latest or self._project()
+        if config or asked or (self._broken and (unknown or files)):
+            found = await self._read(files, began, told=bool(config) or asked)
+            if found is not None:
+                new, variables = found
+                self._latest = new
+                changed = Changed(files, variables, reread=True, mentions=changed.mentions)
+        down = [name for name, state in self._programs() if state in _DOWN]
+        wanted = await asyncio.to_thread(
+            plan, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
+        )
+        await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
+        self._show_waiting()
+        await self._look_around(read)
+
+    async def _different(
+        self, uses: Uses, candidates: frozenset[Path], heard: frozenset[Path]
+    ) -> frozenset[Path]:
+        """Those that hold something else than what was acted on last; noted as acted on now."""
+        different = await asyncio.to_thread(self._contents.different, candidates)
+        # Whoever saves a file of an agent that does not answer wants it tried again.
+        failed = [each for each in self._known(uses) if each.failed]
+        different |= {path for each in failed for path in heard & each.files}
+        if self._broken:
+            different |= heard & uses.config
+        await asyncio.to_thread(self._contents.note, different)
+        return different
+
+    async def _read(
+        self, files: frozenset[Path], began: float, *, told: bool
+    ) -> tuple[Project, frozenset[str]] | None:
+        """The project anew, with the variables of ``.env`` that changed; None when it has mistakes."""
+        root = self._project().root
+        try:
+            new = await asyncio.to_thread(load_project, root)
+            if self._only is not None and self._only not in new.agents:
+                where = shown(root, new.agents_file)
+                raise ConfigError((_gone(where, self._only),))
+            variables = export_env(root)
+        except ConfigError as error:
+            if told or error.mistakes != self._broken:
+                self._broken_files(error.mistakes, files, began)
+            self._broken = error.mistakes
+            return None
+        new = self._take(new)
+        healed, self._broken = bool(self._broken), ()
+        fill_unset(root, new.unset)
+        await asyncio.to_thread(redact_project, new)
+        if healed:
+            self._tell("info", f"{shown(root, new.agents_file)} and the configuration can be used again")
+        return new, variables
+
+    async def _apply(
+        self, wanted: Plan, changed: Changed, new: Project, old: Project, began: float, *, asked: bool
+    ) -> None:
+        files = self._names(changed.files)
+        if wanted.script and new.scripted is not None:
+            await self._read_script(new.scripted.script, began)
+        found = config_changes(wanted, old, new) if changed.reread else ()
+        if wanted.is_empty and not changed.reread and not changed.files:
+            return
+        if found:
+            self._publish(Reloaded(outcome="live", files=files, changes=found, seconds=monotonic() - began))
+        await self._applier.apply(wanted, new, began)
+        if wanted.is_empty and not found and (asked or changed.reread):
+            seconds = monotonic() - began
+            self._publish(Reloaded(outcome="unchanged", files=files, seconds=seconds))
+
+    async def _read_script(self, path: Path, began: float) -> None:
+        from pallas.scripted.script import load_script
+
+        files = self._names([path])
+        try:
+            self._script(await asyncio.to_thread(load_script, path))
+        except ConfigError as error:
+            self._broken_files(error.mistakes, frozenset({path}), began)
+        else:
+            self._publish(Reloaded(outcome="live", files=files, seconds=monotonic() - began))
+
+    def _broken_files(self, mistakes: tuple[Mistake, ...], files: frozenset[Path], began: float) -> None:
+        first = mistakes[0]
+        more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+        self._publish(
+            Reloaded(
+                outcome="failed",
+                files=self._names(files),
+                place=str(first.where),
+                error=one_line(redact_text(f"{first}{more}"), 400),
+                story=redact_text("\n".join(str(each) for each in mistakes)),
+                seconds=monotonic() - began,
+            )
+        )
+
+    async def _look_around(self, since: float) -> None:
+        """Learn which files are used now. ``since`` is when reading them may have begun."""
+        known = self._facts()
+        uses = await asyncio.to_thread(uses_of, self._project(), known, only=self._only is not None)
+        await asyncio.to_thread(self._contents.note_new, uses.files, since)
+        await asyncio.to_thread(self._contents.keep, uses.files)
+        first = self._uses is None
+        self._uses = uses
+        if self._watcher is not None:
+            self._watcher.also(uses.folders)
+        if first:
+            self._heard = set(uses.among(self._heard))
+            self._show_waiting()
+
+    def _facts(self) -> list[Known]:
+        found = []
+        for agent in self._members.all:
+            executor = agent.executor
+            found.append(
+                Known(
+                    name=agent.name,
+                    project=agent.project,
+                    config=agent.config,
+                    url=agent.url,
+                    files=agent.files,
+                    servers=executor.info.servers if executor is not None else None,
+                    model=executor.info.model if executor is not None else "",
+                    failed=agent.state in FAILED_STATES or agent.name in self._applier.failed,
+                    idle=agent.state in (AgentState.STOPPED, AgentState.STOPPING),
+                    owed=self._applier.owed.get(agent.name, frozenset()),
+                )
+            )
+        return found
+
+    def _known(self, uses: Uses) -> list[Known]:
+        """What is known of the agents of now, with the files that were found to concern them."""
+        before = {each.name: each for each in uses.agents}
+        return [
+            replace(now, files=now.files | was.files, scripts=was.scripts)
+            if (was := before.get(now.name)) is not None
+            else now
+            for now in self._facts()
+        ]
+
+    def _missed(self) -> None:
+        self._all = True
+        self._since = monotonic() if self._since is None else self._since
+        self._wake.set()
+
+    def _show_waiting(self) -> None:
+        self._waiting = self._names(self._heard)
+
+    def _names(self, paths: Iterable[Path]) -> tuple[str, ...]:
+        root = self._project().root
+        return tuple(one_line(shown(root, path)) for path in sorted(paths)[:_MAX_NAMES])
+
+    def _publish(self, event: Reloaded) -> None:
+        self._hub.publish(event)
+
+    def _note(self, event: Event) -> None:
+        """A line in the log for each attempt, whoever made it."""
+        if not isinstance(event, Reloaded):
+            return
+        self._last = event
+        if event.outcome == "live":
+            self._applier.failed.discard(event.agent)
+        extra = {"agent": event.agent} if event.agent else {}
+        level = logging.ERROR if event.outcome == "failed" else logging.INFO
+        log.log(level, "%s", story_line(event), extra=extra)
+
+    def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        self._hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
+
+
+def story_line(event: Reloaded) -> str:
+    """An attempt in one line: who, which version, how long, because of what, and what is different."""
+    who = event.agent or "project"
+    because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
+    if event.outcome == "unchanged":
+        return f"{who}: nothing is different{because}"
+    if event.outcome == "failed":
+        place = "" if event.error.startswith(event.place) else f"{event.place}: "
+        return f"{who}: not reloaded{because}: {place}{event.error}"
+    found = [f"{each.part} {each.name}".rstrip() for each in event.changes]
+    different = f": {', '.join(found[:8])}{', …' if len(found) > 8 else ''}" if found else ""
+    version = f"version {event.version} is live" if event.agent else "reloaded"
+    again = " again" if event.rolled_back else ""
+    return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}"
+
+
+def as_started(project: Project, fleet: Project) -> Project:
+    """``project`` with what only another start of the fleet takes over."""
+    return replace(
+        project, bind=fleet.bind, registry_port=fleet.registry_port, port=fleet.port, tls=fleet.tls
+    )
+
+
+def _gone(file: str, agent: str) -> Mistake:
+    return Mistake(Where(file), f"agents.{agent}", "is not there any more", "the agent is served as it was")
+
+
+class _Mentions:
+    """Whether files hold words; each file is read once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Path, str] = {}
+
+    def __call__(self, path: Path, word: str) -> bool:
+        if path.name == ENV_FILE:
+            return False
+        if path not in self._texts:
+            try:
+                with path.open("rb") as file:
+                    self._texts[path] = file.read(1 << 20).decode("utf-8", "replace")
+            except OSError:
+                self._texts[path] = ""
+        return word in self._texts[path]
