@@ -406,7 +406,8 @@ class Kernel:
 
 def _rest(run: Run, request: RunRequest) -> dict[str, str]:
     """What is left of a run that was cut short, for its caller."""
-    if not (written := run.draft.text()):
+    # Once it is over its caller's token is no longer known, and could not be masked.
+    if not (written := run.partial if run.over else run.draft.text()):
         return {}
     # A handle that was made for this request is told nowhere else.
     handle = request.conversation if request.new_conversation else None

@@ -84,7 +84,7 @@ class Run:
 
     ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
-    own span. ``left`` is done when nobody waits for its end any more. ``broken`` is what its caller is told
+    own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when nobody waits for its end any more. ``broken`` is what its caller is told
     when what answered it broke.
     """
 
@@ -99,6 +99,7 @@ class Run:
     is_cut: bool = False
     why: str = ""
     over: bool = False
+    partial: str = ""
     steps: int = 0
     tools: int = 0
     began: float = field(default_factory=perf_counter)
@@ -171,7 +172,7 @@ class Run:
         """Count the run as over and tell how it ended; only the first time. ``partial`` is clean text."""
         if self.over:
             return
-        self.over = True
+        self.over, self.partial = True, partial
         seconds = self.seconds
         self.stats.admitted -= 1
         self.stats.total += 1
