@@ -9,7 +9,7 @@ from time import time
 from pallas.config.models import DownstreamConfig
 from pallas.events import Hub
 from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
-from pallas.probe import CallRecord, Prober, health_of
+from pallas.probe import CallRecord, Lack, Prober, health_of
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class AgentHealth:
         self._prober = Prober(())
         self._calls = CallRecord(())
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lacks: tuple[Lack, ...] = ()
         self._shown = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
 
     @property
@@ -47,6 +48,11 @@ class AgentHealth:
     def downstreams(self) -> tuple[Downstream, ...]:
         """The downstreams as the fleet shows them, with the last real calls. Safe from any thread."""
         return self._with_calls(self._prober.latest)
+
+    @property
+    def watched(self) -> tuple[DownstreamConfig, ...]:
+        """The downstreams that are looked at."""
+        return self._watched
 
     @property
     def unconfirmed(self) -> bool:
@@ -61,6 +67,12 @@ class AgentHealth:
         before, self._watched = self._prober, tuple(downstreams)
         self._prober, self._calls = Prober(downstreams), CallRecord(downstreams)
         await before.close()
+
+    def lack(self, lacks: tuple[Lack, ...]) -> None:
+        """From now on these agents, which it needs, cannot answer."""
+        if lacks != self._lacks:
+            self._lacks = lacks
+            self.refresh()
 
     async def ask(self, problems: Collection[str]) -> Health:
         """How the agent is found now; probes at most every ten seconds and never a model (PI-9).
@@ -103,7 +115,7 @@ class AgentHealth:
 
     def _compose(self, found: Sequence[Downstream]) -> Health:
         state, reason = self._condition()
-        return health_of(state, self._with_calls(found), self._provider_problem(), reason)
+        return health_of(state, self._with_calls(found), self._provider_problem(), reason, self._lacks)
 
     def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
         return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
 from pallas.events import Hub
 from pallas.log import reapply_logging, redact_project, redact_text
-from pallas.model import AgentState, Fault, FaultType, Notice, Reloaded, Verb
+from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice, Reloaded, Verb
 from pallas.text import one_line
 
 from .agent import STOPPED_BY_HAND, FleetAgent
@@ -186,7 +186,7 @@ class Control:
 
     def _failed(self, agent: FleetAgent, verb: Verb, reason: str, cause: BaseException | None = None) -> None:
         """Tell that a verb failed. One that leaves the agent half-way makes that an error of the agent."""
-        if agent.state in (AgentState.READY, AgentState.STOPPED, AgentState.ERROR):
+        if agent.state in FAILED_STATES | {AgentState.READY, AgentState.STOPPED}:
             kept = "; the one before goes on" if verb == "reload" and agent.executor is not None else ""
             reason = f"{one_line(redact_text(reason), 400)}{kept}"
             extra = {"agent": agent.name}

@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pallas.config.models import Need
 from pallas.events import Hub
-from pallas.model import AgentState, Fault, Notice
+from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
 from pallas.text import one_line
 
 from .agent import FleetAgent
@@ -15,7 +16,12 @@ from .ports import answers
 log = logging.getLogger(__name__)
 
 READY_TIMEOUT: Final = 60.0
-"""Seconds that an agent waits for one it depends on."""
+"""Seconds that an agent waits for all it depends on."""
+# Seconds between two looks, should nothing tell of a change; nothing tells that a port has opened.
+_LOOK_EVERY: Final = 1.0
+_LOOK_SOON: Final = 0.05
+# An agent in one of these does not get ready by itself.
+_HOPELESS: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentState.STOPPED})
 
 
 class StartOrder:
@@ -34,8 +40,7 @@ class StartOrder:
     async def start(self, agent: FleetAgent, *, alone: bool = False) -> None:
         """Serve its port and start it; ``alone`` waits for no other agent (PR-4). Never raises."""
         if not alone:
-            for need in agent.config.depends_on:
-                await self._wait_for(agent, self._agents()[need])
+            await asyncio.gather(*(self._wait_for(agent, need) for need in agent.config.needs))
         try:
             await agent.open()
         except Exception as error:
@@ -45,17 +50,76 @@ class StartOrder:
         await self._programs.wait()  # bounded by each program's own start_timeout
         await agent.start()
 
-    async def _wait_for(self, agent: FleetAgent, need: FleetAgent) -> None:
-        """Until ``need`` is ready and its port answers, 60 s at most; then go on with a warning."""
+    async def _wait_for(self, agent: FleetAgent, need: Need) -> None:
+        """Until what it needs is as it has to be, 60 s at most; then go on with a warning."""
+        needed = self._agents().get(need.name)
+        if needed is None:  # it was removed meanwhile
+            return
+        with _Changes(self._hub, needed.name) as changes:
+            try:
+                async with asyncio.timeout(READY_TIMEOUT):
+                    problem = await _fulfilled(needed, need, changes)
+            except TimeoutError:
+                problem = f"it was not {need.condition} within {READY_TIMEOUT:.0f} s"
+                if needed.state is not AgentState.READY:
+                    problem += f" ({needed.state.value}{f': {needed.reason}' if needed.reason else ''})"
+                elif needed.watched.shown.message:
+                    problem += f" ({needed.watched.shown.message})"
+        if problem:
+            text = f"{agent.name} starts without {needed.name}, which it depends on: {problem}"
+            log.warning("%s", text, extra={"agent": agent.name})
+            self._hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
+
+
+class _Changes:
+    """Whether an agent's state or health has changed since it was asked last."""
+
+    def __init__(self, hub: Hub, agent: str) -> None:
+        self._hub = hub
+        self._agent = agent
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+
+    def __enter__(self) -> "_Changes":
+        self._unlisten = self._hub.listen(self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unlisten()
+
+    async def wait(self, seconds: float) -> None:
+        """Until something is different, ``seconds`` at most."""
         try:
-            async with asyncio.timeout(READY_TIMEOUT):
-                await need.settled.wait()
-                if need.state is AgentState.READY:
-                    await answers(need.url)
-                    return
-            problem = need.reason
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
-            problem = f"it was not ready within {READY_TIMEOUT:.0f} s"
-        text = f"{agent.name} starts without {need.name}, which it depends on: {problem}"
-        log.warning("%s", text, extra={"agent": agent.name})
-        self._hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
+            pass
+        self._changed.clear()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, AgentChanged | HealthChanged) and event.agent == self._agent:
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+
+async def _fulfilled(needed: FleetAgent, need: Need, changes: _Changes) -> str:
+    """Until the condition holds: empty then, else why it never will. The caller bounds it.
+
+    An agent that is started again after a failure is waited for.
+    """
+    while not _holds(needed, need):
+        hopeless = needed.state in _HOPELESS and not (need.condition == "started" and needed.is_open)
+        if hopeless:
+            return needed.reason or needed.state.value
+        await changes.wait(_LOOK_EVERY if need.condition != "started" else _LOOK_SOON)
+        if need.condition == "healthy" and needed.state is AgentState.READY:
+            await needed.check_health()  # nobody else looks while the fleet starts
+    await answers(needed.url)
+    return ""
+
+
+def _holds(needed: FleetAgent, need: Need) -> bool:
+    if need.condition == "started":
+        return needed.is_open
+    if needed.state is not AgentState.READY:
+        return False
+    return need.condition == "ready" or needed.watched.shown.status is HealthStatus.OK

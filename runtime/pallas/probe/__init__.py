@@ -1,7 +1,7 @@
 """Whether what an agent calls can be reached, and what that makes of the agent's health."""
 
 from .calls import CallRecord
-from .compose import CALL_SECONDS, health_of
+from .compose import CALL_SECONDS, Lack, health_of
 from .downstream import TIMEOUT, Eras, probe, probe_client
 from .prober import CACHE_SECONDS, Prober
 from .steady import CONFIRMATIONS, Steady
@@ -13,6 +13,7 @@ __all__ = [
     "TIMEOUT",
     "CallRecord",
     "Eras",
+    "Lack",
     "Prober",
     "Steady",
     "health_of",

@@ -1,6 +1,7 @@
 """One health record out of what is known of an agent."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
@@ -9,6 +10,10 @@ from pallas.text import one_line
 
 # A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
 CALL_SECONDS: Final = 300.0
+_AGAIN: Final = {
+    AgentState.BACKOFF: "Failed, is started again: ",
+    AgentState.CRASH_LOOP: "Crash loop: ",
+}
 _NOT_READY: Final = {
     AgentState.WAITING: "Starting: waiting for what it depends on",
     AgentState.IMPORTING: "Starting: importing its module",
@@ -21,30 +26,51 @@ _NOT_READY: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Another agent that one needs and that cannot answer; ``reason`` is one line.
+
+    ``servers`` are the downstreams by which it is called: they are told as this and not once more.
+    """
+
+    name: str
+    reason: str
+    servers: frozenset[str] = field(default_factory=frozenset)
+
+
 def health_of(
-    state: AgentState, downstreams: Sequence[Downstream], provider_problem: str = "", reason: str = ""
+    state: AgentState,
+    downstreams: Sequence[Downstream],
+    provider_problem: str = "",
+    reason: str = "",
+    lacks: Sequence[Lack] = (),
 ) -> Health:
     """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) where there is one;
-    ``degraded`` when a downstream cannot be reached, asks for credentials or fails real calls though the
-    probe is answered, or the active provider has a problem; all causes in one line: ``Unreachable: a, b;
-    Auth required: c; Failing: d (last call: HTTP 503); LLM: openai: model 'x' not found``.
+    ``degraded`` when an agent that it needs failed, when a downstream cannot be reached, asks for credentials
+    or fails real calls though the probe is answered, or when the active provider has a problem; all causes in
+    one line: ``needs x: crash-loop (its process died); Unreachable: a, b; Auth required: c; Failing: d (last
+    call: HTTP 503); LLM: openai: model 'x' not found``.
     """
     now = time()
     if state is not AgentState.READY:
         message = _NOT_READY[state]
         if reason and state in FAILED_STATES:
-            message = one_line(reason, 300)
+            message = _AGAIN.get(state, "") + one_line(reason, 300)
         elif reason and state is AgentState.STOPPED:
             message = one_line(f"The agent is {reason}", 300)
         return Health(HealthStatus.ERROR, message, now, now)
     found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
+    told = frozenset[str]().union(*(lack.servers for lack in lacks))
     for each in downstreams:
+        if each.name in told:
+            continue
         label, name = _cause(each, now)
         if label:
             found[label].append(name)
-    causes = [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
+    causes = [f"needs {lack.name}: {lack.reason}" for lack in lacks]
+    causes += [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
     status = HealthStatus.DEGRADED if causes else HealthStatus.OK

@@ -5,11 +5,13 @@ from time import monotonic
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from pallas.model import (
+    AgentSnapshot,
+    AgentState,
     AuthHop,
     CredentialSource,
     Downstream,
@@ -197,7 +199,9 @@ class _Gauges(Collector):
             "1 reachable, 0.5 asks for credentials, 0 unreachable",
             labels=["agent", "server"],
         )
+        supervision = _Supervision()
         for agent in self._snapshot().agents:
+            supervision.add(agent)
             health.add_metric([agent.name], agent.health.status.gauge)
             active.add_metric([agent.name], agent.runs_active)
             queued.add_metric([agent.name], agent.runs_queued)
@@ -206,6 +210,44 @@ class _Gauges(Collector):
                 if (value := _reach(downstream)) is not None:
                     reach.add_metric([agent.name, downstream.name], value)
         yield from (health, active, queued, waiting, reach)
+        yield from supervision.families
+
+
+class _Supervision:
+    """How agents fare: where each is in its life, what it is good for now, and how often it failed."""
+
+    def __init__(self) -> None:
+        self._state = GaugeMetricFamily(
+            "pallas_agent_state",
+            "1 for the state that the agent is in, 0 for others",
+            labels=["agent", "state"],
+        )
+        self._booted = GaugeMetricFamily(
+            "pallas_agent_booted", "1 when its port answers and gives its health", labels=["agent"]
+        )
+        self._ready = GaugeMetricFamily("pallas_agent_ready", "1 when it takes runs", labels=["agent"])
+        self._healthy = GaugeMetricFamily(
+            "pallas_agent_healthy", "1 when it takes runs and nothing is wrong with it", labels=["agent"]
+        )
+        self._crashes = GaugeMetricFamily(
+            "pallas_agent_crashes", "Failures in the window of its restart policy", labels=["agent"]
+        )
+        self._restarts = CounterMetricFamily(
+            "pallas_agent_restarts", "Starts by itself after a failure", labels=["agent"]
+        )
+
+    def add(self, agent: AgentSnapshot) -> None:
+        for state in AgentState:
+            self._state.add_metric([agent.name, state.value], float(agent.state is state))
+        self._booted.add_metric([agent.name], float(agent.booted))
+        self._ready.add_metric([agent.name], float(agent.ready))
+        self._healthy.add_metric([agent.name], float(agent.healthy))
+        self._crashes.add_metric([agent.name], agent.crashes)
+        self._restarts.add_metric([agent.name], agent.started_again)
+
+    @property
+    def families(self) -> tuple[Metric, ...]:
+        return (self._state, self._booted, self._ready, self._healthy, self._crashes, self._restarts)
 
 
 def _reach(downstream: Downstream) -> float | None:

@@ -8,9 +8,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import FleetSnapshot, FleetState
+from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.preflight import ProviderReport
 
+from .health import timestamp
 from .metrics import CONTENT_TYPE, Metrics
 
 Page = Callable[[Request], Awaitable[Response]]
@@ -32,8 +33,9 @@ def status_pages(
     """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
 
     ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
-    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. Nothing
-    of a request is repeated in an answer.
+    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. One
+    agent's failure is its own: readiness stays, and its ``conditions`` say what is wrong with it. Nothing of
+    a request is repeated in an answer.
     """
 
     async def healthz(_: Request) -> Response:
@@ -42,14 +44,28 @@ def status_pages(
     async def readyz(_: Request) -> Response:
         fleet = snapshot()
         ready = fleet.state is FleetState.RUNNING
-        states = {agent.name: agent.state.value for agent in fleet.agents}
-        body = {"status": _READINESS.get(fleet.state, "draining"), "agents": states}
+        body = {
+            "status": _READINESS.get(fleet.state, "draining"),
+            "agents": {agent.name: agent.state.value for agent in fleet.agents},
+            "conditions": {agent.name: _conditions(agent) for agent in fleet.agents},
+        }
         return _json(body) if ready else _json(body, 503, {"retry-after": "5"})
 
     async def scrape(_: Request) -> Response:
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     return {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+
+
+def _conditions(agent: AgentSnapshot) -> dict[str, Any]:
+    body: dict[str, Any] = {"booted": agent.booted, "ready": agent.ready, "healthy": agent.healthy}
+    if not agent.healthy and agent.health.message:
+        body["reason"] = agent.health.message
+    if agent.crashes:
+        body["crashes"] = agent.crashes
+    if agent.restart_at is not None:
+        body["restart_at"] = timestamp(agent.restart_at)
+    return body
 
 
 def _report(report: ProviderReport) -> dict[str, Any]:
