@@ -178,6 +178,42 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     raise typer.Exit(write_project(directory))
 
 
+@app.command()
+def systemd(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the service: pallas-NAME (default: the project's)."
+        ),
+    ] = "",
+    user: Annotated[bool, typer.Option("--user", help="A unit of your own instead of the system's.")] = False,
+    run_as: Annotated[
+        str,
+        typer.Option("--run-as", metavar="USER", help="Run as this user (default: one that systemd makes)."),
+    ] = "",
+    credential: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--credential", metavar="NAME=FILE", help="A variable whose value only the service can read."
+        ),
+    ] = None,
+    writable: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--writable", metavar="PATH", help="A path that the agents write to; all else is read-only."
+        ),
+    ] = None,
+) -> None:
+    """Print a systemd unit for the project in DIR (default: this folder)."""
+    from pallas.cli.systemd import Wish
+    from pallas.cli.systemd import systemd as print_unit
+
+    wish = Wish(_root(context, directory), name, user, run_as, tuple(credential or ()), tuple(writable or ()))
+    raise typer.Exit(print_unit(wish))
+
+
 def _root(context: typer.Context, directory: Path | None) -> Path:
     given = context.obj if isinstance(context.obj, Path) else HERE
     return directory if directory is not None else given
