@@ -84,8 +84,8 @@ class Run:
 
     ``executor`` is what answers it, None until its turn comes. ``is_cut`` once somebody else than its caller
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
-    own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when nobody waits for its end any more. ``broken`` is what its caller is told
-    when what answered it broke.
+    own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when
+    nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
     """
 
     id: str

@@ -22,8 +22,6 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from .processes import gone
 from .waiting import until
 
-DRAINING = "draining"
-
 
 @dataclass
 class Served:
@@ -136,8 +134,8 @@ def served(
 
 def _read(stream: IO[bytes] | None, lines: list[str]) -> None:
     assert stream is not None
-    for line in stream:
-        lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+    # One by one: others look at what is there already.
+    lines.extend(line.decode("utf-8", "replace").rstrip("\n") for line in stream)
 
 
 def text_of(result: Any) -> str:

@@ -1,4 +1,4 @@
-"""A real MCP server whose one tool answers when the test lets it: runs that are under way for as long as wanted."""
+"""A real MCP server whose one tool answers when the test lets it: runs last for as long as wanted."""
 
 import asyncio
 from collections.abc import AsyncIterator

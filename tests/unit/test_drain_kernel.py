@@ -109,7 +109,7 @@ async def test_a_person_who_cancels_a_run_leaves_what_it_wrote_with_caller_event
 
 
 async def test_a_run_past_its_deadline_leaves_what_it_wrote() -> None:
-    kernel, hub, writer = writing("half of it", run_timeout=0.05)
+    kernel, hub, _ = writing("half of it", run_timeout=0.05)
     with pytest.raises(Fault) as told:
         await kernel.run(request(conversation=HANDLE))
     assert told.value.type is FaultType.TIMEOUT
@@ -131,7 +131,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_in_the_conversation() -> N
 
 
 async def test_a_run_that_wrote_nothing_leaves_nothing() -> None:
-    kernel, hub, writer = writing("")
+    kernel, _, writer = writing("")
     call = await begun(kernel, writer, conversation=HANDLE)
     await drain(kernel, 0, tell)
     with pytest.raises(Fault) as told:
