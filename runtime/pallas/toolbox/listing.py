@@ -26,7 +26,7 @@ async def list_tools(endpoint: Endpoint, bearer: str | None = None) -> tuple[tup
     """The tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no deadline."""
     async with connected(endpoint, bearer) as client:
         tools, more = await _pages(client)
-    return await asyncio.to_thread(_details, tools), more
+    return await asyncio.to_thread(details_of, tools), more
 
 
 async def _pages(client: Client) -> tuple[list[Any], bool]:
@@ -41,7 +41,8 @@ async def _pages(client: Client) -> tuple[list[Any], bool]:
     return tools, True
 
 
-def _details(tools: list[Any]) -> tuple[ToolDetail, ...]:
+def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:
+    """Tools as the protocol's client has them, as values: sanitised, secrets masked, bounded. Blocks."""
     left = _MAX_ALL
     details: list[ToolDetail] = []
     for tool in tools:

@@ -32,6 +32,7 @@ from .preload import files_of, preload, sought
 from .progress import RunProgress, stream_listener
 from .reads import Reads, noting
 from .text_seam import asking_for_text
+from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class FastAgentExecutor:
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._problems: tuple[str, ...] = ()
+        self._first: tuple[Any, ...] | None = None
         self._tell_failed: Callable[[str], None] | None = None
 
     @property
@@ -100,8 +102,7 @@ class FastAgentExecutor:
             await asyncio.to_thread(preload, self._project, self._config)
         self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
         try:
-            with noting(self._reads):
-                fast = await beside(self.load_agent, f"import {self._config.name}", self._project.root)
+            fast = await beside(self._heard, f"import {self._config.name}", self._project.root)
         except Fault as fault:
             if isinstance(fault.__cause__, ImportError):
                 self._reads.add(*sought(self._project.root, fault.__cause__))
@@ -134,11 +135,26 @@ class FastAgentExecutor:
             instruction=sanitize(redact_text(str(getattr(settings, "instruction", ""))), MAX_INSTRUCTION),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
+            children=seam.children_of(fast, name),
         )
 
     def load_agent(self) -> FastAgent:
         """The definition that answers, imported. Raises Fault (CONFIG)."""
         return load(self._project, self._config, fresh=self._fresh)
+
+    def _heard(self) -> FastAgent:
+        with noting(self._reads):
+            try:
+                return self.load_agent()
+            finally:
+                if threads := self._reads.threads:
+                    log.warning(
+                        "%s: importing it starts threads (%s), which outlive each version of it; start them "
+                        "where a tool needs them first",
+                        self._config.name,
+                        one_line(", ".join(threads), 200),
+                        extra={"agent": self._config.name},
+                    )
 
     async def start(self) -> None:
         """Enter the harness and warm one instance.
@@ -164,6 +180,10 @@ class FastAgentExecutor:
         finally:
             self._reads.finish()
             self._info = replace(self._info, files=self._files())
+        if (everyone := self._first) is not None:
+            self._first = None
+            found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self._problems)
+            self._info = replace(self._info, tools=found)
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
@@ -306,6 +326,8 @@ class FastAgentExecutor:
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
         everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
+        if number == 1:
+            self._first = everyone
         instance = _Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
 
         def text(piece: str, reasoning: bool) -> None:

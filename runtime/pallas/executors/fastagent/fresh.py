@@ -19,17 +19,21 @@ def modules_of(root: Path) -> dict[str, ModuleType]:
     A virtual environment may stand in the same folder: what counts is what is found from the folder itself.
     """
     found: dict[str, ModuleType] = {}
+    below = f"{root}/"
     for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if top not in _OURS and file_of(module).startswith((f"{root}/{top}/", f"{root}/{top}.py")):
-            found[name] = module
+        if (file := file_of(module)).startswith(below):  # nearly all of them are not
+            top = name.partition(".")[0]
+            if top not in _OURS and file.startswith((f"{below}{top}/", f"{below}{top}.py")):
+                found[name] = module
     return found
 
 
 def file_of(module: ModuleType) -> str:
     """The module's file, or a folder of a package without one; empty for neither."""
+    if file := getattr(module, "__file__", None):
+        return str(file)
     paths = getattr(module, "__path__", None)
-    return getattr(module, "__file__", None) or (next(iter(paths), "") if paths else "")
+    return str(next(iter(paths), "")) if paths else ""
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pallas.text import one_line
 
 from . import (
     auth_seam,
+    beside,
     forward_trace,
     hooks,
     log_hook,
@@ -29,6 +30,7 @@ from . import (
 )
 from .fresh import anew, file_of, modules_of
 from .seam import introduce, plain_argv, silence
+from .surroundings import kept
 
 # ``sys.argv``, ``sys.path`` and fast-agent's last-one-wins settings are the process's: one at a time.
 _LOADING = threading.Lock()
@@ -55,12 +57,13 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         ):
             each.install()
         hooks.install(auth_seam.PREPARE)
+        hooks.install(beside.SETTINGS)
         hooks.tell()
         root = str(project.root)
         if root not in sys.path:
             sys.path.insert(0, root)
         try:
-            with anew(project.root) if fresh else nullcontext():
+            with kept(agent.name), anew(project.root) if fresh else nullcontext():
                 fast = _card(project, agent) if agent.card else _module(project, agent)
         except Fault:
             raise

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
+from weakref import WeakSet
 
 from pallas.config import Project
 
@@ -14,6 +16,7 @@ from pallas.config import Project
 MAX_FILES: Final = 2_000
 # Folders that hold no word of a project's author.
 _NOT_OURS: Final = frozenset({"__pycache__", "site-packages", ".venv", "venv", "node_modules", ".git"})
+_THREAD: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _WRITING: Final = os.O_WRONLY | os.O_RDWR
 _NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.yaml")
 _SECRETS: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml", ".env")
@@ -34,6 +37,7 @@ class Reads:
             str(project.root / name) for name in (*_NAMES, *_SECRETS)
         }
         self._found: dict[str, None] = {}
+        self._threads: WeakSet[Thread] = WeakSet()
         self._over = False
 
     @property
@@ -59,6 +63,16 @@ class Reads:
         if isinstance(path, str) and _reading(mode, flags):
             self._note(os.path.abspath(path))  # noqa: PTH100 - asks nobody, where resolve() looks at files
 
+    def started(self, thread: object) -> None:
+        """A thread is about to be started. Never raises."""
+        if isinstance(thread, Thread) and not self._over:
+            self._threads.add(thread)
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """Names of the threads that were started and still run."""
+        return tuple(sorted(thread.name for thread in list(self._threads) if thread.is_alive()))
+
     def _note(self, path: str) -> None:
         if (
             path.startswith(self._root)
@@ -83,9 +97,12 @@ _installed: Final[list[bool]] = []
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    # For every audited event of the process, for ever: the first line decides nearly always.
-    if event == "open" and (reads := _listening.get(None)) is not None:
-        reads.heard(*arguments)
+    # For every audited event of the process, for ever: the first comparison decides nearly always.
+    if event == "open":
+        if (reads := _listening.get(None)) is not None:
+            reads.heard(*arguments)
+    elif event in _THREAD and (reads := _listening.get(None)) is not None:
+        reads.started(getattr(arguments[0], "__self__", None))
 
 
 @contextmanager

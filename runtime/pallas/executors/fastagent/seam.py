@@ -12,6 +12,10 @@ from fast_agent import FastAgent
 from mcp_types import Implementation
 
 from pallas import __version__
+from pallas.log import redact_text
+from pallas.text import one_line, sanitize
+
+from ..base import Child
 
 
 def silence(fast: FastAgent) -> None:
@@ -46,6 +50,19 @@ def default_agent(fast: FastAgent) -> tuple[str | None, Any]:
     """The name and the AgentConfig of the agent a FastAgent exposes; None where it has none."""
     name = fast.get_default_agent_name()
     return name, (fast.agents[name].get("config") if name else None)
+
+
+def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
+    """The other agents of a definition, in its order."""
+    return tuple(
+        Child(
+            one_line(each),
+            sanitize(redact_text(str(getattr(data.get("config"), "instruction", ""))), 100_000),
+            one_line(str(getattr(data.get("config"), "model", None) or "")),
+        )
+        for each, data in fast.agents.items()
+        if each != name
+    )
 
 
 def source_of(fast: FastAgent, name: str) -> tuple[str, int]:

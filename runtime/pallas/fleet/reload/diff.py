@@ -101,12 +101,19 @@ def _of_servers(before: Portrait, after: Portrait) -> Iterator[Change]:
 
 
 def _of_tools(before: Portrait, after: Portrait) -> Iterator[Change]:
-    if before.tools is None or after.tools is None:
-        return  # one of them never reached its servers: that they have none is not known
-    for key in _names(before.tools, after.tools):
-        old, new = before.tools.get(key), after.tools.get(key)
-        if old != new and (change := _tool("/".join(part for part in key if part), old, new)) is not None:
-            yield change
+    for server in _names(before.tools, after.tools):
+        old, new = _listed(before, server), _listed(after, server)
+        if old is None or new is None:
+            continue  # it could not be asked: that it has none is not known
+        for name in _names(old, new):
+            change = _tool(f"{server}/{name}" if server else name, old.get(name), new.get(name))
+            if change is not None:
+                yield change
+
+
+def _listed(version: Portrait, server: str) -> Mapping[str, ToolDetail] | None:
+    """The tools of a server then; none where there was no such server, None where they are not known."""
+    return version.tools.get(server, {} if version.tools and server not in version.servers else None)
 
 
 def _of_config(before: Portrait, after: Portrait) -> Iterator[Change]:
@@ -119,6 +126,8 @@ def _of_config(before: Portrait, after: Portrait) -> Iterator[Change]:
 
 
 def _tool(name: str, old: ToolDetail | None, new: ToolDetail | None) -> Change | None:
+    if old == new:
+        return None
     if old is None or new is None:
         known = old or new
         text = one_line(known.description, _ONE_LINE) if known is not None else ""

@@ -21,14 +21,14 @@ _MAX_SETTINGS: Final = 32 * 1024
 class Portrait:
     """What can be told apart of a version without looking into its code. Sanitised, secrets masked.
 
-    ``tools`` are by server (empty for the agent's own) and name, None where it never had an instance;
-    ``servers`` and ``config`` are JSON texts by name, ``marks`` tell apart what those do not show.
+    ``tools`` are by server (empty for the agent's own code), of those that could be asked; ``servers`` and
+    ``config`` are JSON texts by name, ``marks`` tell apart what those do not show.
     """
 
     instruction: str = ""
     model: str = ""
     children: Mapping[str, Child] = field(default_factory=dict)
-    tools: Mapping[tuple[str, str], ToolDetail] | None = None
+    tools: Mapping[str, Mapping[str, ToolDetail]] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -43,9 +43,9 @@ def portrait(info: ExecutorInfo, project: Project, config: AgentConfig) -> Portr
         instruction=info.instruction,
         model=info.model,
         children={child.name: child for child in info.children},
-        tools={(each.server, tool.name): tool for each in info.tools for tool in each.tools}
-        if info.tools
-        else None,
+        tools={
+            each.server: {tool.name: tool for tool in each.tools} for each in info.tools if not each.problem
+        },
         servers={name: json_text(settings.get(name) or {}, _MAX_SETTINGS) for name in info.servers},
         config={
             each.name: json_text(_plain(getattr(config, each.name), project.root), _MAX_SETTINGS)

@@ -1,0 +1,120 @@
+"""User code that is imported beside the loop: in a thread of its own, which may take as long as it likes."""
+
+import asyncio
+import ctypes
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+from typing import Any, Final
+
+from fast_agent import FastAgent
+
+from .hooks import Hook
+
+log = logging.getLogger(__name__)
+
+# Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
+_PATIENCE: Final = 60.0
+
+
+class GivenUp(BaseException):
+    """Raised within code that nobody waits for any more."""
+
+
+_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("pallas_beside", default=None)
+
+
+async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
+    """What ``work`` returns, in a daemon thread called ``name``, with the caller's context.
+
+    Whoever is cancelled leaves the thread to itself: ``GivenUp`` is raised in it as soon as it executes
+    Python again. The log says then where below ``root`` it was.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+    context = copy_context()
+    context.run(_loop.set, loop)
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is None:
+            outcome.set_result(result)  # type: ignore[arg-type]
+        else:
+            outcome.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            # Old code asks for "the" event loop when it is imported.
+            asyncio.set_event_loop(loop)
+            result = context.run(work)
+        except BaseException as raised:
+            error = raised if isinstance(raised, Exception) else _wrapped(raised)
+        finally:
+            asyncio.set_event_loop(None)
+        with suppress(RuntimeError):  # the loop is gone, and so is who waited
+            loop.call_soon_threadsafe(settle, result, error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        return await outcome
+    except asyncio.CancelledError:
+        if thread.is_alive():
+            log.warning("%s is given up; it was at %s", name, where(thread, root) or "no line of the project")
+            _raise_in(thread)
+        raise
+
+
+def where(thread: threading.Thread, root: Path) -> str:
+    """The line of the project that a thread is at, as ``file:line``; empty for none."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    for place in reversed(traceback.extract_stack(frame) if frame is not None else ()):
+        path = Path(place.filename)
+        if path.is_relative_to(root):
+            return f"{path.relative_to(root)}:{place.lineno}"
+    return ""
+
+
+def _wrapped(error: BaseException) -> Exception:
+    """A future cannot hold every kind of exception."""
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _raise_in(thread: threading.Thread) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(GivenUp))
+
+
+def _in_the_loop(load_config: Any) -> Any:
+    """While it reads the settings, those of the process are None: nothing else of the loop may look then."""
+
+    def _load_config(self: Any) -> Any:
+        loop = _loop.get()
+        if loop is None:
+            return load_config(self)
+        done: Future[Any] = Future()
+        context = copy_context()
+        context.run(_loop.set, None)
+
+        def read() -> None:
+            try:
+                done.set_result(context.run(load_config, self))
+            except BaseException as error:
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(read)
+        return done.result(_PATIENCE)
+
+    return _load_config
+
+
+SETTINGS: Final = Hook("settings-in-the-loop", FastAgent, "_load_config", ("self",), _in_the_loop)
