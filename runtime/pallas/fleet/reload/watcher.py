@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 # Milliseconds without another change after which what changed is told, and how long others hold it up.
 STEP: Final = 20
 DEBOUNCE: Final = 200
+# Seconds in which all that was heard is told.
+_LAST_WORDS: Final = (DEBOUNCE + 2 * STEP) / 1000
 # Seconds between two looks where the system tells nothing by itself.
 POLL: Final = 0.25
 # Seconds until it is tried again after it failed, doubled each time up to the second number.
@@ -52,6 +54,7 @@ class Watcher:
         self._polling = _polling_wanted() if polling is None else polling
         self._others: frozenset[Path] = frozenset()
         self._regroup = asyncio.Event()
+        self._anew = False
         self._told_many = False
         self.ready = asyncio.Event()
 
@@ -90,23 +93,29 @@ class Watcher:
     async def _watch(self) -> None:
         """Follow one set of folders after the other, each begun before the last one ends."""
         following: asyncio.Task[None] | None = None
+        self._anew = True
         known: frozenset[str] | None = None
         try:
             while True:
                 self._regroup.clear()
                 folders, many = await asyncio.to_thread(folders_of, self._root, self._others)
                 self._tell_many(many)
-                begun = asyncio.Event()
-                before = following
-                following = asyncio.create_task(self._follow(folders, begun), name="files followed")
-                await _first(following, begun)
-                if before is not None:
-                    await _ended(before)
-                if known is not None and folders - known:
-                    # What stood there before it was followed was not told.
-                    self._heard(frozenset(map(Path, await asyncio.to_thread(stamps, folders - known))))
+                if folders != known or self._anew:
+                    self._anew = False
+                    begun = asyncio.Event()
+                    before = following
+                    following = asyncio.create_task(self._follow(folders, begun), name="files followed")
+                    await _first(following, begun)
+                    if before is not None:
+                        await asyncio.sleep(_LAST_WORDS)  # it may have heard something already
+                        await _ended(before)
+                    if known is not None and folders - known:
+                        # What stood there before it was followed was not told.
+                        stood = await asyncio.to_thread(stamps, folders - known)
+                        self._heard(frozenset(map(Path, stood)))
                 known = folders
                 self.ready.set()
+                assert following is not None
                 await _first(following, self._regroup)
         finally:
             if following is not None:
@@ -117,6 +126,7 @@ class Watcher:
         async for changes in source:
             paths = frozenset(Path(path) for _, path in changes)
             if any(added and _is_new_folder(Path(path)) for added, path in changes):
+                self._anew = True  # also one that was there before: it is another one now
                 self._regroup.set()
             self._heard(paths)
 
