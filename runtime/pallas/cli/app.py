@@ -179,6 +179,20 @@ def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 
 @app.command()
+def ready(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+    wait: Annotated[
+        float, typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait so long until it is ready.")
+    ] = 0.0,
+) -> None:
+    """Say whether the fleet of the project in DIR (default: this folder) runs here and takes runs."""
+    from pallas.cli.ready import ready as ask
+
+    raise typer.Exit(ask(_root(context, directory), wait))
+
+
+@app.command()
 def systemd(
     context: typer.Context,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,

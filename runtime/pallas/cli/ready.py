@@ -1,0 +1,81 @@
+"""`pallas ready`: whether the fleet of a project on this machine takes runs, for scripts and containers."""
+
+import http.client
+import json
+import os
+import ssl
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final
+
+from pallas.config import ConfigError, Project, load_project
+from pallas.config.load import CERTFILE_VARIABLE
+from pallas.text import one_line
+
+from .status import UNUSABLE
+
+NOT_READY: Final = 1
+_TIMEOUT: Final = 3.0
+_AGAIN: Final = 0.2
+_MAX_BODY: Final = 1024 * 1024
+
+
+def ready(root: Path, wait: float = 0.0) -> int:
+    """Ask ``/readyz`` of the project's registry port, for ``wait`` seconds until it is ready.
+
+    Returns 0 when it is, 1 with a line on stderr that says what is not, 2 when the project cannot be read.
+    """
+    try:
+        project = load_project(root)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return UNUSABLE
+    deadline = monotonic() + wait
+    while True:
+        ok, found = _look(project)
+        if ok or monotonic() >= deadline:
+            break
+        sleep(_AGAIN)
+    print(f"{project.name}: {found}", file=sys.stdout if ok else sys.stderr)
+    return 0 if ok else NOT_READY
+
+
+def _look(project: Project) -> tuple[bool, str]:
+    host = project.bind if project.bind not in (None, "0.0.0.0", "::", "localhost") else "127.0.0.1"
+    assert host is not None
+    try:
+        connection = _connection(host, project.registry_port)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            body: Any = json.loads(answer.read(_MAX_BODY))
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        return False, f"nothing answers at {host}:{project.registry_port} ({one_line(str(error), 120)})"
+    except ValueError:
+        return False, f"what answers at {host}:{project.registry_port} is no fleet"
+    return answer.status == http.client.OK, _told(body)
+
+
+def _connection(host: str, port: int) -> http.client.HTTPConnection:
+    if not os.environ.get(CERTFILE_VARIABLE):
+        return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
+    # It only asks this machine whether it answers: whose certificate that is does not matter.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=context)
+
+
+def _told(body: Any) -> str:
+    """``ready`` or ``starting: research connecting, desk waiting``."""
+    if not isinstance(body, dict):
+        return "what answers is no fleet"
+    states = body.get("agents")
+    others = [
+        f"{name} {state}"
+        for name, state in (states.items() if isinstance(states, dict) else ())
+        if state != "ready"
+    ]
+    return one_line(f"{body.get('status')}{': ' if others else ''}{', '.join(others)}", 400)
