@@ -56,6 +56,7 @@ from .programs import Program, children_use_our_python
 from .reload.applier import Applier, Ground
 from .reload.reloader import Reloader
 from .succession import MakeExecutor
+from .supervisor.dependants import Dependants
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Fleet:
         self._script = _script_of(project)
         self._came_from: Path | None = None
         self._programs_ready = asyncio.Event()
+        self._dependants = Dependants(lambda: self.agents, self.hub)
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches = watch
@@ -260,7 +262,7 @@ class Fleet:
             return
         self._move(FleetState.STOPPING)
         await end(self.kernel, self._parts())
-        for unlisten in (*self._unlisten, self._reloader.close):
+        for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
@@ -280,7 +282,12 @@ class Fleet:
         layers = self.project.start_layers()
         return Parts(
             tasks=tuple(self._tasks),
-            helpers=(self._control.close, self._inspector.close, self._members.close),
+            helpers=(
+                self._control.close,
+                self._inspector.close,
+                self._members.close,
+                *(agent.supervisor.close for agent in self.agents),
+            ),
             layers=[[self._agents[name] for name in layer if name in self._agents] for layer in layers],
             programs=tuple(self._programs.values()),
             listeners=self.doors.listeners,
