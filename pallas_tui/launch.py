@@ -40,7 +40,7 @@ def main(root: Path) -> int:
         def make_fleet() -> "RunningFleet":
             from pallas.fleet.thread import FleetThread
 
-            return FleetThread(root)
+            return FleetThread(root, watch=True)
 
         return Shown(root.absolute().name, make_fleet, log, root.absolute())
 

@@ -42,6 +42,9 @@ def serve(
     headless: Annotated[
         bool, typer.Option("--serve", help="Serve all agents and the registry; so does no command at all.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Apply changed files while serving, as `pallas dev` does.")
+    ] = False,
     certfile: Annotated[
         Path | None,
         typer.Option(
@@ -65,7 +68,7 @@ def serve(
         return
     from pallas.cli.serve import serve as serve_fleet
 
-    raise typer.Exit(serve_fleet(project, agent=agent, certfile=certfile, keyfile=keyfile))
+    raise typer.Exit(serve_fleet(project, agent=agent, certfile=certfile, keyfile=keyfile, watch=watch))
 
 
 @app.command()

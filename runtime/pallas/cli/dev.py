@@ -32,7 +32,7 @@ def dev(wish: Wish) -> int:
     if wish.serve:
         from pallas.cli.serve import serve
 
-        return serve(wish.root, dev=True)
+        return serve(wish.root, dev=True, watch=True)
     if wish.web:
         return int(
             _workbench("pallas_tui.web").main(

@@ -21,13 +21,14 @@ def serve(
     dev: bool = False,
     certfile: Path | None = None,
     keyfile: Path | None = None,
+    watch: bool = False,
 ) -> int:
     """Serve the project at ``root`` until SIGINT or SIGTERM; returns the exit status (``cli.status``).
 
     The first signal drains the fleet: runs in flight have ``drain_timeout`` to finish. A second one ends the
     process at once. SIGHUP reads the configuration anew. A project that cannot be used: its mistakes are on
     stderr, a line each. ``certfile`` and ``keyfile`` make every port speak TLS, and go before what the
-    environment says of them.
+    environment says of them. With ``watch`` changed files are applied by themselves.
     """
     # Before anything that takes time: from now on a signal is a wish, and no accident.
     with Signals() as signals:
@@ -49,7 +50,9 @@ def serve(
         redact_project(project)
         try:
             serving = importlib.import_module("pallas.cli.serving")
-            status: int = serving.Serving(project, signals, notifier, log_file, agent=agent, dev=dev).run()
+            status: int = serving.Serving(
+                project, signals, notifier, log_file, agent=agent, dev=dev, watch=watch
+            ).run()
             return status
         finally:
             close_logging()

@@ -46,10 +46,12 @@ class Serving:
         *,
         agent: str | None = None,
         dev: bool = False,
+        watch: bool = False,
     ) -> None:
         self._project = project
         self._agent = agent
         self._dev = dev
+        self._watch = watch
         self._log_file = log_file
         self._signals = signals
         self._notifier = notifier
@@ -112,7 +114,9 @@ class Serving:
         hub = Hub()
         hub.listen(self._narrator.hear)
         try:
-            fleet = self._fleet = Fleet(self._project, hub=hub, dev=self._dev, only=self._agent)
+            fleet = self._fleet = Fleet(
+                self._project, hub=hub, dev=self._dev, only=self._agent, watch=self._watch
+            )
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._narrator.warn(str(error), bare=True)

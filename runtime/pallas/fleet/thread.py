@@ -45,13 +45,15 @@ class FleetThread:
     """The FleetPort of a fleet in this process: an agent that blocks its loop never stops the caller's.
 
     ``start`` returns at once; a project that cannot be used shows as state ``failed`` with all its
-    mistakes in ``error``. Every method may be called from any thread.
+    mistakes in ``error``. With ``watch`` changed files are applied by themselves. Every method may be called
+    from any thread.
     """
 
     can_control = True
 
-    def __init__(self, root: Path, *, hub: Hub | None = None) -> None:
+    def __init__(self, root: Path, *, hub: Hub | None = None, watch: bool = False) -> None:
         self._root = root
+        self._watch = watch
         self._hub = hub or Hub()
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -200,7 +202,8 @@ class FleetThread:
         from .port import offer_control
 
         try:
-            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen_path(project.root, log_file))
+            seen = seen_path(project.root, log_file)
+            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch)
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._fail(str(error))

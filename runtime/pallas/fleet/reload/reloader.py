@@ -20,6 +20,7 @@ from pallas.model import (
     FleetVerb,
     Notice,
     Reloaded,
+    ReloadOutcome,
     WatchMode,
     WatchSnapshot,
 )
@@ -265,14 +266,21 @@ class Reloader:
         if wanted.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
         found = config_changes(wanted, old, new) if changed.reread else ()
-        if wanted.is_empty and not changed.reread and not changed.files:
-            return
-        if found:
-            self._publish(Reloaded(outcome="live", files=files, changes=found, seconds=monotonic() - began))
-        await self._applier.apply(wanted, new, began)
-        if wanted.is_empty and not found and (asked or changed.reread):
-            seconds = monotonic() - began
-            self._publish(Reloaded(outcome="unchanged", files=files, seconds=seconds))
+        outcomes = await self._applier.apply(wanted, new, began)
+        failed = sorted({each.agent for each in outcomes if each.outcome == "failed"})
+        live = any(each.outcome == "live" for each in outcomes)
+        outcome: ReloadOutcome = "unchanged"
+        if found or (asked and live):
+            outcome = "live"
+        elif asked and failed:
+            outcome = "failed"
+        if not (found or asked or (changed.reread and wanted.is_empty)):
+            return  # the agents have told all that there is to tell
+        error = f"not reloaded: {', '.join(failed)}" if failed and outcome == "failed" else ""
+        seconds = monotonic() - began
+        self._publish(
+            Reloaded(outcome=outcome, files=files, changes=found, seconds=seconds, error=one_line(error, 400))
+        )
 
     async def _read_script(self, path: Path, began: float) -> None:
         from pallas.scripted.script import load_script
