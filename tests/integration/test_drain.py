@@ -1,6 +1,7 @@
 """A served fleet that is asked to stop: real processes, real clients of both eras, real signals."""
 
 import asyncio
+import json
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -191,10 +192,10 @@ async def test_an_idle_fleet_ends_whatever_is_connected_to_it(tmp_path: Path) ->
                 assert reader.status_code == 200
                 fleet.send(signal.SIGTERM)
                 assert await fleet.ended() == 0
-        record = await fleet.logs("fleet test: stopping")
-        stopped = await fleet.logs("fleet test: stopped")
-        assert _seconds(record, stopped) < 4.5
-        assert "did not stop in" not in fleet.log.read_text("utf-8")
+        # What has to be cut when a port closes, or takes the whole time of the end, is told in the log.
+        records = [json.loads(line) for line in fleet.log.read_text("utf-8").splitlines()]
+        assert [each for each in records if each["level"] in ("ERROR", "CRITICAL")] == []
+        assert not any("did not stop in" in each["message"] for each in records)
 
 
 def _token(fleet: Served) -> str:
@@ -202,10 +203,3 @@ def _token(fleet: Served) -> str:
 
     found: Any = token_file.find(int(fleet.registry.rpartition(":")[2]))
     return str(found[0].token)
-
-
-def _seconds(before: dict[str, Any], after: dict[str, Any]) -> float:
-    from datetime import datetime
-
-    first, last = (datetime.fromisoformat(each["time"]) for each in (before, after))
-    return (last - first).total_seconds()

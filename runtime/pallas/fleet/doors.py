@@ -16,6 +16,7 @@ from pallas.surfaces.guard import HostOriginGuard
 from pallas.surfaces.ingress import Ingress, Place, slashless
 from pallas.surfaces.lifespan import Lifespan
 from pallas.surfaces.listener import Listener, bind
+from pallas.surfaces.listening import ListeningStreams
 from pallas.surfaces.published import AGENTS
 from pallas.surfaces.tls import Certificate
 
@@ -167,6 +168,7 @@ class Door:
         self._sock = sock
         self._place = place
         self._app: ASGIApp | None = None
+        self._streams: ListeningStreams | None = None
         self._lifespan: Lifespan | None = None
         self._listener: Listener | None = None
 
@@ -186,7 +188,8 @@ class Door:
         """Serve ``app``, which answers at ``/mcp``. Raises Fault (INTERNAL), and is closed then."""
         lifespan = Lifespan(app, f"agent {self._config.name}")
         await lifespan.start()
-        self._lifespan, self._app = lifespan, slashless(app)
+        self._streams = ListeningStreams(slashless(app))
+        self._lifespan, self._app = lifespan, self._streams
         if self._place is not None:
             self._place.app = self._app
         if self._sock is not None:
@@ -224,6 +227,8 @@ class Door:
     async def close(self) -> None:
         """Stop answering. Requests under way have two seconds."""
         listener, self._listener, self._app = self._listener, None, None
+        if self._streams is not None:
+            self._streams.end()
         self._doors.forget(self._place)
         await asyncio.gather(
             *([listener.stop()] if listener is not None else []),
