@@ -20,6 +20,7 @@ from pallas.model import (
     FleetState,
     Health,
     HealthStatus,
+    LoopBlocked,
     LoopStopped,
     Notice,
     Reach,
@@ -222,6 +223,7 @@ def test_the_documents_list_every_metric_with_its_labels() -> None:
     metrics.observe(StepStarted(run_id="r", agent="harper", actor="harper", step=1, kind="llm"))
     metrics.observe(AuthHop(run_id="r", agent="harper", downstream="argos", source="none"))
     metrics.observe(LoopStopped(run_id="r", agent="harper", reason="repeat"))
+    metrics.observe(LoopBlocked(seconds=1.0, agent="harper"))
     served = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         name = family.name + ("_total" if family.type == "counter" else "")
