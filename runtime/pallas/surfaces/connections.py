@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -61,7 +62,14 @@ class Connection(H11Protocol):
         self.since = monotonic()
         self.phase = "head"
         self.stuck_since: float | None = None
+        self.when_made: Callable[[], None] | None = None
         self._of: object = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It is there; over TLS when hands were shaken."""
+        super().connection_made(transport)
+        if self.when_made is not None:
+            self.when_made()
 
     @property
     def waits(self) -> bool:
@@ -141,7 +149,11 @@ class Pool:
     def making(self, task: asyncio.Task[None]) -> None:
         """A connection that may still be shaking hands."""
         self._making[task] = monotonic()
-        task.add_done_callback(lambda done: self._making.pop(done, None))
+        task.add_done_callback(self.made)
+
+    def made(self, task: asyncio.Task[None]) -> None:
+        """It is made, or will not be."""
+        self._making.pop(task, None)
 
     def admit(self) -> bool:
         """Whether there is room for one more, after others made room; False when all of them are at work."""
@@ -149,14 +161,17 @@ class Pool:
 
     def make_room(self) -> int:
         """Let go of some that wait without a request, those first that never had one; says how many."""
-        waiting = [each for made in self._made for each in made if each.waits and _is_open(each)]
-        waiting.sort(key=lambda each: (each.cycle is not None, each.since))
-        for each in waiting[:_BATCH]:
+        waiting = [(each, made) for made in self._made for each in made if each.waits and _is_open(each)]
+        waiting.sort(key=lambda pair: (pair[0].cycle is not None, pair[0].since))
+        batch = max(1, min(_BATCH, self.limit // 8))
+        for each, made in waiting[:batch]:
             each.transport.abort()
-        handshakes = sorted(self._making, key=self._making.__getitem__)[: _BATCH - len(waiting[:_BATCH])]
+            made.discard(each)  # it counts no more, also before its end has come through the loop
+        handshakes = sorted(self._making, key=self._making.__getitem__)[: batch - len(waiting[:batch])]
         for task in handshakes:
             task.cancel()
-        gone = len(waiting[:_BATCH]) + len(handshakes)
+            self.made(task)
+        gone = len(waiting[:batch]) + len(handshakes)
         self.tell("making room", gone)
         return gone
 

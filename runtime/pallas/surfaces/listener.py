@@ -57,7 +57,7 @@ class _Gate:
     def __init__(
         self,
         sock: socket.socket,
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: Callable[[], Connection],
         connections: set[Any],
         *,
         pool: Pool,
@@ -116,18 +116,27 @@ class _Gate:
                 continue
             task = asyncio.create_task(self._make(sock), name="make connection")
             self._making.add(task)
-            task.add_done_callback(self._making.discard)
+            # One that is cancelled before it began closes nothing by itself.
+            task.add_done_callback(lambda done, sock=sock: self._made(done, sock))  # type: ignore[misc]
             self._pool.making(task)
+
+    def _made(self, task: asyncio.Task[None], sock: socket.socket) -> None:
+        self._making.discard(task)
+        if task.cancelled():
+            sock.close()
 
     async def _make(self, sock: socket.socket) -> None:
         """A connection of the socket; one whose client makes no handshake in time is let go."""
+        task, connection = asyncio.current_task(), self._protocol()
+        if task is not None:
+            connection.when_made = lambda: self._pool.made(task)
         try:
             sock.setblocking(False)
             # Else asyncio leaves Nagle's delay on: to it this socket is of no known protocol.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._protocol,
+                lambda: connection,
                 sock,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._bounds.head if self._tls else None,
@@ -135,9 +144,6 @@ class _Gate:
             )
         except OSError:  # gone already, or no TLS
             sock.close()
-        except BaseException:
-            sock.close()
-            raise
 
     async def _look(self) -> None:
         while True:
