@@ -18,6 +18,7 @@ from pallas.text import one_line
 from . import (
     auth_seam,
     beside,
+    filter_seam,
     forward_trace,
     hooks,
     log_hook,
@@ -47,6 +48,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
     with _LOADING, plain_argv():
         for each in (
             log_hook,
+            filter_seam,
             forward_trace,
             trace_seam,
             wire_seam,
