@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
+from pallas.fleet.reload.reloader import story_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -61,13 +62,10 @@ class Narrator:
                 pass
 
     def _reloaded(self, event: Reloaded) -> None:
-        who = event.agent or "project"
         if event.outcome == "failed":
-            where = f"{event.place}: " if event.place else ""
-            self.warn(f"error: {who} was not reloaded, the version before goes on: {where}{event.error}")
-        elif event.outcome == "live":
-            version = f"version {event.version} is live" if event.version else "reloaded"
-            self.say(f"{who}: {version} after {event.seconds:.1f} s")
+            self.warn(f"error: {story_line(event)}; the version before goes on")
+        elif event.outcome == "live" or not event.agent:  # of the whole somebody has asked
+            self.say(story_line(event))
 
 
 def _nowhere() -> TextIO | None:

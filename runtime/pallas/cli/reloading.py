@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.fleet.fleet import Fleet
 from pallas.log import reopen_logging
-from pallas.model import Event, Notice, Reloaded
+from pallas.model import Event, Fault, Notice, Reloaded
 
 from .narrator import Narrator
 from .notify import ServiceReport
@@ -53,14 +53,11 @@ class Reloading:
         self._narrator.say(f"reloading (SIGHUP); log {path}")
 
     async def _reload(self, fleet: Fleet) -> None:
-        if (certificate := getattr(fleet, "reload_certificate", None)) is not None:
-            certificate()
+        self._certificate(fleet)
         over = asyncio.Event()
 
         def hear(event: Event) -> None:
-            if (isinstance(event, Reloaded) and not event.agent) or (
-                isinstance(event, Notice) and event.text.startswith("reload")
-            ):
+            if _ends(event):
                 over.set()
 
         unlisten = fleet.hub.listen(hear)
@@ -72,3 +69,20 @@ class Reloading:
             self._narrator.warn(f"warning: the reload was not over within {DEADLINE:.0f} s")
         finally:
             unlisten()
+
+    def _certificate(self, fleet: Fleet) -> None:
+        """The certificate anew, where there is one; a bad one leaves that of before."""
+        try:
+            problem, level = fleet.doors.reload_certificate(), logging.WARNING
+        except Fault as fault:
+            problem, level = fault.message, logging.ERROR
+        if problem:
+            log.log(level, "%s", problem)
+            self._narrator.warn(f"{logging.getLevelName(level).lower()}: {problem}")
+
+
+def _ends(event: Event) -> bool:
+    """Whether this tells of the end of a reload that was asked for."""
+    if isinstance(event, Reloaded):
+        return not event.agent
+    return isinstance(event, Notice) and event.text.startswith(("reload was not done", "changed files could"))
