@@ -36,9 +36,8 @@ def aftermath_of(verdict: Verdict, cause: str, config: RestartConfig) -> Afterma
     """What follows from a failure for the ``cause``, one line, by the verdict of its restart policy."""
     if verdict.fate is Fate.AGAIN:
         count = f"failure {verdict.crashes} of {config.crashes} within {config.within:g} s"
-        return Aftermath(
-            AgentState.BACKOFF, cause, f"{cause}; it is started again in {verdict.delay:.1f} s ({count})"
-        )
+        when = f"it is started again in {round(verdict.delay, 2):g} s"
+        return Aftermath(AgentState.BACKOFF, cause, f"{cause}; {when} ({count})")
     if verdict.fate is Fate.CRASH_LOOP:
         times = "1 failure" if verdict.crashes == 1 else f"{verdict.crashes} failures"
         reason = f"{times} within {config.within:g} s, the last: {cause}; correct that and start it again"
