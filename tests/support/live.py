@@ -104,11 +104,16 @@ ECHO: Mapping[str, Any] = {"mcp": {"servers": {"echo": {"command": "python", "ar
 
 
 @asynccontextmanager
-async def running(root: Path, *, only: str | None = None, pace: Pace = PACE) -> AsyncIterator[Fleet]:
-    """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end."""
+async def running(
+    root: Path, *, only: str | None = None, pace: Pace = PACE, watch: bool = False
+) -> AsyncIterator[Fleet]:
+    """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end.
+
+    ``watch`` has it apply changed files, which a fleet of a test does not without.
+    """
     before, argv = Path.cwd(), sys.argv
     sys.argv = ["pallas"]
-    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only, pace=pace)
+    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only, pace=pace, watch=watch)
     try:
         await fleet.start()
         yield fleet
