@@ -1,30 +1,34 @@
-"""The processes below this one, ended without asking: for when the fleet cannot do it any more."""
+"""The processes below this one, ended without asking: for when the fleet could not do it."""
 
 import os
 import signal
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 
-def end_children() -> None:
-    """Kill every process below this one. On Linux; elsewhere those that hold on to us end by themselves."""
-    for pid in _below(os.getpid()):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _below(root: int) -> list[int]:
-    """All descendants, those further down last."""
-    children: dict[int, list[int]] = {}
+def children() -> frozenset[int]:
+    """The processes below this one, at any depth. On Linux; elsewhere none are known."""
+    parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
             # The name in parentheses may hold anything; what follows its last one is fixed.
-            parent = int(entry.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(entry.parent.name))
-    found: list[int] = []
-    waiting = [root]
+            state, parent = entry.read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents.setdefault(int(parent), []).append(int(entry.parent.name))
+    found: set[int] = set()
+    waiting = [os.getpid()]
     while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
+        below = parents.get(waiting.pop(), [])
         waiting += below
-    return found
+        found.update(below)
+    return frozenset(found)
+
+
+def end_children(but: Collection[int] = ()) -> int:
+    """Kill every process below this one except those; how many there were."""
+    left = [pid for pid in children() if pid not in but]
+    for pid in left:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return len(left)

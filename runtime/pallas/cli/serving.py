@@ -21,7 +21,7 @@ from pallas.fleet.port import offer_control
 from pallas.log import close_logging
 from pallas.model import Fault
 
-from .children import end_children
+from .children import children, end_children
 from .narrator import Narrator
 from .notify import Notifier, ServiceReport
 from .reloading import Reloading
@@ -65,12 +65,21 @@ class Serving:
 
     def run(self) -> int:
         """Serve; the exit status. Does not return when the process has to be ended by force."""
+        others = children()
         threading.Thread(target=self._main, name="fleet", daemon=True).start()
+        try:
+            return self._heed()
+        finally:
+            if left := end_children(but=others):
+                log.warning("%d processes that did not end with the fleet were killed", left)
+
+    def _heed(self) -> int:
         while True:
             heard = self._signals.wait()
             if heard == DONE:
                 return self._outcome.result()
             if heard == RELOAD_SIGNAL:
+                self._reloading.asked_early = True  # heeded where there is no loop yet
                 self._call(self._reloading.ask)
             elif heard in STOP_SIGNALS:
                 return self._end()
@@ -92,12 +101,10 @@ class Serving:
                 self._give_up()
 
     def _call(self, what: Callable[[], None]) -> None:
-        """Have the fleet's loop do it; what is asked before there is one is done when it begins."""
+        """Have the fleet's loop do it, if there is one by now."""
         if self._loop is not None:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(what)
-        elif what == self._reloading.ask:
-            self._reloading.asked_early = True
 
     def _main(self) -> None:
         try:
