@@ -167,8 +167,8 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
         case AgentChanged(agent=name, state=AgentState.ERROR, detail=detail):
             return Headline(event.at, f"{name} failed: {detail}" if detail else f"{name} failed", "error")
         case AgentChanged(agent=name, state=AgentState.BACKOFF, detail=detail):
-            again = "is started again in a moment"
-            return Headline(event.at, f"{name} {again}: {detail}" if detail else f"{name} {again}", "warning")
+            again = f"{name} starts again soon"
+            return Headline(event.at, f"{again}: {detail}" if detail else again, "warning")
         case AgentChanged(agent=name, state=AgentState.CRASH_LOOP, detail=detail):
             loop = f"{name} is in a crash loop"
             return Headline(event.at, f"{loop}: {detail}" if detail else loop, "error")

@@ -73,7 +73,7 @@ def _heading(event: Reloaded, answers: int) -> str:
         version = failed_version(event, answers)
         return f"{name} v{version} failed" if version and event.agent else f"{name}: failed"
     if event.outcome == "unchanged":
-        return f"{name}: what was saved makes no difference"
+        return f"{name}: saved, no difference"
     version_text = f" v{event.version}" if event.version and event.agent else ""
     return f"{name}{version_text} " + ("live (rolled back)" if event.rolled_back else "live")
 

@@ -49,13 +49,13 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
         which = f" v{failed}" if failed and event.agent else ""
         return f"{name}{which} failed{_goes_on(event, answers)}: {what_failed(event)}"
     if event.outcome == "unchanged":
-        return f"{name}: what was saved makes no difference"
+        return f"{name}: saved, no difference"
     different = tally(event.changes)
     told = f": {different}" if different else ""
     if any(change.part == "agent" for change in event.changes):
         gone = any(change.part == "agent" and change.kind == "removed" for change in event.changes)
         if event.agent:
-            return f"{name} is out of the fleet" if gone else f"{name} is new in the fleet, live {took}{told}"
+            return f"{name} is out of the fleet" if gone else f"{name} is new, live {took}{told}"
     if event.rolled_back:
         return f"{name} rolled back to v{event.version} {took}{told}"
     version = f" v{event.version}" if event.version and event.agent else ""

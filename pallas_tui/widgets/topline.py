@@ -30,7 +30,8 @@ class TopLine(Bar):
         """Say how the fleet is ``now`` (Unix seconds)."""
         self._summary, self._trouble, self._now = summary, trouble, now
         width = self.content_size.width
-        wide = width >= _WIDE
+        # What stands wrong has more to say than the words beside the figures.
+        wide = width >= _WIDE and not self._tells_trouble(summary)
         parts = self._parts(summary, wide)
         right: tuple[Part, ...] = (("^p", KEY), (" palette" if wide else "", DIM))
         room = width - width_of(parts) - width_of(right) - 3

@@ -33,6 +33,9 @@ NOON = 1_750_000_000.0
 """A fixed moment: 2025-06-15 15:06:40 UTC."""
 
 
+_MODES: Final[Mapping[FleetVerb, WatchMode]] = {"pause": "paused", "resume": "on"}
+
+
 def agent(name: str, port: int, **changes: object) -> AgentSnapshot:
     """A ready, healthy agent; keyword arguments replace its fields."""
     base = AgentSnapshot(
@@ -132,6 +135,9 @@ class FakeFleet:
     def control_fleet(self, verb: FleetVerb) -> None:
         """Note what was asked of the whole fleet."""
         self.fleet_controlled.append(verb)
+        watch = self.current.watch
+        if watch is not None and verb != "reload":
+            self.current = replace(self.current, watch=replace(watch, mode=_MODES[verb]))
 
     async def describe(self, agent: str) -> AgentDetail:
         """What was put into ``details``."""

@@ -42,7 +42,9 @@ def tree_line(
     room = width - len(lead) - 2 - _STATE_WIDTH - 1 - sum(len(text) for text, _ in figures)
     fold = f" {glyphs.closed}{branch.inside}" if branch.folded else ""
     failed = f" {glyphs.error}v{broken}" if broken else ""
-    # The mark of a broken edit is worth more than the end of a long name.
+    if len(item.name + fold + failed) > room:
+        # The mark of a broken edit is worth more than the end of a long name.
+        failed = f" {glyphs.error}" if broken else ""
     room -= len(failed)
     name = fit(item.name + fold, min(room, len(item.name + fold)), glyphs)
     mark = (glyphs.reloading, STYLES[Tone.STARTING]) if asked else shape(tone, glyphs)
