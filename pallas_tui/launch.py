@@ -127,6 +127,12 @@ def _main(show: Callable[[Path], Shown]) -> int:
     return 1
 
 
+def _settle() -> None:
+    from pallas.fleet.heap import settle  # there by now
+
+    settle()
+
+
 def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None, Path | None]:
     """Paint, serve, stop; returns what the workbench broke on, and the report of that."""
     from .app import SIGNALS, Workbench
@@ -147,7 +153,7 @@ def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None
         reports=log.parent / "crashes",
         # What the start made stays. Looking through it for garbage now and then would hold up a key for
         # 150 ms.
-        settle=gc.freeze,
+        settle=_settle,
     )
     app.heed_signals()
     try:

@@ -1,7 +1,6 @@
 """A fleet on a thread of its own, while the main thread hears signals whatever the agents' code does."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -15,6 +14,7 @@ from typing import Final
 
 from pallas.config import ConfigError, Project
 from pallas.events import Hub
+from pallas.fleet import heap
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
@@ -144,7 +144,7 @@ class Serving:
                 starting.result()
                 # What the start made stays. Looking through it for garbage would hold up every caller for
                 # a quarter of a second now and then, and cost a fifth of each message.
-                gc.freeze()
+                heap.settle()
                 await stopped
             starting.cancel()
             await asyncio.wait({starting}, timeout=1.0)

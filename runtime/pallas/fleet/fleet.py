@@ -46,6 +46,7 @@ from .agent import FleetAgent, fastagent_executor
 from .control import Control
 from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
+from .heap import tend
 from .inspect import Inspector
 from .loop_watch import LoopWatch
 from .members import Members
@@ -236,6 +237,7 @@ class Fleet:
         if self.state is FleetState.STARTING:
             self._move(FleetState.RUNNING)
             self._own(self.kernel.tidy())
+            self._own(tend(self.hub, lambda: len(self.kernel.in_flight) > 0))
             self._own(watch_health(lambda: self.agents, self._pace))
             if self._loop_watch is not None:
                 self._loop_watch.start()

@@ -1,0 +1,62 @@
+"""What a start made is left out of collections, and what is replaced of it is freed when nobody waits.
+
+Looking through a whole fleet for garbage takes a quarter of a second, in which no thread goes on. What the
+start made stays, so it is left out for good. But a version of an agent that was left out and is replaced would
+stay for ever too: now and then, when no run is in flight, everything is looked through once.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from pallas.events import Hub
+from pallas.model import Event, Reloaded
+
+log = logging.getLogger(__name__)
+
+# Seconds from the first new version until old ones are looked for, and between two looks whether it is quiet.
+EVERY: Final = 600.0
+_LOOK: Final = 1.0
+
+
+def settle() -> None:
+    """Leave out of collections whatever there is now."""
+    gc.freeze()
+
+
+async def tend(hub: Hub, busy: Callable[[], bool], *, every: float = EVERY, look: float = _LOOK) -> None:
+    """Until cancelled: free what was left out and replaced, ``every`` seconds at most, never while ``busy``.
+
+    Does nothing where nothing was left out, or where no agent got a new version.
+    """
+    loop = asyncio.get_running_loop()
+    replaced = asyncio.Event()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Reloaded) and event.outcome == "live" and not loop.is_closed():
+            loop.call_soon_threadsafe(replaced.set)
+
+    unlisten = hub.listen(hear)
+    try:
+        while True:
+            await replaced.wait()
+            await asyncio.sleep(every)
+            while busy():
+                await asyncio.sleep(look)
+            replaced.clear()
+            if gc.get_freeze_count():
+                free()
+    finally:
+        unlisten()
+
+
+def free() -> None:
+    """Look through everything once, in a quarter of a second or so, and leave out again what stays."""
+    began = perf_counter()
+    gc.unfreeze()
+    found = gc.collect()
+    gc.freeze()
+    log.debug("%d objects of earlier versions freed in %.0f ms", found, 1e3 * (perf_counter() - began))
