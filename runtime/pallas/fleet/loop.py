@@ -7,8 +7,13 @@ from typing import Any
 
 def run[T](main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` on uvloop where it is installed, else on asyncio's own loop; any thread may."""
-    with asyncio.Runner(loop_factory=_factory()) as runner:
+    with new_runner() as runner:
         return runner.run(main)
+
+
+def new_runner() -> asyncio.Runner:
+    """A runner of such a loop, for who has to see what comes out of it before it is closed."""
+    return asyncio.Runner(loop_factory=_factory())
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -253,9 +253,11 @@ class ProcessExecutor:
 
     def _death(self) -> Fault:
         how = self._ended or "is not running"
+        last = self._process.last_lines if self._process is not None else ()
+        said = f": {last[-1]}" if last and not self._started and "exit status" in how else ""
         return Fault(
             FaultType.TRANSPORT,
-            f"{self._name}: its process {how}; try again in a moment",
+            f"{self._name}: its process {how}{said}; try again in a moment",
             data={"agent": self._name, "ended": how},
         )
 

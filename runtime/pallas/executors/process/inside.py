@@ -20,7 +20,7 @@ from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
 from pallas.executors.packed import Packed
-from pallas.fleet.loop import run as run_loop
+from pallas.fleet.loop import new_runner
 from pallas.log import Forwarder, forget, forward_logging, redact, redact_project, redact_text
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.text import sanitize
@@ -68,16 +68,31 @@ _WIRE_RUNS: Final = 50
 
 
 def serve(sock: socket.socket) -> None:
-    """Serve over ``sock``, then end the process; returns only by raising."""
-    run_loop(_serve(sock))
+    """Serve over ``sock``, then end the process; does not return.
+
+    It is left while its loop still stands: the end of that cancels runs, whose callers would hear of a
+    cancel, and waits for threads of whoever started some.
+    """
+    with new_runner() as runner:
+        status = 1
+        try:
+            runner.run(_serve(sock))
+            status = 0
+        except SystemExit as exit_:  # an agent's code asked for it
+            status = exit_.code if isinstance(exit_.code, int) else 1
+        except MemoryError:
+            status = OUT_OF_MEMORY
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            os._exit(status)
 
 
 async def _serve(sock: socket.socket) -> None:
     await _Inside(await Channel.over(sock)).serve()
-    # From within: the end of the loop, and of the interpreter, wait for threads of whoever started some.
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)
 
 
 class _Inside:
