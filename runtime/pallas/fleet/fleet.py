@@ -43,6 +43,7 @@ from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
+from .claims import Claims
 from .control import Control
 from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
@@ -204,7 +205,12 @@ class Fleet:
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
-        self.doors.reserve(self._chosen())
+        try:
+            self.doors.reserve(self._chosen())
+            self._claims.take(self._bind, self.doors.owners)
+        except Fault:
+            self.doors.release()
+            raise
 
     async def start(self) -> None:
         """Start everything; returns when each agent is ready or in error.
@@ -234,10 +240,11 @@ class Fleet:
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
+        self._claims.release()
         if self.state is FleetState.STARTING:
             self._move(FleetState.RUNNING)
             self._own(self.kernel.tidy())
-            self._own(tend(self.hub, lambda: len(self.kernel.in_flight) > 0))
+            self._own(tend(self.hub, self.kernel.in_flight))
             self._own(watch_health(lambda: self.agents, self._pace))
             if self._loop_watch is not None:
                 self._loop_watch.start()
@@ -263,6 +270,7 @@ class Fleet:
         if self.state in (FleetState.STOPPING, FleetState.STOPPED):
             return
         self._move(FleetState.STOPPING)
+        self._claims.release()
         await end(self.kernel, self._parts())
         for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
             unlisten()

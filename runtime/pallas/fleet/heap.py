@@ -1,25 +1,24 @@
 """What a start made is left out of collections, and what is replaced of it is freed when nobody waits.
 
 Looking through a whole fleet for garbage takes a quarter of a second, in which no thread goes on. What the
-start made stays, so it is left out for good. But a version of an agent that was left out and is replaced would
-stay for ever too: now and then, when no run is in flight, everything is looked through once.
+start made stays, so it is left out for good. But a version of an agent that was left out and is replaced
+would stay for ever too: now and then, when no run is in flight, everything is looked through once.
 """
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
 from pallas.events import Hub
+from pallas.in_flight import InFlight
 from pallas.model import Event, Reloaded
 
 log = logging.getLogger(__name__)
 
-# Seconds from the first new version until old ones are looked for, and between two looks whether it is quiet.
+# Seconds from the first new version until old ones are looked for.
 EVERY: Final = 600.0
-_LOOK: Final = 1.0
 
 
 def settle() -> None:
@@ -27,8 +26,8 @@ def settle() -> None:
     gc.freeze()
 
 
-async def tend(hub: Hub, busy: Callable[[], bool], *, every: float = EVERY, look: float = _LOOK) -> None:
-    """Until cancelled: free what was left out and replaced, ``every`` seconds at most, never while ``busy``.
+async def tend(hub: Hub, runs: InFlight, *, every: float = EVERY) -> None:
+    """Until cancelled: free what was left out and replaced, ``every`` seconds at most, never during ``runs``.
 
     Does nothing where nothing was left out, or where no agent got a new version.
     """
@@ -44,8 +43,8 @@ async def tend(hub: Hub, busy: Callable[[], bool], *, every: float = EVERY, look
         while True:
             await replaced.wait()
             await asyncio.sleep(every)
-            while busy():
-                await asyncio.sleep(look)
+            while len(runs):
+                await runs.over(every)
             replaced.clear()
             if gc.get_freeze_count():
                 free()
