@@ -57,10 +57,12 @@ def _line(mistake: Mistake) -> str:
 
 def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
     agents = list(project.agents.values())
-    ports = ", ".join(f"{agent.name} {agent.port}" for agent in agents)
+    ports = ", ".join(f"{agent.name} {agent.port}" for agent in agents if agent.port)
+    own = f"ports {ports}" if ports else ""
+    fleet = f"port {project.port} for everything" if project.port else f"registry {project.registry_port}"
     parts = [
         f"{len(agents)} agent{'s' * (len(agents) != 1)}",
-        f"ports {ports}, registry {project.registry_port}",
+        ", ".join(part for part in ((fleet, own) if project.port else (own, fleet)) if part),
     ]
     if project.provider or project.model:
         parts.append("model " + ".".join(part for part in (project.provider, project.model) if part))
@@ -84,7 +86,7 @@ def _agents(project: Project) -> list[dict[str, Any]]:
     return [
         {
             "name": agent.name,
-            "port": agent.port,
+            "port": agent.port or None,
             "title": agent.title,
             "description": agent.description,
             "module": agent.module,
