@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Protocol
 
 from pallas.config import AgentConfig, Project
@@ -84,8 +84,9 @@ class Exchanges:
         async with self._turn:
             before = self._succession.version
             changed: tuple[Path, ...] = ()
+            known = [project.root / name for name in files]
+            since = time()
             if before is not None:
-                known = [project.root / name for name in files]
                 changed = await asyncio.to_thread(before.sources.changed, known)
                 same = not changed and same_settings(before.project, before.config, project, config)
                 if same and not force:
@@ -108,6 +109,8 @@ class Exchanges:
                         "what keeps it",
                     )
                 return await self._failed(error, began, files, changed, project, config)
+            # Whoever says that these concern it knows more than what was read: a server's code, a variable.
+            version.sources = await asyncio.to_thread(version.sources.with_more, known, since)
             self._succession.exchange(version, self._seconds())
             took = monotonic() - began
             await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")

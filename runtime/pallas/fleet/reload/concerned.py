@@ -123,12 +123,13 @@ def plan(
         if name in restart or name in stop:
             for user in _users(program.url, alive.values()):
                 if user in wanted and not alive[user].idle:
-                    reload[user] = (*reload.get(user, ()), f"server {name}")
+                    because = restart.get(name) or (shown(new.root, new.agents_file),)
+                    reload[user] = (*reload.get(user, ()), *because)
     for name in wanted.keys() & alive.keys():
         if alive[name].config.description != wanted[name].description:
             for user in _users(alive[name].url, alive.values()) - {name}:
                 if user in wanted and not alive[user].idle:
-                    reload[user] = (*reload.get(user, ()), f"agent {name}")
+                    reload[user] = (*reload.get(user, ()), shown(new.root, new.agents_file))
     needs = {name: _needs(config, alive.get(name), alive) & wanted.keys() for name, config in wanted.items()}
     add = tuple(name for name in wanted if name not in alive and changed.reread)
     return Plan(
@@ -189,7 +190,7 @@ def _config_files(project: Project) -> frozenset[Path]:
 
 
 def _settings(changed: Changed, known: Known, new: Project) -> list[str]:
-    """The keys of the fast-agent configuration that an agent uses and that are different now."""
+    """The fast-agent configuration, where something in it that an agent uses is different now."""
     before, after = known.project.settings, new.settings
     mcp = _table(before, "mcp"), _table(after, "mcp")
     servers = _table(mcp[0], "servers"), _table(mcp[1], "servers")
@@ -206,8 +207,7 @@ def _settings(changed: Changed, known: Known, new: Project) -> list[str]:
             or _forwards(known.project, name) != _forwards(new, name)
         ),
     ]
-    file = shown(new.root, new.config_file) if new.config_file else "configuration"
-    return [f"{file}: {key}" for key in found]
+    return [shown(new.root, new.config_file or new.agents_file)] if found else []
 
 
 def _concerns(changed: Changed, known: Known, key: str, new: Project) -> bool:
