@@ -25,6 +25,7 @@ from pallas.model import (
     Reach,
     RunEvent,
     RunFinished,
+    RunStarted,
     StepStarted,
     ToolEvent,
 )
@@ -38,6 +39,9 @@ OTHER: Final = "other"
 # their own, in the whole fleet. A name that never worked may not take the last of these places.
 MAX_TOOLS: Final = 200
 _FOR_TOOLS_THAT_WORK: Final = 50
+# Callers that have a series of their own, and runs whose caller is remembered until they end.
+MAX_CALLERS: Final = 200
+MAX_UNDER_WAY: Final = 2_000
 _OUTCOMES: Final = get_args(Outcome)
 _REASONS: Final = get_args(LoopStop)
 _SOURCES: Final = get_args(CredentialSource)
@@ -53,12 +57,14 @@ class Metrics:
 
     def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
         self._names = _Names(snapshot)
+        self._callers = _Callers()
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"pallas_{name}", about, labels, registry=registry)
 
         self._runs = counter("runs", "Runs that ended", "agent", "outcome")
+        self._asked = counter("runs_by_caller", "Runs that ended, by who asked", "agent", "caller", "outcome")
         self._messages = counter("send_message", "Calls of send_message that ended", "agent", "outcome")
         self._tools = counter(
             "tool_calls", "Downstream calls that ended", "agent", "server", "tool", "outcome"
@@ -86,7 +92,9 @@ class Metrics:
             self._blocked.labels(self._names.agent(event.agent) if event.agent else OTHER).inc()
         if not isinstance(event, RunEvent):
             return
-        if isinstance(event, RunFinished):
+        if isinstance(event, RunStarted):
+            self._callers.started(event)
+        elif isinstance(event, RunFinished):
             self._finished(event)
         elif isinstance(event, StepStarted):
             self._step(event)
@@ -107,6 +115,7 @@ class Metrics:
     def _finished(self, run: RunFinished) -> None:
         agent, outcome = self._names.agent(run.agent), _one_of(run.outcome, _OUTCOMES)
         self._runs.labels(agent, outcome).inc()
+        self._asked.labels(agent, self._callers.finished(run.run_id), outcome).inc()
         # Until agents can be reached in another way, every run is a call of send_message.
         self._messages.labels(agent, outcome).inc()
         self._seconds.labels(agent).observe(run.seconds)
@@ -128,6 +137,32 @@ class Metrics:
         tool = self._names.tool(server, call.tool, worked=call.phase == "completed")
         outcome = _one_of(call.phase, ("completed", "failed"))
         self._tools.labels(self._names.agent(call.agent), server, tool, outcome).inc()
+
+
+class _Callers:
+    """Who asked for the runs under way, as a label: the names of tokens and issuers, and few others."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, str] = {}
+        self._known: set[str] = set()
+
+    def started(self, run: RunStarted) -> None:
+        if len(self._under_way) < MAX_UNDER_WAY:
+            self._under_way[run.run_id] = self._label(run)
+
+    def finished(self, run_id: str) -> str:
+        return self._under_way.pop(run_id, OTHER)
+
+    def _label(self, run: RunStarted) -> str:
+        if not run.identity:
+            return "unverified" if run.principal else "anonymous"
+        # Of an issuer's subjects there may be any number: they are one caller here.
+        kind, _, rest = run.identity.partition(":")
+        label = f"jwt:{rest.rpartition(':')[0]}" if kind == "jwt" else run.identity
+        if label not in self._known and len(self._known) >= MAX_CALLERS:
+            return OTHER
+        self._known.add(label)
+        return label
 
 
 def _one_of(value: str, known: Collection[str]) -> str:
