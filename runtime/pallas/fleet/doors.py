@@ -91,6 +91,12 @@ class Doors:
         """Address and port of each that was taken and not yet opened."""
         return tuple(sock.getsockname()[:2] for sock in self._sockets.values())
 
+    @property
+    def owners(self) -> tuple[tuple[int, str], ...]:
+        """Each port that was taken and not yet opened, and who wants it."""
+        file = self.project.agents_file.name
+        return tuple((sock.getsockname()[1], f"{file}: {key}") for key, sock in self._sockets.items())
+
     def door(self, config: AgentConfig) -> "Door":
         """The way in to an agent, still closed; its port is taken. Raises Fault (CONFIG)."""
         sock = self._sockets.pop(f"agent {config.name}", None)

@@ -104,6 +104,7 @@ class Fleet:
         self.doors = Doors(
             project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only
         )
+        self._claims = Claims()
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind))
         self.inbound.adopt(project)
         self._pace = pace

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from pallas.model import Fault, FaultType
 
 from .connections import BOUNDS, Bounds, Connection, Pool
+from .holder import holder_of
 
 BACKLOG: Final = 2048
 # Connections that are taken before the rest of the loop has its turn.
@@ -38,7 +39,9 @@ def bind(host: str, port: int, owner: str) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            problem = f"port {port} is in use; stop the program that holds it or choose another port"
+            holder = holder_of(port)
+            by = f" ({holder})" if holder else ""
+            problem = f"port {port} is in use; stop the program that holds it{by} or choose another port"
         elif error.errno == errno.EACCES:
             problem = f"port {port} may not be used by this user; choose one above 1023"
         else:

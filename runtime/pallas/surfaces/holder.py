@@ -1,0 +1,52 @@
+"""Who holds a port that cannot be had, as far as this user may see it."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pallas.log import redact_text
+from pallas.text import one_line
+
+_LISTENS: Final = "0A"
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_MAX_COMMAND: Final = 100
+# Values of options that hold a credential, whatever its shape.
+_SECRET: Final = re.compile(r"(--?[\w-]*(?:token|password|secret|key)[ =])\S+", re.IGNORECASE)
+
+
+def holder_of(port: int) -> str:
+    """The program that listens on ``port``: its process, its command and its folder. Empty where unknown.
+
+    On Linux, and of other users' programs for root only.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    if not sockets:
+        return ""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(os.readlink(fd) in sockets for fd in (process / "fd").iterdir()):  # noqa: PTH115 - text
+                return process_line(int(process.name))
+    return ""
+
+
+def process_line(pid: int) -> str:
+    """A process in a few words; its number alone where no more may be seen."""
+    command = folder = ""
+    with suppress(OSError):
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        command = one_line(redact_text(_SECRET.sub(r"\1[redacted]", raw)), _MAX_COMMAND)
+    with suppress(OSError):
+        folder = one_line(str(Path(f"/proc/{pid}/cwd").readlink()), _MAX_COMMAND)
+    return f"process {pid}" + (f", {command}" if command else "") + (f", in {folder}" if folder else "")
+
+
+def _listening(port: int) -> Iterator[str]:
+    for table in _TABLES:
+        with suppress(OSError):
+            for line in table.read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
