@@ -13,7 +13,7 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from pallas.config import AgentConfig, Project, load_project
-from pallas.executors import Executor
+from pallas.executors import Executor, ExecutorInfo
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.watch import PACE, Pace
 from pallas.model import AgentChanged, AgentSnapshot, AgentState, Notice
@@ -26,11 +26,12 @@ from .waiting import until
 class Fates:
     """What becomes of the starts of one agent, one after the other; those that are not told succeed.
 
-    An exception is raised, an event is waited for.
+    An exception is raised, an event is waited for. ``servers`` are the downstreams it calls.
     """
 
     starts: list[BaseException | asyncio.Event | None] = field(default_factory=list)
     loads: list[BaseException | None] = field(default_factory=list)
+    servers: tuple[str, ...] = ()
     begun: int = 0
     at_a_time: int = 0
     most_at_a_time: int = 0
@@ -43,6 +44,9 @@ class Mortal(FakeExecutor):
     """Fails as its agent's fates say, and dies when a test wants it to."""
 
     fates: Fates = field(default_factory=Fates)
+
+    def __post_init__(self) -> None:
+        self.info = ExecutorInfo(model="fake", servers=self.fates.servers)
 
     async def load(self, *, fresh: bool = False) -> None:
         if self.fates.loads and (error := self.fates.loads.pop(0)) is not None:

@@ -60,7 +60,7 @@ class StartOrder:
                 async with asyncio.timeout(READY_TIMEOUT):
                     problem = await _fulfilled(needed, need, changes)
             except TimeoutError:
-                problem = f"it was not {need.condition} within {READY_TIMEOUT:.0f} s"
+                problem = f"it was not {need.condition} within {READY_TIMEOUT:g} s"
                 if needed.state is not AgentState.READY:
                     problem += f" ({needed.state.value}{f': {needed.reason}' if needed.reason else ''})"
                 elif needed.watched.shown.message:
