@@ -173,6 +173,34 @@ def check_bearer(
     raise typer.Exit(run_check(_root(context, directory), callers, as_json))
 
 
+tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(tokens, name="token", help="Tokens for callers of agents; a project keeps their hashes alone.")
+
+
+@tokens.command("new")
+def token_new(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    scopes: Annotated[
+        str, typer.Option(metavar="A,B", show_default=False, help="What its holder may do.")
+    ] = "",
+    expires: Annotated[
+        str, typer.Option(metavar="WHEN", show_default=False, help="Its last day, or a span: 90d, 6m, 1y.")
+    ] = "",
+) -> None:
+    """Print a new token on stdout, once, and on stderr the lines for agents.yaml that make it known."""
+    from pallas.cli.token import new
+
+    raise typer.Exit(new(name, scopes, expires))
+
+
+@tokens.command("hash")
+def token_hash() -> None:
+    """Read a token from stdin, without an echo, and print its SHA-256 for agents.yaml."""
+    from pallas.cli.token import hash_token
+
+    raise typer.Exit(hash_token())
+
+
 @app.command()
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Write a small project that runs as it is, with no key and no network."""
