@@ -41,10 +41,8 @@ async def test_the_second_fleet_names_ports_agents_and_who_holds_them(tmp_path: 
                 lines = [line for line in second.err if held in line]
                 assert len(lines) == len(second.err) == 3
                 ports = [entry["port"] for entry in first.entries["agents"].values()]
-                for name, port, line in zip(("one", "two"), ports, lines, strict=False):
-                    assert line.startswith(
-                        f"agents.yaml:{4 if name == 'one' else 7}: agent {name}: port {port} "
-                    )
+                for where, port, line in zip(("4: agent one", "7: agent two"), ports, lines, strict=False):
+                    assert line.startswith(f"agents.yaml:{where}: port {port} ")
                 assert f"agents.yaml: registry: port {first.entries['registry_port']} " in lines[2]
                 assert f"in {root})" in lines[0]
                 assert second.out == []  # nothing was half started, nothing announced
@@ -108,8 +106,8 @@ def test_who_holds_a_port_is_told_without_what_is_secret_in_its_command(tmp_path
     import sys
 
     program = (
-        "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
-        " time.sleep(600)"
+        "import socket, time; s = socket.create_server(('127.0.0.1', 0))\n"
+        "print(s.getsockname()[1], flush=True); time.sleep(600)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, "--token", "hidden-from-everyone-77"],

@@ -184,8 +184,8 @@ class Serving:
         cut = self._in_flight()
         blocked = "the fleet did not stop: an agent's code blocks it; ended by force"
         if self._fleet is None or (self._fleet.state.value == "starting" and not cut):
-            # Nobody was told yet that it serves: to leave a module in the middle of its import loses nothing.
-            _force(CLEAN, "the start was given up while an agent's code was being imported", self._narrator)
+            # Nobody was told yet that it serves: nothing is lost.
+            _force(CLEAN, "the start was given up: an agent's code blocks it", self._narrator)
         _force(BLOCKED, blocked + (f", {cut} of its runs with it" if cut else ""), self._narrator)
 
 
