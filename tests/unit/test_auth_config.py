@@ -225,3 +225,46 @@ def test_a_hash_may_come_from_the_environment(folder: Folder) -> None:
     assert auth.tokens["ci"].sha256 == SHA
     folder.environ.clear()
     assert [line for line in folder.lines() if "because CI_SHA is not set" in line]
+
+
+TWO = f"""\
+name: x
+port: 24200
+host: fleet.example.com
+public_url: https://fleet.example.com/ai
+auth: {{tokens: {{ci: {{sha256: {SHA}}}}}}}
+agents:
+  research: {{module: agents.research, port: 24202}}
+  open_one: {{module: agents.jarvis, port: 24203, auth: off}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "warned"),
+    [
+        ("url: http://127.0.0.1:24202/mcp", True),
+        ("url: http://localhost:24200/agents/research/mcp", True),
+        ("url: https://fleet.example.com/ai/agents/research/mcp", True),
+        ("url: http://fleet.example.com:24202/mcp", True),
+        ("url: http://127.0.0.1:24202/mcp, headers: {X-Other: a}", True),
+        ("url: http://127.0.0.1:24202/mcp, forward_inbound_auth: true", False),
+        ('url: http://127.0.0.1:24202/mcp, headers: {authorization: "Bearer ${TOKEN}"}', False),
+        ("url: http://127.0.0.1:24202/mcp, access_token: abcdefgh", False),
+        ("url: http://127.0.0.1:24203/mcp", False),
+        ("url: http://localhost:24200/agents/open-one/mcp", False),
+        ("url: http://elsewhere.example.com:24202/mcp", False),
+        ("command: python", False),
+    ],
+)
+def test_a_guarded_agent_that_is_called_without_a_token_is_warned_of(
+    folder: Folder, server: str, warned: bool
+) -> None:
+    folder.environ["TOKEN"] = "x" * 20
+    folder.agents(TWO).config(f"mcp:\n  servers:\n    r: {{{server}}}\n")
+    lines = folder.lines()
+    found = [line for line in lines if "agent research asks callers for a token, and none is sent" in line]
+    assert bool(found) is warned, lines
+    if warned:
+        assert found[0].startswith("fastagent.config.yaml:3: mcp.servers.r: ")
+        assert "forward_inbound_auth: true" in found[0]
+    folder.load()  # it stops nothing

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from .agents import capabilities_of
+from .delegation import warn_of_delegation
 from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
 from .files import is_folder, is_there, shown, whole
@@ -54,6 +55,8 @@ def read_project(
     topology = _topology(root, agents_path, agents_file, variables, notes)
     files = read_fast_agent(root, variables, notes)
     warn_of_code(root, topology.agents if topology else {}, notes)
+    if topology is not None:
+        warn_of_delegation(topology, files.downstreams, notes)
     found = notes.sorted([agents_file, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
