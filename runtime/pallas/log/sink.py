@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from .records import JsonLines
 
@@ -140,11 +140,35 @@ class LogFile(logging.Handler):
 
 
 class Stderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """The same lines on the error stream, for journals (``PALLAS_LOG_STDERR=1``). Never raises."""
+    """The same lines on the error stream, for journals (``PALLAS_LOG_STDERR=1``). Never raises.
+
+    Where that stream is systemd's journal, a line begins with its level as ``sd-daemon(3)`` has it.
+    """
 
     def __init__(self) -> None:
         super().__init__(sys.__stderr__)
         self.setFormatter(JsonLines())
+        self._journal = is_journal(sys.__stderr__)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; the journal takes the level off again."""
+        line = super().format(record)
+        return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
     def handleError(self, record: logging.LogRecord) -> None:
         """A closed pipe is nobody's business: the file has the record."""
+
+
+def is_journal(stream: TextIO | None) -> bool:
+    """Whether a stream is the one that systemd connected to its journal, as ``JOURNAL_STREAM`` says."""
+    try:
+        state = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):
+        return False
+    return state is not None and os.environ.get("JOURNAL_STREAM") == f"{state.st_dev}:{state.st_ino}"
+
+
+def _priority(level: int) -> int:
+    """The level as syslog numbers it: a lower one is worse."""
+    steps = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+    return next((priority for least, priority in steps if level >= least), 7)
