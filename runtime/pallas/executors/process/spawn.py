@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _LINE: Final = 8_192
 _LINES_A_SECOND: Final = 200
-_LAST_LINES: Final = 20
+_LAST_LINES: Final = 100
 # Seconds for the last lines to be read once a process has ended, and for the keeper beyond its own grace.
 _READ: Final = 0.5
 _LEEWAY: Final = 4.0

@@ -1,0 +1,455 @@
+"""A process of an agent's own may end in any way at any moment: its runs fail in words, nothing else does."""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.live import agent_module, ask, client, running, write_project
+from support.waiting import until
+
+from pallas.config import load_project
+from pallas.executors import Turn, TurnResult
+from pallas.executors.process import executor as process_executor
+from pallas.executors.process.executor import ProcessExecutor
+from pallas.model import Event, Fault, FaultType, Message, ToolEvent
+
+TOOLS = '''
+import asyncio
+import ctypes
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from fast_agent import FastAgent
+
+fast = FastAgent("frail")
+hoard = []
+
+
+async def die(how: str) -> str:
+    """End this process."""
+    print("about to die:", how, file=sys.stderr, flush=True)
+    if how == "segfault":
+        ctypes.string_at(0)
+    elif how == "exit":
+        os._exit(3)
+    elif how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "leave":
+        sys.exit(5)
+    elif how == "abort":
+        os.abort()
+    elif how == "babble":
+        for number in map(int, os.listdir("/proc/self/fd")):
+            try:
+                family = socket.socket(fileno=os.dup(number)).family
+            except OSError:
+                continue
+            if family == socket.AF_UNIX:
+                os.write(number, b"\\xff" * 64)
+        await asyncio.sleep(600)
+    elif how == "hang up":
+        os.closerange(3, 256)
+        time.sleep(600)
+    return "survived"
+
+
+async def hog(size: int) -> str:
+    """Take all memory there is, and keep it."""
+    taken = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + size, taken[1]))
+    for piece in (1 << 16, 1 << 10, 1 << 6):
+        try:
+            while True:
+                hoard.append(bytearray(piece))
+        except MemoryError:
+            pass
+    return "nothing left"
+
+
+async def block(seconds: float) -> str:
+    """Hold up the loop."""
+    time.sleep(seconds)
+    return "awake"
+
+
+async def leave_behind() -> str:
+    """Start programs that want to outlive everything."""
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+    found = [subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True).pid for _ in range(2)]
+    return " ".join(map(str, found))
+
+
+@fast.agent(
+    name="frail",
+    instruction="You are frail.",
+    servers=["echo"],
+    function_tools=[die, hog, block, leave_behind],
+)
+async def main() -> None: ...
+'''
+# A server that neither the end of its input nor SIGTERM ends.
+STUBBORN = '''
+import signal, sys, threading, time
+from mcp.server.mcpserver import MCPServer
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+server = MCPServer("echo")
+
+@server.tool()
+async def slow(text: str) -> str:
+    """Take a minute."""
+    import asyncio
+    await asyncio.sleep(60)
+    return "slow"
+
+try:
+    server.run("stdio")
+finally:
+    time.sleep(1000)
+'''
+ECHO = {"mcp": {"servers": {"echo": {"command": sys.executable, "args": ["stubborn.py"]}}}}
+
+
+def project(root: Path, **agents: str | None) -> Path:
+    return write_project(
+        root,
+        {"frail": TOOLS, **agents},
+        config=ECHO,
+        keys={"frail": {"isolation": "process", "restart": "never"}},
+        files={"stubborn.py": STUBBORN},
+    )
+
+
+def call(tool: str, **arguments: Any) -> str:
+    import json
+
+    return f"***CALL_TOOL {tool} {json.dumps(arguments)}"
+
+
+class Heard:
+    """What an executor's runs said."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.failed: list[str] = []
+
+    def started(self, tool: str, count: int = 1) -> Callable[[], bool]:
+        def enough() -> bool:
+            calls = [e for e in self.events if isinstance(e, ToolEvent) and e.tool == tool]
+            return sum(each.phase == "started" for each in calls) >= count
+
+        return enough
+
+
+@asynccontextmanager
+async def frail(root: Path) -> AsyncIterator[tuple[ProcessExecutor, Heard]]:
+    """The agent's executor, started, in this loop and without a fleet."""
+    loaded = load_project(project(root), {**os.environ})
+    executor, heard = ProcessExecutor(loaded, loaded.agents["frail"]), Heard()
+    executor.when_failed(heard.failed.append)
+    try:
+        await executor.load()
+        await executor.start()
+        yield executor, heard
+    finally:
+        await executor.close(3.0)
+
+
+def run(executor: ProcessExecutor, heard: Heard, text: str, **more: Any) -> asyncio.Task[TurnResult]:
+    number = f"run-{len(asyncio.all_tasks())}"
+    return asyncio.create_task(executor.run(Turn(number, "frail", text, **more), heard.events.append))
+
+
+def below() -> list[psutil.Process]:
+    """Every process that this one started, at whatever remove."""
+    return psutil.Process().children(recursive=True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("segfault", "ended by SIGSEGV"),
+        ("abort", "ended by SIGABRT"),
+        ("exit", "ended with exit status 3"),
+        ("leave", "ended with exit status 5"),
+        ("kill", "ended by SIGKILL"),
+        ("babble", "was ended, because it sent what is no message"),
+        ("hang up", "was ended, because it closed its channel"),
+    ],
+)
+async def test_all_runs_in_flight_are_told_how_it_ended_and_nothing_is_left(
+    tmp_path: Path, how: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        pids = [each.pid for each in below()]
+        assert executor.pid in pids
+        others = [run(executor, heard, call("echo__slow", text="x")) for _ in range(2)]
+        await until(heard.started("slow", 2))
+        runs = [run(executor, heard, call("die", how=how)), *others]
+        for each in runs:
+            with pytest.raises(Fault) as caught:
+                await asyncio.wait_for(each, 30)
+            assert caught.value.type is FaultType.TRANSPORT
+            assert caught.value.retryable
+            assert caught.value.message.startswith(f"frail: its process {told}")
+        await until(lambda: heard.failed)
+        assert [said.startswith(f"its process {told}") for said in heard.failed] == [True]
+        await until(lambda: not [pid for pid in pids if alive(pid)])
+        assert executor.pid is None
+        with pytest.raises(Fault, match=told):
+            await run(executor, heard, "hello")
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR and told in each.message]
+    assert f"about to die: {how}" in record.__dict__["stderr"]
+    assert len(heard.failed) == 1
+
+
+async def test_want_of_memory_is_that_process_s_alone(tmp_path: Path) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        with pytest.raises(Fault, match=r"its process (ran out of memory|ended)") as caught:
+            await asyncio.wait_for(run(executor, heard, call("hog", size=30_000_000)), 60)
+        assert caught.value.retryable
+        await until(lambda: heard.failed)
+
+
+async def test_whatever_an_agent_started_ends_with_it(tmp_path: Path) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        result = await run(executor, heard, call("leave_behind"))
+        pids = [int(word) for word in re.findall(r"\d+", result.texts[-1])]
+        assert len(pids) == 2
+        assert all(map(alive, pids))
+        assert executor.pid is not None
+        os.kill(executor.pid, signal.SIGKILL)
+        await until(lambda: not any(map(alive, pids)))
+
+
+async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_executor, "CANCEL_TIMEOUT", 0.5)
+    async with frail(tmp_path) as (executor, heard):
+        other = run(executor, heard, call("echo__slow", text="x"))
+        await until(heard.started("slow"))
+        blocked = run(executor, heard, call("block", seconds=600))
+        await until(heard.started("block"))
+        blocked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(blocked, 30)
+        with pytest.raises(Fault, match="did not react to a cancel"):
+            await asyncio.wait_for(other, 30)
+        assert executor.pid is None
+
+
+async def test_a_cancelled_run_is_over_there_too_and_the_process_goes_on(tmp_path: Path) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        pid = executor.pid
+        for _ in range(3):
+            heard.events.clear()
+            slow = run(executor, heard, call("echo__slow", text="x"), lease="talk")
+            await until(heard.started("slow"))
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(slow, 30)
+            # What was under way is told as ended before the run is over.
+            assert [e.phase for e in heard.events if isinstance(e, ToolEvent)] == ["started", "failed"]
+        assert "hello" in (await run(executor, heard, "hello", lease="talk")).texts
+        assert executor.pid == pid
+        assert heard.failed == []
+
+
+async def test_an_agent_that_blocks_its_loop_delays_nobody_else(tmp_path: Path) -> None:
+    root = project(tmp_path, sturdy=None)
+    async with running(root) as fleet, client(fleet, "frail") as asking, client(fleet, "sturdy") as other:
+        blocked = asyncio.create_task(ask(asking, call("block", seconds=600)))
+        events = lambda: fleet.hub.since(0, 20_000).events  # noqa: E731
+        started = await until(lambda: [e for e in events() if isinstance(e, ToolEvent)])
+        for number in range(20):
+            assert str(number) in await ask(other, str(number))
+        assert not blocked.done()
+        assert not (await other.call_tool("get_health", {})).is_error
+        assert not (await asking.call_tool("get_health", {})).is_error
+        pid = fleet.agents[0].snapshot().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(AssertionError, match="ended by SIGKILL"):
+            await blocked
+        assert started[0].agent == "frail"
+        assert "still here" in await ask(other, "still here")
+
+
+async def test_a_process_may_end_while_it_loads(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path,
+        {"frail": "import os, sys\nprint('no reason', file=sys.stderr, flush=True)\nos._exit(7)\n"},
+        keys={"frail": {"isolation": "process"}},
+    )
+    loaded = load_project(root, {**os.environ})
+    executor = ProcessExecutor(loaded, loaded.agents["frail"])
+    with pytest.raises(Fault, match="ended with exit status 7: no reason") as caught:
+        await executor.load()
+    assert caught.value.retryable
+    await executor.close(3.0)
+    assert below() == []
+
+
+async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path,
+        {"frail": "import os\n\ndef lay():\n    raise ValueError('an egg')\n\nlay()\n"},
+        keys={"frail": {"isolation": "process"}},
+    )
+    async with running(root) as fleet:
+        agent = fleet.agents[0].snapshot()
+    assert "agents/frail.py:4: ValueError: an egg" in agent.error.splitlines()[0]
+    assert 'frail.py", line 6, in <module>' in agent.error
+    assert below() == []
+
+
+async def test_a_parked_process_lets_go_of_its_servers_and_starts_again(tmp_path: Path) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        first = await run(executor, heard, "one", lease="talk")
+        pid, before = executor.pid, len(below())
+        await executor.park(20.0)
+        await until(lambda: len(below()) < before)
+        await executor.start()
+        assert executor.pid == pid
+        again = await run(executor, heard, "two", lease="talk", history=first.messages)
+        assert again.texts == ("two",)
+
+
+async def test_one_that_ends_while_it_is_parked_says_so_when_it_is_started(tmp_path: Path) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        await executor.park(20.0)
+        assert executor.pid is not None
+        os.kill(executor.pid, signal.SIGKILL)
+        await until(lambda: executor.pid is None)
+        with pytest.raises(Fault, match="ended by SIGKILL"):
+            await executor.start()
+        assert heard.failed == []
+
+
+async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
+    root = project(tmp_path)
+    loaded = load_project(root, {**os.environ})
+    early = ProcessExecutor(loaded, loaded.agents["frail"])
+    loading = asyncio.create_task(early.load())
+    await until(below)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    await early.close(0.1)
+    assert below() == []
+    blocked = ProcessExecutor(loaded, loaded.agents["frail"])
+    heard = Heard()
+    await blocked.load()
+    await blocked.start()
+    asked = run(blocked, heard, call("block", seconds=600))
+    await until(heard.started("block"))
+    # One that is patient, and one in a hurry on top of it.
+    await asyncio.gather(blocked.close(60.0), blocked.close(0.5))
+    with pytest.raises(Fault):
+        await asked
+    assert below() == []
+    with pytest.raises(Fault, match="loaded already"):
+        await blocked.load()
+
+
+async def test_a_turn_carries_only_what_the_process_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with frail(tmp_path) as (executor, heard):
+        given: list[int] = []
+        send = executor._send
+
+        def counted(message: Any) -> None:
+            if isinstance(message, process_executor.Given):
+                given.append(len(message.pieces))
+            send(message)
+
+        monkeypatch.setattr(executor, "_send", counted)
+        history: tuple[Message, ...] = (Message("user", "I am Ada"), Message("assistant", "Hello"))
+        for _ in range(4):
+            result = await run(executor, heard, "again", lease="talk", history=history)
+            history = (*history, *result.messages)
+        assert given == [2]  # those that were said elsewhere, once
+        assert [each.role for each in history] == ["user", "assistant"] * 5
+        # One that it made itself, by way of another conversation.
+        await run(executor, heard, "again", lease="other", history=history)
+        assert given == [2, 10]
+        # Somebody else goes on from the middle.
+        await run(executor, heard, "again", lease="talk", history=history[:4])
+        assert given == [2, 10]
+
+
+async def test_twenty_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
+    loaded = load_project(project(tmp_path), {**os.environ})
+    mine = psutil.Process()
+
+    async def cycle() -> None:
+        executor, heard = ProcessExecutor(loaded, loaded.agents["frail"]), Heard()
+        await executor.load()
+        await executor.start()
+        assert (await run(executor, heard, "hello")).texts == ("hello",)
+        await executor.close(10.0)
+
+    await cycle()
+    before = mine.num_fds(), len(asyncio.all_tasks()), mine.num_threads()
+    for _ in range(5):
+        await asyncio.gather(*(cycle() for _ in range(4)))
+    assert (mine.num_fds(), len(asyncio.all_tasks()), mine.num_threads()) == before
+    assert below() == []
+
+
+async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
+    root = project(tmp_path, other=agent_module("other", ("echo",)))
+    env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
+    command = [sys.executable, "-m", "pallas.server", "--serve", "--project", str(root)]
+    fleet = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+        command, env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert fleet.stdout is not None
+        lines = []
+        while "running" not in (line := await asyncio.to_thread(fleet.stdout.readline)):
+            assert line, lines
+            lines.append(line)
+        pids = [each.pid for each in psutil.Process(fleet.pid).children(recursive=True)]
+        named = [" ".join(psutil.Process(pid).cmdline()) for pid in pids]
+        assert sum("pallas.executors.process.child" in name for name in named) == 1
+        theirs = [
+            pid
+            for pid in pids
+            if any("keeper.py" in " ".join(each.cmdline()) for each in psutil.Process(pid).parents())
+            or "keeper.py" in " ".join(psutil.Process(pid).cmdline())
+        ]
+        assert len(theirs) == 3  # the keeper, the interpreter, its stdio server
+    finally:
+        fleet.kill()
+        fleet.wait()
+    await until(lambda: not any(map(alive, theirs)))
+    for pid in pids:  # the other agent's server is deaf: that is this test's own to end
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)

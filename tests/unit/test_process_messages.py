@@ -1,0 +1,102 @@
+"""What a fleet and an agent's process say to each other comes out as it went in, and shows no secret."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live import ECHO, agent_module, write_project
+
+from pallas.codec import Undecodable, dumps, encode_event, loads
+from pallas.config import load_project
+from pallas.executors import ExecutorInfo
+from pallas.executors.process import messages
+from pallas.executors.process.messages import (
+    Begin,
+    Cancel,
+    Do,
+    Done,
+    Failed,
+    Forget,
+    Given,
+    Happened,
+    Hello,
+    Logged,
+    Made,
+    Piece,
+    Result,
+    Run,
+    State,
+    Wired,
+    packed,
+    unpacked,
+)
+from pallas.model import Exchange, Fault, FaultType, Image, TextDelta, TraceContext, Usage
+
+PIECE = Piece("tool", "found", (Image("QUJD", "image/png"),), '{"role": "user"}')
+SAID: tuple[Any, ...] = (
+    Do(1, "park", 2.5),
+    Given(1, (PIECE,)),
+    Run(
+        2, "r1", "frail", "hello", (Image("QUJD", "image/png"),), "id:x", 3, "bearer:ab", True,
+        TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True, "token",
+    ),
+    Cancel(2),
+    Forget("id:x", over=True),
+    Hello("1.0", 1, 4711),
+    Done(1, ExecutorInfo(model="m", servers=("a", "b"), files=("x.py",))),
+    Failed(1, Fault(FaultType.CONFIG, "x.py:3: no", data={"place": "x.py:3"}).to_body(), "story", True),
+    Made(2, (PIECE,)),
+    Result(2, ("one", "two"), Usage(1, None), "endTurn", False),
+    Happened(2, encode_event(TextDelta(run_id="r1", agent="frail", text="w", at=1.5))),
+    Wired(2, 1, Exchange("r1", 1.0, "downstream", "echo", "tools/call", request_headers=(("a", "b"),))),
+    Logged({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
+    State(3, ("echo",)),
+    messages.Broken("its harness ended"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: type(said).__name__)
+def test_a_message_comes_out_as_it_went_in(said: Any) -> None:
+    assert unpacked(loads(dumps(packed(said)))) == said
+
+
+def test_every_kind_of_message_is_tried() -> None:
+    assert {type(each).__name__ for each in SAID} | {"Begin"} == set(messages._KINDS)
+
+
+def test_a_whole_project_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path,
+        {"one": agent_module("one", ("echo",)), "two": None},
+        config={**ECHO, "generic": {"api_key": "sk-secret-0123456789"}},
+        keys={"one": {"isolation": "process", "depends_on": ["two"], "model_capabilities": {"vision": True}}},
+        top={
+            "servers": {"up": {"command": ["sleep", "1"], "url": "http://127.0.0.1:9/x", "env": {"A": "b"}}}
+        },
+    )
+    project = load_project(root, {**os.environ})
+    begin = Begin("1.0", 1, "one", project, "00ff")
+    came = unpacked(loads(dumps(packed(begin))))
+    assert came.project == project
+    for field in dataclasses.fields(project):  # some are left out of a comparison
+        assert getattr(came.project, field.name) == getattr(project, field.name), field.name
+    assert "sk-secret" not in repr(begin)
+    assert "00ff" not in repr(begin)
+
+
+def test_no_message_shows_a_bearer_or_what_was_said() -> None:
+    run = next(each for each in SAID if isinstance(each, Run))
+    shown = repr((run, SAID[1], SAID[8]))
+    for hidden in ("token", "hello", "QUJD", "found"):
+        assert hidden not in shown
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], {}, {"say": "Nothing"}, {"say": "Do"}, {"say": "Hello", "version": [], "protocol": 1}],
+)
+def test_what_is_no_message_is_refused(document: Any) -> None:
+    with pytest.raises(Undecodable):
+        unpacked(document)
