@@ -30,7 +30,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("project", type=Path, help="the folder that is mounted at /project")
     options.add_argument("--build", action="store_true", help="run the first stage's steps too (minutes)")
-    options.add_argument("--command", nargs=argparse.REMAINDER, help="what to run in place of ENTRYPOINT and CMD")
+    options.add_argument("--command", nargs=argparse.REMAINDER, help="what to run in their place")
     given = options.parse_args()
     if os.geteuid() != 0:
         print("rehearse.py needs root: it mounts file systems in a namespace of its own", file=sys.stderr)
