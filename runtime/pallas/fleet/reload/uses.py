@@ -56,11 +56,13 @@ def uses_of(project: Project, agents: Sequence[Known], *, only: bool = False) ->
             for name, server in project.servers.items()
         }
     )
+    issuers = project.auth.issuers.values() if project.auth is not None else ()
     config = frozenset(
         {
             project.agents_file,
             project.root / ENV_FILE,
             *(project.root / name for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
+            *(each.public_key for each in issuers if each.public_key is not None),
         }
     )
     files = set(config)
