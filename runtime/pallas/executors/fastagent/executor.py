@@ -172,11 +172,12 @@ class FastAgentExecutor:
                     self._own_harness(started), name=f"harness {self._config.name}"
                 )
             await started
-            await self._pool.warm(ANONYMOUS.id if self._forwards else None)
-        except Fault as fault:
-            if fault.type is FaultType.CONFIG:
-                raise
-            log.warning("%s: started without an instance: %s", self._config.name, fault.message)
+            try:
+                await self._pool.warm(ANONYMOUS.id if self._forwards else None)
+            except Fault as fault:
+                if fault.type is FaultType.CONFIG:
+                    raise
+                log.warning("%s: started without an instance: %s", self._config.name, fault.message)
         finally:
             self._reads.finish()
             self._info = replace(self._info, files=self._files())
@@ -283,24 +284,38 @@ class FastAgentExecutor:
                 self._harness = harness
                 if not started.done():  # whoever asked for the start may have gone
                     started.set_result(None)
-                while not self._stop.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_TRIM_EVERY):
-                            await self._stop.wait()
-                    if self._config.instance_scope != "conversation":  # those end with theirs
-                        await self._pool.trim()
+                try:
+                    await self._keep_trim()
+                except Exception as error:
+                    # Before what it ran is ended: a run in flight is told of this, not of its consequences.
+                    self._fell(error)
+                    raise
         except Exception as error:
             log.exception("%s: the harness failed", self._config.name, extra={"agent": self._config.name})
             if not started.done():
                 fault = fault_of(error)
                 fault.__cause__ = error
                 started.set_exception(fault)
-            elif self._tell_failed is not None and not self._stop.is_set():
-                self._tell_failed(f"its harness ended ({type(error).__name__}); the log has the details")
+            else:
+                self._fell(error)
         finally:
             self._harness = None
             if not started.done():
                 started.cancel()
+
+    async def _keep_trim(self) -> None:
+        while not self._stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TRIM_EVERY):
+                    await self._stop.wait()
+            if self._config.instance_scope != "conversation":  # those end with theirs
+                await self._pool.trim()
+
+    def _fell(self, error: Exception) -> None:
+        """Tell, once, that nothing can be answered any more."""
+        if self._tell_failed is not None and not self._stop.is_set():
+            self._stop.set()
+            self._tell_failed(f"its harness ended ({type(error).__name__}); the log has the details")
 
     async def _make(self, number: int, grant: Grant | None) -> _Instance:
         if self._harness is None or self._fast is None:
