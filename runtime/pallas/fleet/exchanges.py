@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import Final, Protocol
 
 from pallas.config import AgentConfig, Project
@@ -44,7 +44,7 @@ class Host(Protocol):
 
 
 class Exchanges:
-    """Puts new versions of an agent in the place of old ones; one at a time, the next one waits.
+    """Puts new versions of an agent in the place of old ones. Whoever asks holds the agent: one at a time.
 
     ``seconds`` are those that runs in flight have, when another version takes over.
     """
@@ -54,7 +54,6 @@ class Exchanges:
         self._succession = succession
         self._hub = hub
         self._seconds = seconds
-        self._turn = asyncio.Lock()
 
     @property
     def number(self) -> int:
@@ -81,74 +80,73 @@ class Exchanges:
         self, project: Project, config: AgentConfig, files: tuple[str, ...], began: float, *, force: bool
     ) -> Reloaded:
         """As ``FleetAgent.exchange``."""
-        async with self._turn:
-            before = self._succession.version
-            changed: tuple[Path, ...] = ()
-            known = [project.root / name for name in files]
-            since = time()
-            if before is not None:
-                changed = await asyncio.to_thread(before.sources.changed, known)
-                same = not changed and same_settings(before.project, before.config, project, config)
-                if same and not force:
-                    self._succession.attempted = None  # what was wrong is as it was
-                    return self._tell("unchanged", began, files=files, version=before.number)
-            if self._succession.predecessors >= MAX_PREDECESSORS:
-                error: Exception = Fault(
-                    FaultType.CONFIG, f"{MAX_PREDECESSORS} earlier versions still answer runs; wait for those"
-                )
-                return await self._failed(error, began, files, changed, project, config)
-            try:
-                async with asyncio.timeout(config.start_timeout) as limit:
-                    version = await self._succession.made(project, config, fresh=True)
-            except Exception as failed:
-                error = failed
-                if isinstance(failed, TimeoutError) and limit.expired():
-                    error = Fault(
-                        FaultType.TIMEOUT,
-                        f"it was not ready within {config.start_timeout:g} s; raise start_timeout, or see "
-                        "what keeps it",
-                    )
-                return await self._failed(error, began, files, changed, project, config)
-            # Whoever says that these concern it knows more than what was read: a server's code, a variable.
-            version.sources = await asyncio.to_thread(version.sources.with_more, known, since)
-            self._succession.exchange(version, self._seconds())
-            took = monotonic() - began
-            await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")
-            found: tuple[Change, ...] = ()
-            if before is not None:
-                found = await asyncio.to_thread(differences, before, version, changed)
-            return self._tell(
-                "live",
-                began,
-                files=files or _names(project, changed),
-                version=version.number,
-                changes=found,
-                seconds=took,
+        before = self._succession.version
+        changed: tuple[Path, ...] = ()
+        known = [project.root / name for name in files]
+        if before is not None:
+            changed = await asyncio.to_thread(before.sources.changed, known)
+            same = not changed and same_settings(before.project, before.config, project, config)
+            if same and not force:
+                self._succession.attempted = None  # what was wrong is as it was
+                return self._tell("unchanged", began, files=files, version=before.number)
+        if self._succession.predecessors >= MAX_PREDECESSORS:
+            error: Exception = Fault(
+                FaultType.CONFIG, f"{MAX_PREDECESSORS} earlier versions still answer runs; wait for those"
             )
+            return await self._failed(error, began, files, changed, project, config)
+        try:
+            async with asyncio.timeout(config.start_timeout) as limit:
+                # Whoever says that these concern it knows more than what is read: a server's code.
+                version = await self._succession.made(project, config, fresh=True, also=known)
+        except Exception as failed:
+            error = failed
+            if isinstance(failed, TimeoutError) and limit.expired():
+                place = failure_of(failed).place
+                error = Fault(
+                    FaultType.TIMEOUT,
+                    f"it was not ready within {config.start_timeout:g} s"
+                    + (f" (it was at {place})" if place else "")
+                    + f"; see what it waits for, or raise start_timeout at {config.where}",
+                    data={"place": place},
+                )
+            return await self._failed(error, began, files, changed, project, config)
+        self._succession.exchange(version, self._seconds())
+        took = monotonic() - began
+        await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")
+        found: tuple[Change, ...] = ()
+        if before is not None:
+            found = await asyncio.to_thread(differences, before, version, changed)
+        return self._tell(
+            "live",
+            began,
+            files=files or _names(project, changed),
+            version=version.number,
+            changes=found,
+            seconds=took,
+        )
 
     async def rollback(self, began: float) -> Reloaded:
         """As ``FleetAgent.rollback``."""
-        async with self._turn:
-            before = self._succession.version
-            try:
-                version = await self._succession.returning()
-            except Exception as error:
-                failure = failure_of(error)
-                self._log(failure.error, error)
-                return self._tell("failed", began, rolled_back=True, failure=failure)
-            self._succession.exchange(version, self._seconds())
-            took = monotonic() - began
-            await self._host.taken_over(version, f"version {version.number} answers again after {took:.1f} s")
-            found, files = await asyncio.to_thread(_between, before, version)
-            return self._tell(
-                "live",
-                began,
-                files=_names(version.project, files),
-                version=version.number,
-                changes=found,
-                rolled_back=True,
-                seconds=took,
-            )
+        before = self._succession.version
+        try:
+            version = await self._succession.returning()
+        except Exception as error:
+            failure = failure_of(error)
+            self._log(failure.error, error)
+            return self._tell("failed", began, rolled_back=True, failure=failure)
+        self._succession.exchange(version, self._seconds())
+        took = monotonic() - began
+        await self._host.taken_over(version, f"version {version.number} answers again after {took:.1f} s")
+        found, files = await asyncio.to_thread(_between, before, version)
+        return self._tell(
+            "live",
+            began,
+            files=_names(version.project, files),
+            version=version.number,
+            changes=found,
+            rolled_back=True,
+            seconds=took,
+        )
 
     async def _failed(
         self,

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 from time import time
 from typing import Final
 
@@ -24,6 +25,8 @@ MAX_PREDECESSORS: Final = 4
 # and when the fleet ends.
 _PATIENCE: Final = 65.0
 _HURRY: Final = 3.0
+# Seconds until it is told that a version failed, though its executor has not ended yet.
+_GRACE: Final = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -80,8 +83,11 @@ class Succession:
         *,
         fresh: bool,
         loaded: Callable[[Executor], Awaitable[None]] | None = None,
+        also: Collection[Path] = (),
     ) -> Version:
         """A new version, ready to answer; it is nobody's yet. ``loaded`` is called before it connects.
+
+        ``also`` are files that concern it beside those that it reads.
 
         Waits while many others are just being closed. Raises what its ``load`` and ``start`` raise; one that
         did not get ready is closed, and ``attempted`` is what is known of it, None after a success.
@@ -97,10 +103,10 @@ class Succession:
             if loaded is not None:
                 await loaded(executor)
             await executor.start()
-            await asyncio.to_thread(version.look, since)
+            await asyncio.to_thread(version.look, since, also)
         except BaseException:
             self.attempted = executor.info
-            await self._ended(executor)
+            await self._ended(executor, _GRACE)
             raise
         self.attempted = None
         return version
@@ -200,14 +206,14 @@ class Succession:
     def _is_wanted(self, version: Version) -> bool:
         return version in (self.spare, self.rested)
 
-    async def _ended(self, executor: Executor) -> None:
+    async def _ended(self, executor: Executor, wait: float | None = None) -> None:
         if self._alive.pop(id(executor), None) is None:
             return
         self._closing[id(executor)] = executor
         task = asyncio.create_task(self._close(executor, _PATIENCE), name=f"{self._name}: close executor")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-        await asyncio.wait({task})  # who waits may be cancelled, the closing may not
+        await asyncio.wait({task}, timeout=wait)  # who waits may be cancelled, the closing may not
 
     async def _close(self, executor: Executor, seconds: float) -> None:
         try:

@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 _PATIENCE: Final = 60.0
 
 
+AT: Final = "at "
+"""How the note begins that says where something was when it was given up."""
+
+
 class GivenUp(BaseException):
     """Raised within code that nobody waits for any more."""
 
@@ -34,7 +38,7 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
     """What ``work`` returns, in a daemon thread called ``name``, with the caller's context.
 
     Whoever is cancelled leaves the thread to itself: ``GivenUp`` is raised in it as soon as it executes
-    Python again. The log says then where below ``root`` it was.
+    Python again. The log, and a note of the cancellation (``at FILE:LINE``), say where below ``root`` it was.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -66,9 +70,12 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
     thread.start()
     try:
         return await outcome
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         if thread.is_alive():
-            log.warning("%s is given up; it was at %s", name, where(thread, root) or "no line of the project")
+            place = where(thread, root)
+            log.warning("%s is given up; it was at %s", name, place or "no line of the project")
+            if place:
+                cancelled.add_note(f"{AT}{place}")
             _raise_in(thread)
         raise
 

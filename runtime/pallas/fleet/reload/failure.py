@@ -31,7 +31,20 @@ def failure_of(error: BaseException) -> Failure:
     else:
         reason, cause, place = f"{type(error).__name__}: {error}", error, ""
     reason = one_line(redact_text(reason), 400)
-    return Failure(reason, one_line(place), story_of(reason, cause))
+    return Failure(reason, one_line(place or _noted(error)), story_of(reason, cause))
+
+
+def _noted(error: BaseException) -> str:
+    """Where it was when it was given up, as a note of what it came from says: ``at FILE:LINE``."""
+    seen: BaseException | None = error
+    for _ in range(5):
+        if seen is None:
+            break
+        for note in getattr(seen, "__notes__", ()):
+            if note.startswith("at "):
+                return str(note[3:])
+        seen = seen.__cause__ or seen.__context__
+    return ""
 
 
 def story_of(reason: str, cause: BaseException | None) -> str:

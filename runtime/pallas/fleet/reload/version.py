@@ -1,5 +1,6 @@
 """One version of an agent."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,12 +29,12 @@ class Version:
         """The project's files it was made of, absolute, as far as they are known."""
         return frozenset(self.project.root / name for name in self.executor.info.files)
 
-    def look(self, since: float) -> None:
+    def look(self, since: float, also: Collection[Path] = ()) -> None:
         """Note how it looks and the texts of its files; what was written after ``since`` is not certain.
 
         Blocks; may be called again when more is known.
         """
-        self.sources = self.sources.with_more(self.files, since)
+        self.sources = self.sources.with_more({*self.files, *also}, since)
         self.face = portrait(self.executor.info, self.project, self.config)
 
     def is_as_before(self, other: "Version") -> bool:
