@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp
 
 from pallas.config import AgentConfig, Project
+from pallas.config.network import local_port
 from pallas.surfaces.connections import Pool
 from pallas.surfaces.guard import HostOriginGuard
 from pallas.surfaces.ingress import Ingress, Place, slashless
@@ -76,6 +77,20 @@ class Doors:
     def origin_of(self, port: int) -> str:
         """``scheme://host:port`` of a port of the fleet's as this machine reaches it."""
         return f"{'http' if self.project.tls is None else 'https'}://{reach(self._host)}:{port}"
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with TLS though it can be served: dates, and calls that would not speak it."""
+        if self._certificate is None:
+            return ()
+        found = [self._certificate.warning()]
+        own = {self.project.registry_port, *(agent.port for agent in self.project.agents.values())}
+        for each in self.project.downstreams.values():
+            if each.url.startswith("http:") and local_port(each.url) in own:
+                found.append(
+                    f"{each.where}: {each.name} is called without TLS at a port of this fleet, which speaks "
+                    "nothing else; write https:// and a host that the certificate names"
+                )
+        return tuple(filter(None, found))
 
     def reserve(self, agents: Iterable[AgentConfig]) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none.

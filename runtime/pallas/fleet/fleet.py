@@ -49,6 +49,7 @@ from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
 from .heap import tend
 from .inspect import Inspector
+from .log_watch import watch_log
 from .loop_watch import LoopWatch
 from .members import Members
 from .openness import is_loopback, openness
@@ -228,13 +229,14 @@ class Fleet:
         fill_unset(self.project.root, self.project.unset)
         if self._watches:  # before anything is read: what changes from now on is not missed
             self._own(self._reloader.watch())
-        for warning in self.project.warnings:
+        for warning in (*self.project.warnings, *self.doors.warnings()):
             log.warning("%s", warning)
             self.hub.publish(Notice(level="warning", text=str(warning)))
         self._warn_when_open()
         for config in self._chosen():
             self._members.add(self.project, config)
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
+        self._own(watch_log(self.hub))
         await self._start_scripted()
         checked = self._own(self._providers.check())
         await self._start_registry()
