@@ -1,10 +1,8 @@
 """What a person who started a fleet without a workbench reads: a line each, on stdout or stderr."""
 
 import os
-import sys
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from pallas.fleet.reload.reloader import story_line
 from pallas.model import (
@@ -23,25 +21,22 @@ _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
 
 
 class Narrator:
-    """Tells what such a person waits for. A stream that takes nothing any more (a terminal that is gone, a
-    closed pipe, a full disk) gets nothing any more; the fleet goes on."""
+    """Tells what such a person waits for.
+
+    Where a line cannot be written (a terminal that is gone, a closed pipe, a full disk) it is lost, and the
+    fleet goes on.
+    """
 
     def __init__(self, project: str) -> None:
         self._project = project
 
     def say(self, text: str) -> None:
         """A line on stdout."""
-        try:
-            print(f"[{self._project}] {text}", flush=True)
-        except (OSError, ValueError):
-            sys.stdout = _nowhere()
+        _write(1, f"[{self._project}] {text}")
 
     def warn(self, text: str, *, bare: bool = False) -> None:
         """A line on stderr; ``bare`` as it stands."""
-        try:
-            print(text if bare else f"[{self._project}] {text}", file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            sys.stderr = _nowhere()
+        _write(2, text if bare else f"[{self._project}] {text}")
 
     def hear(self, event: Event) -> None:
         """Tell of an event what matters."""
@@ -68,7 +63,7 @@ class Narrator:
             self.say(story_line(event))
 
 
-def _nowhere() -> TextIO | None:
+def _write(descriptor: int, line: str) -> None:
+    # Not by way of Python's own streams: those keep what could not be written, and fail again at the end.
     with suppress(OSError):
-        return Path(os.devnull).open("w")
-    return None
+        os.write(descriptor, line.encode("utf-8", "replace") + b"\n")

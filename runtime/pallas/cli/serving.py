@@ -18,7 +18,7 @@ from pallas.fleet import heap
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
-from pallas.log import close_logging
+from pallas.log import close_logging, log_state
 from pallas.model import Fault
 
 from .children import children, end_children
@@ -163,6 +163,9 @@ class Serving:
 
     def _introduce(self, fleet: Fleet) -> None:
         self._narrator.say(f"log {self._log_file}")
+        state = log_state()
+        if state is not None and state.path != state.wanted:
+            self._narrator.warn(f"warning: the log {state.wanted} cannot be written; it goes to {state.path}")
         if fleet.registry_url:
             self._narrator.say(f"registry {fleet.registry_url}")
         if fleet.control_api is not None:

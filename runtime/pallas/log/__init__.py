@@ -3,14 +3,24 @@
 from .forward import Forwarder, replay
 from .place import log_path
 from .redaction import forget, redact, redact_project, redact_text
-from .setup import close_logging, forward_logging, reapply_logging, reopen_logging, setup_logging
+from .setup import (
+    LogState,
+    close_logging,
+    forward_logging,
+    log_state,
+    reapply_logging,
+    reopen_logging,
+    setup_logging,
+)
 
 __all__ = [
     "Forwarder",
+    "LogState",
     "close_logging",
     "forget",
     "forward_logging",
     "log_path",
+    "log_state",
     "reapply_logging",
     "redact",
     "redact_project",

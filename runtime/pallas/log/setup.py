@@ -119,6 +119,24 @@ def reopen_logging() -> Path:
         return setup_logging()
 
 
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """How the log is: where it goes and where it should, records lost so far, why the last was, if it was."""
+
+    path: Path
+    wanted: Path
+    lost: int = 0
+    trouble: str = ""
+
+
+def log_state() -> LogState | None:
+    """How the log is now; None when this process has no file of its own. Safe from any thread."""
+    file, wanted = _state.file, _state.wanted
+    if not isinstance(file, LogFile):
+        return None
+    return LogState(file.path, wanted or file.path, file.failed, file.trouble)
+
+
 def close_logging() -> None:
     """Take our handlers out again and close the file. Every record is on disk already."""
     global _state

@@ -26,13 +26,15 @@ class LogFile(logging.Handler):
     """Appends JSON lines to ``path`` (mode 0600), keeping ``backups`` old files of about ``max_bytes`` each.
 
     Never raises into a caller, whatever happens to the disk: what could not be written is counted in
-    ``failed`` and told in the file as soon as writing works again. The first opening raises OSError.
+    ``failed`` and told in the file as soon as writing works again; ``trouble`` says why the last record could
+    not be, empty where it could. The first opening raises OSError.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, backups: int = BACKUPS) -> None:
         super().__init__()
         self.path = path
         self.failed = 0
+        self.trouble = ""
         self._max_bytes = max_bytes
         self._backups = backups
         self._fd = -1
@@ -52,9 +54,11 @@ class LogFile(logging.Handler):
             return
         try:
             self._write(line)
-        except OSError:
+        except OSError as error:
             self.failed += 1
+            self.trouble = error.strerror or type(error).__name__
             return
+        self.trouble = ""
         if self.failed != self._told:
             self._tell()
 
