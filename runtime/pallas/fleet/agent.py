@@ -221,6 +221,8 @@ class FleetAgent:
         if self.executor is not None:  # it broke
             await self._succession.end()
         await self._attempt.over()
+        if not fresh:  # two harnesses of one definition would end one another's servers
+            await self._succession.quiet()
         self._broken.clear()
         limit = self.config.start_timeout
         try:

@@ -163,6 +163,11 @@ class Succession:
             self.rested = before
             await asyncio.wait({self._send_off(before, 0.0)})  # who waits may be cancelled, this may not
 
+    async def quiet(self) -> None:
+        """Until what was given up has let go of what it ran; the caller bounds it."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
     async def close(self) -> None:
         """End all of them, within seconds; runs in flight must be over."""
         self._over = True
