@@ -94,7 +94,8 @@ class Versions:
             for one in tuple(self._attempts[eldest]):
                 self._drop(one)
         if event.outcome == "failed":
-            self._broken[event.agent] = attempt
+            if event.agent or event.place:  # else agents failed, which tell it themselves
+                self._broken[event.agent] = attempt
             return
         self._broken.pop(event.agent, None)
         # A mistake in a file of the project is mended by whatever the mended file makes different.

@@ -19,11 +19,13 @@ def tally(changes: Sequence[Change]) -> str:
     """``instruction, 2 tools``: what is different; files only where nothing more exact is known."""
     parts = [change.part for change in changes]
     told: tuple[Part, ...] = _TOLD if any(part in _TOLD for part in parts) else ("file",)
-    return ", ".join(
+    moved = [f"{change.name} {change.kind}" for change in changes if change.part == "agent" and change.name]
+    counted = [
         count(parts.count(part), _COUNTED[part]) if part in _COUNTED else part
         for part in told
-        if part in parts
-    )
+        if part in parts and not (moved and part == "file")
+    ]
+    return ", ".join((*moved, *counted))
 
 
 def failed_version(event: Reloaded, answers: int) -> int:
@@ -51,14 +53,18 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
     if event.outcome == "unchanged":
         return f"{name}: saved, no difference"
     different = tally(event.changes)
+    if not event.agent:
+        files = ", ".join(path.rpartition("/")[2] for path in event.files)
+        return f"{name}: {different or files or 'taken over'} {took}"
     told = f": {different}" if different else ""
-    if any(change.part == "agent" for change in event.changes):
-        gone = any(change.part == "agent" and change.kind == "removed" for change in event.changes)
-        if event.agent:
-            return f"{name} is out of the fleet" if gone else f"{name} is new, live {took}{told}"
+    arrived = {change.kind for change in event.changes if change.part == "agent"}
+    if "removed" in arrived:
+        return f"{name} is out of the fleet"
+    if "added" in arrived:
+        return f"{name} is new, live {took}{told}"
     if event.rolled_back:
         return f"{name} rolled back to v{event.version} {took}{told}"
-    version = f" v{event.version}" if event.version and event.agent else ""
+    version = f" v{event.version}" if event.version else ""
     return f"{name}{version} live {took}{told}"
 
 

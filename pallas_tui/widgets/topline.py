@@ -10,6 +10,8 @@ from .tones import DIM, KEY, LEVELS, STRONG, STYLES, shape
 
 _WIDE = 100
 _ROOMY = 78
+_NEWS = 36
+"""Columns that news should have: the words beside the figures give way to it."""
 _ENDING = (FleetState.DRAINING, FleetState.STOPPING)
 
 
@@ -32,8 +34,9 @@ class TopLine(Bar):
         width = self.content_size.width
         # What stands wrong has more to say than the words beside the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
-        parts = self._parts(summary, wide)
-        right: tuple[Part, ...] = (("^p", KEY), (" palette" if wide else "", DIM))
+        parts, right = self._parts(summary, wide), _right(wide)
+        if wide and width - width_of(parts) - width_of(right) < _NEWS:
+            parts, right = self._parts(summary, wide=False), _right(wide=False)
         room = width - width_of(parts) - width_of(right) - 3
         news = self._news(summary, room - 1) if room > 8 else ()
         action = "changes" if self._tells_trouble(summary) else ""
@@ -98,6 +101,10 @@ class TopLine(Bar):
 
     def _paused(self, summary: Summary) -> str:
         text = f" {self._glyphs.dot} ".join(summary.watch_text.split(", "))
-        if self.content_size.width >= _ROOMY:
+        if self.content_size.width >= _ROOMY and not self._tells_trouble(summary):
             return text
         return f"paused{f' {self._glyphs.dot} {len(summary.waiting)}' if summary.waiting else ''}"
+
+
+def _right(wide: bool) -> tuple[Part, ...]:
+    return ("^p", KEY), (" palette" if wide else "", DIM)

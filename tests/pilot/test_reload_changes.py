@@ -314,7 +314,7 @@ async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> 
         await pilot.press("f2", "end", "d")
         await until(lambda: "booted, ready, healthy" in screen_text(app), pilot)
         fleet.remove("vision")
-        fleet.say(Reloaded(at=NOON, agent="vision", outcome="live", changes=(Change("agent", "removed"),)))
+        fleet.say(Reloaded(at=NOON, outcome="live", changes=(Change("agent", "removed", "vision"),)))
         await until(lambda: "vision is no longer in the fleet." in screen_text(app), pilot)
         await pilot.press("r")
         await until(
@@ -322,7 +322,7 @@ async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> 
         )
         assert fleet.controlled == []
         await pilot.press("escape")
-        await until(lambda: "is out of the fleet" in screen_text(app), pilot)
+        await until(lambda: "vision removed in 0 ms" in screen_text(app), pilot)
         assert ":24204" not in screen_text(app)
         from support.fake_fleet import agent
 

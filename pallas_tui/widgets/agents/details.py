@@ -59,10 +59,11 @@ def details(item: Item | Link, width: int, height: int, known: Now, glyphs: Glyp
     if tone is Tone.CRASH_LOOP:
         what = "s starts it; or mend its files" if isinstance(item, AgentSnapshot) else "mend it and reload"
         lines += [(), ((f"crash loop: {count(item.crashes, 'crash', 'crashes')}", STYLES[Tone.ERROR]),)]
-        lines.append(((fit(what, width, glyphs), DIM),))
+        lines += [((line, DIM),) for line in wrapped(what, width)]
     if reason := reason_of(item):
         lines.append(())
-        lines += [((line, STYLES[tone]),) for line in wrapped(reason, width)]
+        style = STYLES[Tone.ERROR if tone in FAILED_TONES else tone]
+        lines += [((line, style),) for line in wrapped(reason, width)]
         lines.append((("enter" if tone in FAILED_TONES else "i", KEY), (" the whole story", DIM)))
     if isinstance(item, AgentSnapshot) and item.state is AgentState.STOPPED and not asked:
         lines.append((("s", KEY), (" starts it", DIM)))
@@ -131,7 +132,7 @@ def _broken(agent: AgentSnapshot, attempt: Attempt, width: int, glyphs: Glyphs) 
     which = f"v{agent.version} answers {glyphs.dot} v{attempt.version} failed"
     lines: list[Line] = [(), ((fit(which, width, glyphs), STYLES[Tone.ERROR]),)]
     lines += [((line, STYLES[Tone.ERROR]),) for line in wrapped(what_failed(attempt.event), width)]
-    lines.append((("c", KEY), (" what changed", DIM), ("  e", KEY), (" in it opens the file", DIM)))
+    lines.append((("c", KEY), (" what would have changed", DIM)))
     return lines
 
 
