@@ -107,9 +107,9 @@ def shown(fleet: Fleet, name: str = "one") -> AgentSnapshot:
     return agent
 
 
-async def reaches(fleet: Fleet, state: AgentState, name: str = "one") -> AgentSnapshot:
+async def reaches(fleet: Fleet, state: AgentState, name: str = "one", timeout: float = 60) -> AgentSnapshot:
     """Wait until the agent is in that state."""
-    await until(lambda: shown(fleet, name).state is state, timeout=30)
+    await until(lambda: shown(fleet, name).state is state, timeout=timeout)
     return shown(fleet, name)
 
 

@@ -1,0 +1,128 @@
+"""Real agents that fail and are started again: stdio servers that hang, harnesses that end."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.live import ERAS, agent_module, ask, client, running, write_project
+from support.mortal import moves, reaches, shown
+from support.waiting import until
+
+from pallas.fleet.fleet import Fleet
+from pallas.model import ANONYMOUS, AgentState, Fault, FaultType
+
+ERA = pytest.mark.parametrize("era", ERAS)
+QUICK = {"restart": {"backoff": 0.05, "crashes": 3}}
+# Says nothing at its first start, and is an ordinary server from the second on.
+HANGS_ONCE = """
+import pathlib, sys, time
+marker = pathlib.Path("was_here")
+if not marker.exists():
+    marker.write_text("")
+    time.sleep(600)
+exec(pathlib.Path("echo_server.py").read_text())
+"""
+SETTINGS = {"mcp": {"servers": {"echo": {"command": "python", "args": ["hangs_once.py"]}}}}
+
+
+async def test_a_stdio_server_that_hangs_fails_the_start_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path,
+        {"one": agent_module("one", ("echo",))},
+        keys={"one": {"restart": {"backoff": 0.05, "backoff_max": 0.05, "crashes": 20}, "start_timeout": 8}},
+        config=SETTINGS,
+        files={"hangs_once.py": HANGS_ONCE},
+    )
+    async with running(root) as fleet, client(fleet, "one") as caller:
+        await reaches(fleet, AgentState.READY, timeout=150)
+        begun = [AgentState.IMPORTING, AgentState.CONNECTING]
+        assert moves(fleet)[:5] == [*begun, AgentState.BACKOFF, *begun]
+        assert await ask(caller, '***CALL_TOOL echo__echo {"text": "hi"}') != ""
+        assert len(_servers("hangs_once.py")) == 1  # that of the attempt that was given up is gone
+
+
+@ERA
+async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas.executors.fastagent.executor._TRIM_EVERY", 0.05)
+    root = write_project(
+        tmp_path,
+        {"one": agent_module("one", ("echo",))},
+        keys={"one": QUICK},
+        config={"mcp": {"servers": {"echo": {"command": "python", "args": ["echo_server.py"]}}}},
+    )
+    async with running(root) as fleet, client(fleet, "one", era=era) as caller:
+        assert await ask(caller, "before", conversation_id="c") == "before"
+        slow = asyncio.create_task(
+            caller.call_tool("send_message", {"message": '***CALL_TOOL echo__slow {"text": "x"}'})
+        )
+        await until(lambda: shown(fleet).runs_active == 1)
+        before, version = _servers("echo_server.py"), shown(fleet).version
+        mark = fleet.hub.seq
+        _break_harness(fleet, monkeypatch)
+        result = await slow
+        body: dict[str, Any] = json.loads(result.content[0].text)  # type: ignore[union-attr]
+        assert body["error"].startswith("one failed while it answered this: its harness ended (RuntimeError)")
+        assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
+        await until(lambda: AgentState.BACKOFF in moves(fleet, after=mark))
+        await reaches(fleet, AgentState.READY)
+        assert await ask(caller, "after", conversation_id="c") == "after"
+        assert shown(fleet).version == version
+        await until(lambda: not any(child.is_running() for child in before))
+        said = fleet.kernel.open("one", "c", None, ANONYMOUS)
+        assert [message.text for message in said] == ["before", "before", "after", "after"]
+
+
+async def test_a_broken_edit_does_not_keep_a_crashed_agent_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas.executors.fastagent.executor._TRIM_EVERY", 0.05)
+    root = write_project(tmp_path, {"one": None}, keys={"one": QUICK})
+    async with running(root) as fleet, client(fleet, "one") as caller:
+        (root / "agents" / "one.py").write_text("this is not python(")
+        _break_harness(fleet, monkeypatch)
+        await until(lambda: shown(fleet).started_again == 1)
+        await reaches(fleet, AgentState.READY)
+        assert await ask(caller, "hello") == "hello"
+
+
+async def test_an_agent_whose_provider_is_away_at_the_start_comes_up_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pallas.executors.fastagent import executor
+
+    enter, failures = executor.FastAgentExecutor._own_harness, [1, 2]
+
+    async def entered(self: Any, started: asyncio.Future[None]) -> None:
+        if failures:
+            failures.pop()
+            started.set_exception(Fault(FaultType.UPSTREAM, "the broker does not answer", retryable=True))
+            return
+        await enter(self, started)
+
+    monkeypatch.setattr(executor.FastAgentExecutor, "_own_harness", entered)
+    root = write_project(tmp_path, {"one": None}, keys={"one": QUICK})
+    async with running(root) as fleet, client(fleet, "one") as caller:
+        await reaches(fleet, AgentState.READY)
+        assert moves(fleet).count(AgentState.BACKOFF) == 2
+        assert await ask(caller, "hello") == "hello"
+
+
+def _servers(script: str) -> list[psutil.Process]:
+    found = psutil.Process(os.getpid()).children(recursive=True)
+    return [child for child in found if script in child.cmdline()]
+
+
+def _break_harness(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness of the agent ends by itself, with an error that nobody expects."""
+    executor: Any = fleet.agents[0].executor
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("the harness is broken")
+
+    monkeypatch.setattr(executor._pool, "trim", broken)
