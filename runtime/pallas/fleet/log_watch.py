@@ -22,8 +22,8 @@ async def watch_log(hub: Hub, every: float = EVERY) -> None:
                 if not told:
                     lost_before = state.lost - 1
                 text = (
-                    f"the log {state.path} cannot be written ({state.trouble}), its records are lost; make room, "
-                    "or set PALLAS_LOG_FILE to another file"
+                    f"the log {state.path} cannot be written ({state.trouble}), its records are lost; make "
+                    "room, or set PALLAS_LOG_FILE to another file"
                 )
                 hub.publish(Notice(level="error", text=one_line(text, 400)))
             else:
