@@ -340,15 +340,32 @@ async def test_a_parked_process_lets_go_of_its_servers_and_starts_again(tmp_path
         assert again.texts == ("two",)
 
 
-async def test_one_that_ends_while_it_is_parked_says_so_when_it_is_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parked", [False, True])
+async def test_one_that_ended_starts_again_with_the_code_that_it_was_loaded_with(
+    tmp_path: Path, parked: bool
+) -> None:
     async with frail(tmp_path) as (executor, heard):
-        await executor.park(20.0)
-        assert executor.pid is not None
-        os.kill(executor.pid, signal.SIGKILL)
+        first = await run(executor, heard, "one", lease="talk")
+        pid, info = executor.pid, executor.info
+        assert pid is not None
+        if parked:
+            await executor.park(20.0)
+        os.kill(pid, signal.SIGKILL)
         await until(lambda: executor.pid is None)
-        with pytest.raises(Fault, match="ended by SIGKILL"):
-            await executor.start()
-        assert heard.failed == []
+        if not parked:
+            await until(lambda: heard.failed)
+            await executor.park(20.0)
+        # Since then somebody has saved what is no Python.
+        (tmp_path / "agents" / "frail.py").write_text("this is no Python")
+        await executor.start()
+        assert executor.pid not in (None, pid)
+        assert executor.info == info
+        again = await run(executor, heard, "two", lease="talk", history=first.messages)
+        assert again.texts == ("two",)
+        assert len(heard.failed) == (0 if parked else 1)
+        # And once more: it is told again.
+        os.kill(executor.pid or 0, signal.SIGKILL)
+        await until(lambda: len(heard.failed) == (1 if parked else 2))
 
 
 async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
@@ -438,7 +455,7 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
             lines.append(line)
         pids = [each.pid for each in psutil.Process(fleet.pid).children(recursive=True)]
         named = [" ".join(psutil.Process(pid).cmdline()) for pid in pids]
-        assert sum("pallas.executors.process.child" in name for name in named) == 1
+        assert sum("process.child" in name and "keeper.py" not in name for name in named) == 1
         theirs = [
             pid
             for pid in pids
@@ -448,7 +465,7 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
         assert len(theirs) == 3  # the keeper, the interpreter, its stdio server
     finally:
         fleet.kill()
-        fleet.wait()
+        fleet.communicate()
     await until(lambda: not any(map(alive, theirs)))
     for pid in pids:  # the other agent's server is deaf: that is this test's own to end
         if alive(pid):

@@ -91,6 +91,7 @@ class ProcessExecutor:
         self._config = config
         self._name = config.name
         self._info = ExecutorInfo()
+        self._sources: dict[str, str] = {}
         self._state = State(0, ())
         self._process: Spawned | None = None
         self._calls = count(1)
@@ -131,24 +132,46 @@ class ProcessExecutor:
         """
         if self._process is not None or self._closing:
             raise Fault(FaultType.INTERNAL, f"{self._name} was loaded already")
+        await self._spawn()
+
+    async def start(self) -> None:
+        """Enter the harness there and warm one instance. Raises Fault.
+
+        A process that ended since it was loaded is replaced by one with the same code, whatever its modules'
+        files say now.
+        """
+        process = self._process
+        if process is not None and process.ended.done():
+            await self._let_go(process)
+            process = None
+        if process is None:
+            await self._spawn()
+        await self._do("start")
+        self._started = True
+
+    async def _spawn(self) -> None:
         try:
             process = await Spawned.start(self._name, self._project.root)
         except OSError as error:
             raise Fault(
                 FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
             ) from error
-        self._process = process
+        self._process, self._ended = process, ""
+        self._ledger, self._state = Ledger(), State(0, ())
         self._reader = asyncio.create_task(self._read(process), name=f"{self._name}: channel")
         self._watch = asyncio.create_task(self._mind(process), name=f"{self._name}: process")
-        self._send(Begin(__version__, PROTOCOL, self._name, self._for_itself(), salt().hex()))
+        project, key = self._for_itself(), salt().hex()
+        self._send(Begin(__version__, PROTOCOL, self._name, project, key, self._sources))
         await self._do("load")
 
-    async def start(self) -> None:
-        """Enter the harness there and warm one instance. Raises Fault."""
-        if self._process is None:
-            await self.load()
-        await self._do("start")
-        self._started = True
+    async def _let_go(self, process: Spawned) -> None:
+        """End what is left of a process, and whatever waits for it."""
+        await process.close()
+        tasks = {task for task in (self._reader, self._watch, *self._seeing_off) if task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=2.0)
+            for task in late:
+                task.cancel()
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault."""
@@ -204,9 +227,11 @@ class ProcessExecutor:
         self._send(Forget(lease, over=True))
 
     async def park(self, timeout: float) -> None:
-        """End the instances there; the process stays, with all that it has loaded."""
+        """End the instances there; the process stays, with all that it has loaded. Raises Fault."""
         self._started = False
-        process = self._alive()
+        process = self._process
+        if process is None or process.ended.done():
+            return
         try:
             async with asyncio.timeout(timeout + _LEEWAY):
                 await self._do("park", timeout)
@@ -230,11 +255,7 @@ class ProcessExecutor:
             if not await self._over(process, 0.5):
                 process.end()
                 await self._over(process, _TERM)
-        await process.close()
-        tasks = {task for task in (self._reader, self._watch, *self._seeing_off) if task is not None}
-        _, late = await asyncio.wait(tasks, timeout=1.0)
-        for task in late:
-            task.cancel()
+        await self._let_go(process)
 
     @staticmethod
     async def _over(process: Spawned, seconds: float) -> bool:
@@ -332,17 +353,18 @@ class ProcessExecutor:
                 how,
                 extra={"agent": self._name, "stderr": list(process.last_lines), "pid": process.pid},
             )
+        # First: whoever looks after the agent knows when it answers again, and tells its callers.
+        self._failed(f"its process {how}")
         for asked in list(self._asked.values()):
             if not asked.answer.done():
                 asked.answer.set_exception(self._death())
                 asked.answer.add_done_callback(_retrieved)
-        if self._started and not self._closing:
-            self._failed(f"its process {how}")
 
     def _failed(self, reason: str) -> None:
-        tell, self._tell_failed = self._tell_failed, None
-        if tell is not None:
-            tell(one_line(reason, 300))
+        if self._started and not self._closing:
+            self._started = False
+            if self._tell_failed is not None:
+                self._tell_failed(one_line(reason, 300))
 
     def _hear(self, process: Spawned, said: Any) -> None:
         match said:
@@ -358,20 +380,25 @@ class ProcessExecutor:
             case Result():
                 self._answer(said.call, said)
             case Done():
-                self._info = said.info or self._info
+                self._know(said.info)
+                self._sources = said.sources or self._sources
                 self._answer(said.call, said)
             case Failed():
-                self._info = said.info or self._info
+                self._know(said.info)
                 self._fail(said)
             case State():
                 self._state = said
             case Hello():
                 self._greet(process, said)
             case Broken():
-                if self._started and not self._closing:
-                    self._failed(said.reason)
+                self._failed(said.reason)
             case _:
                 raise Undecodable(f"a process says {type(said).__name__}")
+
+    def _know(self, info: ExecutorInfo | None) -> None:
+        if info is not None:
+            # One that was given its sources has not read them.
+            self._info = replace(info, files=self._info.files) if self._sources else info
 
     def _greet(self, process: Spawned, hello: Hello) -> None:
         process.pid = hello.pid

@@ -52,7 +52,7 @@ from .messages import (
     packed,
     unpacked,
 )
-from .sources import read_sources
+from .sources import Sources, read_sources
 from .threads import Threads, pieces
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,7 @@ class _Inside:
         self._loop = asyncio.get_running_loop()
         self._agent = ""
         self._executor: FastAgentExecutor | None = None
+        self._sources: Sources | None = None
         self._threads: Threads[Message] = Threads()
         self._given: dict[int, list[Message]] = {}
         self._runs: dict[int, asyncio.Task[None]] = {}
@@ -170,7 +171,7 @@ class _Inside:
         self._agent = said.agent
         redact_project(project)
         forward_logging(Forwarder(self._log), project.log_level)
-        read_sources(project.root)
+        self._sources = read_sources(project.root, said.sources)
         self._executor = FastAgentExecutor(project, project.agents[said.agent])
         self._executor.when_failed(lambda reason: self._say(Broken(reason)))
 
@@ -195,7 +196,8 @@ class _Inside:
         except Exception as error:
             self._say(self._failure(asked.call, error))
         else:
-            self._say(Done(asked.call, executor.info))
+            sources = self._sources if asked.what == "load" else None
+            self._say(Done(asked.call, executor.info, sources.read if sources is not None else {}))
             if asked.what == "close":
                 self._over.set()
 

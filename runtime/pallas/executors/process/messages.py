@@ -32,13 +32,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first word: who speaks, and for what agent it is. ``salt`` is that of fingerprints, in hex."""
+    """The first word: who speaks, and for what agent it is. ``salt`` is that of fingerprints, in hex.
+
+    ``sources`` are modules as they were when the agent was loaded before, as in ``Done``.
+    """
 
     version: str
     protocol: int
     agent: str
     project: Project = field(repr=False)
     salt: str = field(repr=False)
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +109,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done; ``info`` is what is known of the agent now."""
+    """It was done; ``info`` is what is known of the agent now.
+
+    ``sources`` are the project's modules that were imported, by path: their bytes, as Latin-1.
+    """
 
     call: int
     info: ExecutorInfo | None = None
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""A project's modules, always compiled from their sources.
+"""A project's modules, always compiled from their sources, and the sources for whoever does so again.
 
 A compiled file counts as current when the source has the same size and second, so an edit within a second
 would go unseen by a process that was started for it.
 """
 
 import sys
-from collections.abc import Buffer
+from collections.abc import Callable, Mapping
 from importlib.abc import PathEntryFinder
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -23,18 +23,48 @@ from typing import Final
 _OTHERS: Final = frozenset({"site-packages", "dist-packages"})
 
 
-class _FromSource(SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType | None:
-        path = self.get_filename(fullname)
-        data: Buffer = self.get_data(path)
-        return self.source_to_code(data, path)
+MAX_SIZE: Final = 4 * 1024 * 1024
+"""Bytes of sources that are kept; of a project with more none are."""
 
 
-def read_sources(root: Path) -> None:
+class Sources:
+    """The project's modules that were imported: ``given`` ones are taken for what is in their files."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+        self._read: dict[str, str] = {}
+        self._size = 0
+
+    @property
+    def read(self) -> dict[str, str]:
+        """Those that were imported so far, by path, their bytes as Latin-1; empty where they are too many."""
+        return dict(self._read) if self._size <= MAX_SIZE else {}
+
+    def of(self, path: str, read: Callable[[str], bytes]) -> bytes:
+        """The bytes to compile for the module at ``path``."""
+        known = self._given.get(path)
+        data = known.encode("latin-1") if known is not None else read(path)
+        if path not in self._read and self._size <= MAX_SIZE:
+            self._size += len(data)
+            self._read[path] = data.decode("latin-1")
+        return data
+
+
+def read_sources(root: Path, given: Mapping[str, str]) -> Sources:
     """From now on, and for the whole process, modules below ``root`` are compiled when they are imported."""
+    sources = Sources(given)
+
+    class FromSource(SourceFileLoader):
+        def get_code(self, fullname: str) -> CodeType | None:
+            path = self.get_filename(fullname)
+            return self.source_to_code(self.get_data(path), path)
+
+        def get_data(self, path: str) -> bytes:
+            return sources.of(path, super().get_data)
+
     finder = FileFinder.path_hook(
         (ExtensionFileLoader, EXTENSION_SUFFIXES),
-        (_FromSource, SOURCE_SUFFIXES),
+        (FromSource, SOURCE_SUFFIXES),
         (SourcelessFileLoader, BYTECODE_SUFFIXES),
     )
 
@@ -47,3 +77,4 @@ def read_sources(root: Path) -> None:
     sys.path_hooks.insert(0, ours)
     for entry in [entry for entry in sys.path_importer_cache if entry.startswith(str(root))]:
         del sys.path_importer_cache[entry]
+    return sources
