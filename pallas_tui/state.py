@@ -80,9 +80,11 @@ def again_in(item: Item, now: float) -> str:
 
 
 def stages_of(agent: AgentSnapshot) -> str:
-    """``booted, ready, not healthy``: three things that are told apart."""
+    """``booted, not ready``: how far it is, and what is next; three things that are told apart."""
     found = (("booted", agent.booted), ("ready", agent.ready), ("healthy", agent.healthy))
-    return ", ".join(word if holds else f"not {word}" for word, holds in found)
+    held = [word for word, holds in found if holds]
+    missing = [f"not {word}" for word, holds in found if not holds]
+    return ", ".join((*held, *missing[:1]))
 
 
 def version_of(agent: AgentSnapshot, rolled_back: bool = False) -> str:

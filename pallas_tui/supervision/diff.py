@@ -7,7 +7,7 @@ from typing import Final
 from pallas.model import Change, ChangeKind, Part, Reloaded
 
 from ..text import clock, duration
-from .words import failed_version, name_of
+from .words import error_of, failed_version, name_of
 
 Paragraph = tuple[str, str]
 
@@ -82,12 +82,12 @@ def _failure(event: Reloaded, answers: int) -> Iterator[Paragraph]:
     yield "", _PLAIN
     if event.place:
         yield event.place, _WRONG
-    yield event.error or "No reason was given; the log may tell.", _WRONG
+    yield error_of(event) or "No reason was given; the log may tell.", _WRONG
     if event.agent:
         still = f"v{answers}" if answers else "The version before"
         yield f"{still} answers as before. Mend the file and save it.", _PLAIN
-    story = event.story.strip()
-    if story and story != event.error.strip():
+    story = event.story.strip().removeprefix(event.error.strip()).strip()
+    if story:
         yield "", _PLAIN
         for line in story.splitlines():
             yield line, _PLAIN

@@ -7,7 +7,7 @@ from pallas.model import AgentSnapshot, AgentState, FleetSnapshot, ServerSnapsho
 
 from ..text import count, duration
 from .history import History
-from .words import name_of
+from .words import error_of, name_of
 
 LINGERS: Final = 8.0
 """Seconds for which something new and bad is told in place of what stands."""
@@ -65,7 +65,7 @@ def _broken(history: History) -> list[Trouble]:
     for attempt in history.versions.all_broken:
         event, version = attempt.event, attempt.version
         which = f"{name_of(event)} v{version}" if event.agent and version else name_of(event)
-        what = ": ".join(part for part in (_short(event.place), event.error) if part) or "failed"
+        what = ": ".join(part for part in (_short(event.place), error_of(event)) if part) or "failed"
         found.append(Trouble(f"{which} {what}", event.at, event.agent))
     return found
 

@@ -33,9 +33,14 @@ def failed_version(event: Reloaded, answers: int) -> int:
     return max(event.version, answers + 1) if answers else event.version
 
 
+def error_of(event: Reloaded) -> str:
+    """Why it failed, without the place, which whoever makes the event may have put before it."""
+    return event.error.removeprefix(f"{event.place}: ") if event.place else event.error
+
+
 def what_failed(event: Reloaded) -> str:
     """``research.py:12: NameError: name 'x' is not defined``."""
-    return ": ".join(part for part in (event.place, event.error) if part) or "the log has the reason"
+    return ": ".join(part for part in (event.place, error_of(event)) if part) or "the log has the reason"
 
 
 def name_of(event: Reloaded) -> str:
@@ -55,7 +60,7 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
     different = tally(event.changes)
     if not event.agent:
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
-        return f"{name}: {different or files or 'taken over'} {took}"
+        return f"{name} reloaded {took}" + (f": {different or files}" if different or files else "")
     told = f": {different}" if different else ""
     arrived = {change.kind for change in event.changes if change.part == "agent"}
     if "removed" in arrived:

@@ -322,7 +322,7 @@ async def test_every_pane_copes_with_an_agent_that_goes_and_one_that_comes() -> 
         )
         assert fleet.controlled == []
         await pilot.press("escape")
-        await until(lambda: "vision removed in 0 ms" in screen_text(app), pilot)
+        await until(lambda: "reloaded in 0 ms: vision removed" in screen_text(app), pilot)
         assert ":24204" not in screen_text(app)
         from support.fake_fleet import agent
 
