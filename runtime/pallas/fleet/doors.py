@@ -82,15 +82,15 @@ class Doors:
         """What is wrong with TLS though it can be served: dates, and calls that would not speak it."""
         if self._certificate is None:
             return ()
-        found = [self._certificate.warning()]
         own = {self.project.registry_port, *(agent.port for agent in self.project.agents.values())}
-        for each in self.project.downstreams.values():
-            if each.url.startswith("http:") and local_port(each.url) in own:
-                found.append(
-                    f"{each.where}: {each.name} is called without TLS at a port of this fleet, which speaks "
-                    "nothing else; write https:// and a host that the certificate names"
-                )
-        return tuple(filter(None, found))
+        dates = self._certificate.warning()
+        plain = (
+            f"{each.where}: {each.name} is called without TLS at a port of this fleet, which speaks "
+            "nothing else; write https:// and a host that the certificate names"
+            for each in self.project.downstreams.values()
+            if each.url.startswith("http:") and local_port(each.url) in own
+        )
+        return (*([dates] if dates else []), *plain)
 
     def reserve(self, agents: Iterable[AgentConfig]) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had, and holds none.
