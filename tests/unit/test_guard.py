@@ -177,3 +177,30 @@ def test_the_allowed_hosts_of_a_project() -> None:  # C23
     assert allowed_hosts_of(project, "192.0.2.7") == local | named | {"192.0.2.7"}
     for wildcard in ("0.0.0.0", "::", ""):
         assert allowed_hosts_of(project, wildcard) == local | named
+
+
+@pytest.mark.parametrize(
+    ("host", "passes"),
+    [
+        ("a.example.com", True),
+        ("A.Example.com:8443", True),
+        ("a.b.example.com", False),  # a star is one part of the name
+        ("example.com", False),
+        ("a.example.com.evil.org", False),
+        ("a-example.com", False),
+        ("node7.incus", True),
+        ("node77.incus", False),
+        ("any.port", True),
+        ("any.port:9", True),
+    ],
+)
+async def test_a_star_stands_for_one_part_of_a_name(host: str, passes: bool) -> None:
+    # PR-8
+    allowed = ("*.Example.com", "node?.incus:*", "any.port:*")
+    assert (await _ask([("host", host)], *allowed))[0] == (PASSED if passes else 421)
+    origin = [("host", "localhost"), ("origin", f"https://{host}")]
+    assert (await _ask(origin, *allowed))[0] == (PASSED if passes else 403)
+
+
+def test_stars_of_a_project_reach_the_guard() -> None:
+    assert "*.example.com" in allowed_hosts_of(_project("puck", "*.Example.com:443"), "0.0.0.0")

@@ -19,6 +19,9 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::", "*"})
 _AUTHORITY: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?"
 )
+_WILD: Final = re.compile(r"[*?]")
+# The port may be a wildcard too: ports are not compared.
+_WILD_ENTRY: Final = re.compile(r"(?P<name>[A-Za-z0-9._*?-]{1,253})(?::(?:[0-9]{1,5}|\*))?")
 _ORIGIN: Final = re.compile(r"https?://(?P<authority>[^/?#@]+)", re.IGNORECASE)
 # Whoever floods us with bad requests must not fill the log as well.
 _TELL_EVERY: Final = 60.0
@@ -39,12 +42,15 @@ class HostOriginGuard:
     """ASGI middleware: 421 unless ``Host`` is allowed, 403 when an ``Origin`` is given that is not (PR-8).
 
     Hosts are compared without port, without a trailing dot and regardless of case; localhost names always
-    pass. A missing, doubled or malformed ``Host`` is 421, an ``Origin`` that is no http(s) origin 403.
+    pass. In an entry ``*`` stands for one part of a name or some of it, never for a dot, and ``?`` for one
+    character. A missing, doubled or malformed ``Host`` is 421, an ``Origin`` that is no http(s) origin 403.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
-        self._allowed = LOCAL_NAMES | {host for entry in allowed_hosts if (host := _entry(entry))}
+        allowed = {host for entry in allowed_hosts if (host := _entry(entry))}
+        self._allowed = LOCAL_NAMES | {host for host in allowed if not _WILD.search(host)}
+        self._patterns = tuple(_pattern(host) for host in allowed if _WILD.search(host))
         self._told = -_TELL_EVERY
         self._refused = 0
 
@@ -55,14 +61,19 @@ class HostOriginGuard:
             return
         hosts = _values(scope, b"host")
         origins = _values(scope, b"origin")
-        if len(hosts) != 1 or host_of(hosts[0]) not in self._allowed:
+        if len(hosts) != 1 or not self._is_allowed(host_of(hosts[0])):
             self._tell("Host", hosts)
             await _refuse(scope, send, 421, _MISDIRECTED)
-        elif origins and (len(origins) != 1 or host_of_origin(origins[0]) not in self._allowed):
+        elif origins and (len(origins) != 1 or not self._is_allowed(host_of_origin(origins[0]))):
             self._tell("Origin", origins)
             await _refuse(scope, send, 403, _FORBIDDEN)
         else:
             await self._app(scope, receive, send)
+
+    def _is_allowed(self, host: str | None) -> bool:
+        if host is None:
+            return False
+        return host in self._allowed or any(pattern.fullmatch(host) for pattern in self._patterns)
 
     def _tell(self, header: str, values: list[str]) -> None:
         self._refused += 1
@@ -132,4 +143,12 @@ def _entry(written: str) -> str | None:
     try:
         return ip_address(text).compressed
     except ValueError:
-        return host_of(text)
+        pass
+    if match := _WILD_ENTRY.fullmatch(text):
+        return str(match["name"]).removesuffix(".").lower()
+    return host_of(text)
+
+
+def _pattern(entry: str) -> re.Pattern[str]:
+    written = re.escape(entry).replace(r"\*", "[a-z0-9_-]*").replace(r"\?", "[a-z0-9_-]")
+    return re.compile(written)
