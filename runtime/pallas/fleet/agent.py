@@ -4,14 +4,12 @@ import asyncio
 import importlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager
-from contextvars import Context
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
@@ -25,7 +23,6 @@ from pallas.model import (
     AgentChanged,
     AgentSnapshot,
     AgentState,
-    Fault,
     Health,
     Notice,
     Reloaded,
@@ -40,13 +37,11 @@ from pallas.text import one_line
 from .agent_health import AgentHealth
 from .doors import Door
 from .exchanges import Exchanges
+from .life import Life
 from .reload.failure import story_of
 from .reload.version import Version
-from .succession import MakeExecutor, Succession
-from .supervisor.aftermath import aftermath_of, lasting, lost, passes
-from .supervisor.attempt import Attempt
-from .supervisor.policy import RestartPolicy
-from .supervisor.supervisor import Supervisor
+from .succession import MakeExecutor
+from .supervisor.aftermath import aftermath_of, lasting
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -57,8 +52,6 @@ log = logging.getLogger(__name__)
 STOPPED_BY_HAND: Final = "stopped by hand"
 # Seconds that runs in flight have before they are cancelled, when an agent is stopped.
 DRAIN_SECONDS: Final = 3.0
-# What runs in flight have beyond their own limit, when another executor takes over.
-_LEEWAY: Final = 5.0
 
 
 class FleetAgent:
@@ -90,16 +83,10 @@ class FleetAgent:
         self._pages = pages
         self.inbound = inbound
         inbound.introduce(config.name, config.auth)
-        self._make_executor = make_executor
-        self._succession = Succession(config.name, kernel, self._made)
-        self.supervisor = Supervisor(config.name, RestartPolicy(config.restart), self._start_again)
-        # One thing at a time is done with what answers: whoever does it holds this.
-        self._turn = asyncio.Lock()
-        self._attempt = Attempt()
-        self._fell: Version | None = None
-        self._broken: list[tuple[Executor, str]] = []
-        self._exchanges = Exchanges(self, self._succession, hub, lambda: self.run_timeout + _LEEWAY)
-        self._chores: set[asyncio.Task[None]] = set()
+        self._life = Life(self, kernel, make_executor)
+        self._succession = self._life.succession
+        self.supervisor = self._life.supervisor
+        self._exchanges = Exchanges(self, self._succession, hub, lambda: self._life.seconds_left)
         self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
         self._server: FastMCP | None = None
         self._began = time()
@@ -203,59 +190,7 @@ class FleetAgent:
         What fails for a reason that may pass is started again by its restart policy; else the state is
         ``error`` and says why. ``fresh`` reads code anew that was loaded before. One that is ready stays so.
         """
-        await self.supervisor.forget()
-        async with self._turn:
-            self._fell = None
-            if self.state is not AgentState.READY:
-                await self._try(fresh=fresh)
-        await self.check_health()
-        return self.state is AgentState.READY
-
-    async def _start_again(self) -> None:
-        async with self._turn:
-            if self.state is not AgentState.READY:
-                await self._try(fresh=False)
-        await self.check_health()
-
-    async def _try(self, *, fresh: bool) -> None:
-        if self.executor is not None:  # it broke
-            await self._succession.end()
-        await self._attempt.over()
-        if not fresh:  # two harnesses of one definition would end one another's servers
-            await self._succession.quiet()
-        self._broken.clear()
-        limit = self.config.start_timeout
-        try:
-            version = await self._attempt.within(limit, self._version(fresh=fresh), f"start {self.name}")
-        except Fault as fault:
-            self.fail(fault.message, fault.__cause__, passing=passes(fault))
-        except TimeoutError:
-            where = f"see what it waits for, or raise start_timeout at {self.config.where}"
-            self.fail(f"it was still {self.state.value} after {limit:g} s; {where}", passing=True)
-        except Exception as error:
-            self.fail(f"{type(error).__name__}: {one_line(str(error))}", error, passing=passes(error))
-        else:
-            self._succession.exchange(version, self.run_timeout + _LEEWAY)
-            if self._started_in is None:
-                self._started_in = time() - self._began
-            self._taken_over += 1
-            self.reason = self.story = ""
-            self._move(AgentState.READY, self._ready(fresh=fresh))
-        finally:
-            self.settled.set()
-
-    async def _version(self, *, fresh: bool) -> Version:
-        """What is to answer. A version that broke is started once more as it was, whatever its files say."""
-        if self._fell is not None and self._succession.rested is self._fell:
-            self._move(AgentState.CONNECTING)
-            return await self._succession.returning()
-        self._move(AgentState.IMPORTING)
-        return await self._succession.made(self.project, self.config, fresh=fresh, loaded=self._connecting)
-
-    def _ready(self, *, fresh: bool) -> str:
-        if crashes := self.supervisor.crashes:
-            return f"ready again after {crashes} failure{'s' if crashes > 1 else ''}"
-        return "ready" if fresh else f"ready in {time() - self._began:.1f} s"
+        return await self._life.start(fresh=fresh)
 
     async def stop(self, reason: str = "", seconds: float | None = None) -> None:
         """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
@@ -263,27 +198,13 @@ class FleetAgent:
         ``reason`` is told to callers and in the health; without one they are asked to come again.
         """
         seconds = DRAIN_SECONDS if seconds is None else seconds
-        await self.supervisor.forget()
-        async with self._turn:
+        async with self._life.taken():
             self.reason, self.story = reason, ""
-            self._move(AgentState.STOPPING, reason)
+            self.move_to(AgentState.STOPPING, reason)
             await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
-            await self._succession.end()
-            await self._attempt.over()
-            self._move(AgentState.STOPPED, reason)
+            await self._life.end()
+            self.move_to(AgentState.STOPPED, reason)
         self.watched.refresh()
-
-    @asynccontextmanager
-    async def _held(self) -> AsyncIterator[None]:
-        """Whoever exchanges what answers holds the agent: it is not started again meanwhile, but after it."""
-        left = await self.supervisor.put_off()
-        try:
-            async with self._turn:
-                yield
-        finally:
-            if left is not None and self.state is not AgentState.READY:
-                self._move(AgentState.BACKOFF, f"{self.reason}; it is started again in {left:.1f} s")
-                self.supervisor.resume(left)
 
     async def exchange(
         self,
@@ -302,7 +223,7 @@ class FleetAgent:
         Raises nothing but what cancels it.
         """
         since = monotonic() if began is None else began
-        async with self._held():
+        async with self._life.held():
             return await self._exchanges.exchange(project, config, files, since, force=force)
 
     async def rollback(self) -> Reloaded:
@@ -310,19 +231,16 @@ class FleetAgent:
 
         Raises nothing but what cancels it.
         """
-        async with self._held():
+        async with self._life.held():
             return await self._exchanges.rollback(monotonic())
 
     async def taken_over(self, version: Version, detail: str) -> None:
         """Be what this version is, which answers from now on."""
-        self.reason = self.story = ""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
-        self._taken_over += 1
         await self._watch_over(version.executor)
-        self._move(AgentState.READY, detail)
-        self.settled.set()
+        self.ready(detail)
         # The probes may take seconds, and callers need not wait for those.
-        self._own(self.check_health(), "health")
+        self._life.own(self.check_health(), "health")
 
     async def adopt(self, project: Project, config: AgentConfig) -> None:
         """Be what this configuration says; its port is not looked at."""
@@ -332,9 +250,19 @@ class FleetAgent:
             surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
             await surface.redescribe(self._server, self.name, config.description)
 
-    async def _connecting(self, executor: Executor) -> None:
+    async def connecting(self, executor: Executor) -> None:
+        """What is to answer knows what it is, and connects now."""
         await self._watch_over(executor)
-        self._move(AgentState.CONNECTING)
+        self.move_to(AgentState.CONNECTING)
+
+    def ready(self, detail: str = "") -> None:
+        """What answers now takes runs."""
+        if self._started_in is None:
+            self._started_in = time() - self._began
+        self._taken_over += 1
+        self.reason = self.story = ""
+        self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
+        self.settled.set()
 
     async def _watch_over(self, executor: Executor) -> None:
         known = self.project.downstreams
@@ -350,33 +278,12 @@ class FleetAgent:
         self.reason = after.reason
         self.story = story_of(reason if after.reason == told else f"{after.reason}\n\n{reason}", cause)
         log.error("%s: %s", self.name, after.detail, exc_info=cause, extra={"agent": self.name})
-        self._move(after.state, after.detail)
+        self.move_to(after.state, after.detail)
         self.watched.refresh()
         self.settled.set()
         if after.state is AgentState.CRASH_LOOP:
             text = one_line(f"{self.name}: {after.detail}", 500)
             self._hub.publish(Notice(level="error", text=text, agent=self.name))
-
-    async def _made(self, project: Project, config: AgentConfig) -> Executor:
-        executor = await self._make_executor(project, config)
-        executor.when_failed(lambda reason: self._broke(executor, reason))
-        return executor
-
-    def _broke(self, executor: Executor, reason: str) -> None:
-        """An executor can answer no more by itself."""
-        if executor is not self.executor:  # it may be about to take over
-            self._broken.append((executor, reason))
-        elif self.state is AgentState.READY:
-            self._fell = self._succession.version
-            self.fail(reason, passing=True)
-        fault = lost(self.name, one_line(redact_text(reason), 300), self.retry_after)
-        self._own(self._bury(executor, fault), "bury")
-
-    async def _bury(self, executor: Executor, fault: Fault) -> None:
-        await self._kernel.break_off(self.name, fault, executor)
-        async with self._turn:
-            if executor is self.executor and self.state in FAILED_STATES:
-                await self._succession.end()
 
     async def health(self) -> Health:
         """How the agent is found now; never asks a model (PI-9)."""
@@ -434,41 +341,30 @@ class FleetAgent:
         """Stop answering."""
         await self.supervisor.close()
         if self.state not in (AgentState.ERROR, AgentState.CRASH_LOOP):
-            self._move(AgentState.STOPPING)
+            self.move_to(AgentState.STOPPING)
         await self._door.close()
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
-        await self.supervisor.close()
-        for task in self._chores:
-            task.cancel()
-        await self._succession.close()
-        await self._attempt.close()
+        await self._life.close()
         await self.watched.close()
-        self._move(AgentState.STOPPED)
+        self.move_to(AgentState.STOPPED)
 
     def _own_files(self) -> Iterator[Path]:
         found = self.config.card or module_file(self.project.root, self.config.module or "")
         if found is not None:
             yield found
 
-    def _own(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        task = asyncio.create_task(work, name=f"{self.name}: {what}", context=Context())
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()
 
-    def _move(self, state: AgentState, detail: str = "") -> None:
+    def move_to(self, state: AgentState, detail: str = "") -> None:
+        """Be in that state, and tell; ``detail`` is one line."""
         self.state, self.since = state, time()
         if state not in FAILED_STATES:  # those were logged with their cause
             log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
         if state is AgentState.READY:
-            self.supervisor.well()
-            for executor, reason in self._broken:
-                if executor is self.executor:  # it broke before it took over
-                    asyncio.get_running_loop().call_soon(self._broke, executor, reason)
+            self._life.took_over()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 
