@@ -25,7 +25,7 @@ from pallas.model import (
 )
 
 from .frame import Frame
-from .supervision.words import blocked, sentence
+from .supervision.words import blocked, crash_loop, sentence
 from .text import count, duration
 
 Level = Literal["info", "warning", "error"]
@@ -172,8 +172,7 @@ def headline_of(event: Event, snapshot: FleetSnapshot) -> Headline | None:
             again = f"{name} starts again soon"
             return Headline(event.at, f"{again}: {detail}" if detail else again, "warning")
         case AgentChanged(agent=name, state=AgentState.CRASH_LOOP, detail=detail):
-            loop = f"{name} is in a crash loop"
-            return Headline(event.at, f"{loop}: {detail}" if detail else loop, "error")
+            return Headline(event.at, crash_loop(name, detail), "error")
         case AgentChanged(agent=name, state=state):
             return Headline(event.at, f"{name} {state.value}")
         case HealthChanged(agent=name, health=health):

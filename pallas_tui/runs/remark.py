@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pallas.model import AgentChanged, AgentState, Event, LoopBlocked, Reloaded
 
-from ..supervision.words import blocked, name_of, sentence
+from ..supervision.words import blocked, crash_loop, name_of, sentence
 
 LiveVersions = dict[str, int]
 
@@ -37,6 +37,6 @@ def remark_of(event: Event, versions: LiveVersions) -> Remark | None:
             name = event.agent or "something"
             return Remark(f"block {name}", event.at, name, blocked(event).removeprefix(f"{name} "), event)
         case AgentChanged(state=AgentState.CRASH_LOOP):
-            told = "is in a crash loop" + (f": {event.detail}" if event.detail else "")
+            told = crash_loop(event.agent, event.detail).removeprefix(f"{event.agent} ")
             return Remark(f"crash {event.seq} {event.at}", event.at, event.agent, told, event)
     return None

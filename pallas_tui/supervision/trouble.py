@@ -34,9 +34,11 @@ def trouble_of(snapshot: FleetSnapshot, history: History) -> Trouble | None:
 
 
 def _loops(history: History) -> list[Trouble]:
+    now = history.frame.now if history.frame is not None else 0.0
     return [
         Trouble(
-            f"{event.agent or 'something'} blocks the loop: {duration(event.seconds)}"
+            f"{event.agent or 'something'} blocks the loop: "
+            + duration(event.seconds + max(0.0, now - event.at), running=True)
             + (f", {_short(event.place)}" if event.place else "")
             + "; isolation: process",
             event.at,

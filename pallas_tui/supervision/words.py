@@ -12,6 +12,7 @@ PROJECT: Final = "project"
 ISOLATION_HINT: Final = "`isolation: process` gives it a loop of its own"
 
 _COUNTED: Final[dict[Part, str]] = {"servers": "server", "tools": "tool", "config": "key", "file": "file"}
+_NAMED_KEYS: Final = 2
 _TOLD: Final[tuple[Part, ...]] = ("instruction", "model", "servers", "tools", "config")
 
 
@@ -20,12 +21,15 @@ def tally(changes: Sequence[Change]) -> str:
     parts = [change.part for change in changes]
     told: tuple[Part, ...] = _TOLD if any(part in _TOLD for part in parts) else ("file",)
     moved = [f"{change.name} {change.kind}" for change in changes if change.part == "agent" and change.name]
-    counted = [
-        count(parts.count(part), _COUNTED[part]) if part in _COUNTED else part
-        for part in told
-        if part in parts and not (moved and part == "file")
-    ]
+    counted = [_of(part, changes) for part in told if part in parts and not (moved and part == "file")]
     return ", ".join((*moved, *counted))
+
+
+def _of(part: Part, changes: Sequence[Change]) -> str:
+    found = [change for change in changes if change.part == part]
+    if part == "config" and len(found) <= _NAMED_KEYS and all(change.name for change in found):
+        return ", ".join(change.name for change in found)
+    return count(len(found), _COUNTED[part]) if part in _COUNTED else part
 
 
 def failed_version(event: Reloaded, answers: int) -> int:
@@ -41,6 +45,12 @@ def error_of(event: Reloaded) -> str:
 def what_failed(event: Reloaded) -> str:
     """``research.py:12: NameError: name 'x' is not defined``."""
     return ": ".join(part for part in (event.place, error_of(event)) if part) or "the log has the reason"
+
+
+def crash_loop(name: str, detail: str) -> str:
+    """``research is in a crash loop: 5 failures within 60 s``."""
+    why = detail.removeprefix(f"{name}: ").removeprefix("crash loop: ")
+    return f"{name} is in a crash loop" + (f": {why}" if why else "")
 
 
 def name_of(event: Reloaded) -> str:
@@ -61,7 +71,8 @@ def sentence(event: Reloaded, answers: int = 0) -> str:
     if not event.agent:
         files = ", ".join(path.rpartition("/")[2] for path in event.files)
         return f"{name} reloaded {took}" + (f": {different or files}" if different or files else "")
-    told = f": {different}" if different else ""
+    own = tally([change for change in event.changes if change.part != "agent"])
+    told = f": {own}" if own else ""
     arrived = {change.kind for change in event.changes if change.part == "agent"}
     if "removed" in arrived:
         return f"{name} is out of the fleet"

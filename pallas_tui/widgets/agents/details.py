@@ -52,7 +52,7 @@ def details(item: Item | Link, width: int, height: int, known: Now, glyphs: Glyp
         lines += [(), *(((line, STYLES[Tone.ERROR]),) for line in told)]
     if isinstance(item, AgentSnapshot) and known.broken is not None:
         lines += _broken(item, known.broken, width, glyphs)
-    if known.block is not None:
+    if known.block is not None and not (known.block.over and _is_apart(item)):
         lines += _block(known.block, width, glyphs)
     if again := again_in(item, now):
         lines += [(), ((f"failed, {again}", STYLES[tone]),)]
@@ -134,6 +134,11 @@ def _broken(agent: AgentSnapshot, attempt: Attempt, width: int, glyphs: Glyphs) 
     lines += [((line, STYLES[Tone.ERROR]),) for line in wrapped(what_failed(attempt.event), width)]
     lines.append((("c", KEY), (" what would have changed", DIM)))
     return lines
+
+
+def _is_apart(item: Item) -> bool:
+    """Whether what it does cannot block anybody else any more."""
+    return isinstance(item, AgentSnapshot) and item.isolation == "process"
 
 
 def _block(event: LoopBlocked, width: int, glyphs: Glyphs) -> list[Line]:
