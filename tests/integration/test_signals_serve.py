@@ -139,7 +139,7 @@ rules:
   - when: {last: user}
     call: [{tool: ponder, arguments: {}}]
 """
-    root = offline_project(tmp_path / "p", {"slow": BLOCKS}, script)
+    root = offline_project(tmp_path / "p", {"slow": BLOCKS}, script, top={"drain_timeout": 0.5})
     with served(root) as fleet:
         await fleet.says("] running")
         writer = await raw_client.call(fleet.url("slow"), ERAS[0], "block")

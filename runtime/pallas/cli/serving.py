@@ -31,7 +31,7 @@ from .status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 6.0
-"""Seconds that a fleet has to notice that it shall stop, and after its drain to have stopped."""
+"""Seconds that a fleet without runs has to notice that it shall stop, and after its drain to have stopped."""
 
 
 class Serving:
@@ -60,6 +60,7 @@ class Serving:
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
+        self._end_by = 0.0
         self._asked = threading.Event()
         self._outcome: Future[int] = Future()
 
@@ -86,15 +87,17 @@ class Serving:
 
     def _end(self) -> int:
         """Ask the fleet to stop and see to it that it does."""
+        self._end_by = monotonic() + self._project.drain_timeout
         self._asked.set()
         self._call(self._stop.set)
-        deadline = monotonic() + PATIENCE
+        # With runs in flight a loop that does not answer may be busy with them, and they have their time.
+        deadline = (self._end_by if self._in_flight() else monotonic()) + PATIENCE
         while True:
             heard = self._signals.wait(max(0.0, deadline - monotonic()))
             if heard == DONE:
                 return self._outcome.result()
             if heard == DRAINING:
-                deadline = monotonic() + self._project.drain_timeout + PATIENCE
+                deadline = self._end_by + PATIENCE
             elif heard in STOP_SIGNALS:
                 self._at_once(signal.Signals(heard))
             elif heard is None:
@@ -149,7 +152,7 @@ class Serving:
             starting.cancel()
             await asyncio.wait({starting}, timeout=1.0)
             self._signals.note(DRAINING)
-            drained = await fleet.drain()
+            drained = await fleet.drain(max(0.0, self._end_by - monotonic()))
         except Fault as fault:
             self._narrator.warn(fault.message, bare=True)
             return UNUSABLE

@@ -76,7 +76,8 @@ async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> 
         tell(_waited_for(runs, left))
         await runs.over(min(left, TELL_EVERY))
     late = tuple(runs)
-    await runs.cut(late, f"the fleet is stopping, and it was not done within {seconds:g} s", CUT_TIMEOUT)
+    limit = f"{round(seconds, 1):g} s"
+    await runs.cut(late, f"the fleet is stopping, and it was not done within {limit}", CUT_TIMEOUT)
     return Drained(len(seen) - len(late), len(late), monotonic() - began)
 
 
