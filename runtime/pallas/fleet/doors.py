@@ -43,6 +43,7 @@ class Doors:
         self._only = only
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: list[Listener] = []
+        self._made: list[tuple[str, Listener]] = []
         one = project.port is not None and (only is None or not project.agents[only].port)
         self._has_fleet_port = one or only is None
         self._places: list[Place] | None = [] if one else None
@@ -133,11 +134,16 @@ class Doors:
         """A socket on the agent's port. Raises Fault (CONFIG)."""
         return bind(self._host, config.port, f"{config.where}: agent {config.name}")
 
-    def listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
+    def listener(self, app: ASGIApp, sock: socket.socket, name: str) -> Listener:
         """An agent's port, behind the guard; the app's lifespan is not its business."""
-        return Listener(
-            HostOriginGuard(app, self._hosts), sock, lifespan=False, tls=self._tls, pool=self._pool
-        )
+        guarded = HostOriginGuard(app, self._hosts)
+        made = Listener(guarded, sock, lifespan=False, tls=self._tls, pool=self._pool)
+        self._made = [*self.open_listeners(), (f"agent {name}", made)]
+        return made
+
+    def open_listeners(self) -> tuple[tuple[str, Listener], ...]:
+        """Each port that is served, by ``agent NAME``, ``registry`` and ``scripted``."""
+        return tuple((key, each) for key, each in self._made if each.is_open)
 
     def forget(self, place: Place | None) -> None:
         """Callers find nobody at ``place`` any more."""
@@ -156,14 +162,16 @@ class Doors:
                 self._ingress.add(place)
             app = self._ingress
         guarded = HostOriginGuard(app, self._hosts)
-        await self._serve(Listener(guarded, self._sockets.pop("registry"), tls=self._tls, pool=self._pool))
+        sock = self._sockets.pop("registry")
+        await self._serve("registry", Listener(guarded, sock, tls=self._tls, pool=self._pool))
 
     async def open_scripted(self, app: ASGIApp) -> None:
         """Serve the offline model."""
-        await self._serve(Listener(app, self._sockets.pop("scripted")))
+        await self._serve("scripted", Listener(app, self._sockets.pop("scripted")))
 
-    async def _serve(self, listener: Listener) -> None:
+    async def _serve(self, key: str, listener: Listener) -> None:
         self._listeners.append(listener)
+        self._made = [*self.open_listeners(), (key, listener)]
         await listener.start()
 
     @property
@@ -214,7 +222,7 @@ class Door:
         if self._place is not None:
             self._place.app = self._app
         if self._sock is not None:
-            self._listener, self._sock = self._doors.listener(self._app, self._sock), None
+            self._listener, self._sock = self._doors.listener(self._app, self._sock, self._config.name), None
             try:
                 await self._listener.start()
             except BaseException:
@@ -235,7 +243,7 @@ class Door:
         if self._app is None:
             self._sock = sock
         else:
-            listener = self._doors.listener(self._app, sock) if sock is not None else None
+            listener = self._doors.listener(self._app, sock, config.name) if sock is not None else None
             if listener is not None:
                 await listener.start()
             self._listener = listener

@@ -82,9 +82,13 @@ class _Gate:
             asyncio.create_task(self._look(), name="look at connections"),
         )
 
-    def close(self) -> None:
-        """Take no more connections."""
+    async def stop_accepting(self) -> None:
+        """Take no more connections; the socket may be closed after that."""
         self._tasks[0].cancel()
+        await asyncio.wait(self._tasks[:1], timeout=1.0)
+
+    def close(self) -> None:
+        """Give up those that still shake hands."""
         for task in self._making:
             task.cancel()
 
@@ -191,6 +195,13 @@ class _Server(uvicorn.Server):
         self.servers = [gate]
         self.started = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections before the socket is closed: its number may be another's then."""
+        gates: list[Any] = self.servers
+        for gate in gates:
+            await gate.stop_accepting()
+        await super().shutdown(sockets)
+
 
 class Listener:
     """One ASGI app on one bound socket, from ``start`` to ``stop``, in the running loop.
@@ -224,6 +235,11 @@ class Listener:
         )
         self._server = _Server(config, pool=pool or Pool(), bounds=bounds, tls=tls)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has its port."""
+        return self._sock.fileno() >= 0
 
     @property
     def port(self) -> int:
