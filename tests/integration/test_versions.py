@@ -89,7 +89,7 @@ async def test_an_agent_knows_the_files_it_was_made_of_those_shared_with_others_
     two = "from agents.shared import TEXT\n" + agent_module("two")
     card = "---\nname: three\ntype: agent\n---\nYou are {{file:words/more.md}}\n"
     root = write_project(
-        tmp_path.resolve(),
+        tmp_path,
         {"one": READER, "two": two, "three": None},
         keys={"three": {"module": None, "card": "cards/three.md"}},
         files={**SHARED, "cards/three.md": card},
@@ -112,7 +112,7 @@ async def test_an_agent_knows_the_files_it_was_made_of_those_shared_with_others_
 
 async def test_a_file_that_would_mend_a_failed_agent_is_one_of_its_files(tmp_path: Path) -> None:
     root = write_project(
-        tmp_path.resolve(),
+        tmp_path,
         {"one": "from agents import broken\n", "two": "from agents.nowhere import X\n", "three": None},
         files={"agents/broken.py": "X = 1 / 0\n"},
     )
@@ -316,8 +316,8 @@ BROKEN = {
     "recursion": ("def f():\n    f()\n\nf()\n", 2, "RecursionError"),
     "late": (agent_module("one") + "\nraise ValueError('no')\n", 10, "ValueError: no"),
     "surroundings": (
-        "import logging, os, sys\nos.chdir('/')\nsys.path.insert(0, '/nowhere')\nos.environ['PALLAS_X'] = '1'\n"
-        "logging.disable(logging.CRITICAL)\nsys.stdout = None\n1 / 0\n",
+        "import logging, os, sys\nos.chdir('/')\nsys.path.insert(0, '/nowhere')\n"
+        "os.environ['PALLAS_X'] = '1'\nlogging.disable(logging.CRITICAL)\nsys.stdout = None\n1 / 0\n",
         7,
         "ZeroDivisionError",
     ),
@@ -329,7 +329,7 @@ async def test_whatever_a_module_does_the_version_before_goes_on_and_the_place_i
     tmp_path: Path, kind: str
 ) -> None:
     text, line, error = BROKEN[kind]
-    root = write_project(tmp_path.resolve(), {"one": saying("Good."), "two": None})
+    root = write_project(tmp_path, {"one": saying("Good."), "two": None})
     async with running(root) as fleet, client(fleet, "one") as caller:
         before = (Path.cwd(), list(sys.path), sys.modules["agents.one"], sys.stdout, dict(os.environ))
         code(root, text)
@@ -351,7 +351,7 @@ async def test_whatever_a_module_does_the_version_before_goes_on_and_the_place_i
 
 async def test_a_module_that_takes_its_time_holds_up_nobody(tmp_path: Path) -> None:
     slow = "import time\nfrom pathlib import Path\nwhile not Path('go').exists():\n    time.sleep(0.01)\n"
-    root = write_project(tmp_path.resolve(), {"one": None, "two": None})
+    root = write_project(tmp_path, {"one": None, "two": None})
     async with running(root) as fleet, client(fleet, "one") as caller, client(fleet, "two") as other:
         code(root, saying("Slow.", head=slow))
         reload = asyncio.create_task(exchange(fleet, "agents/one.py"))
@@ -365,7 +365,7 @@ async def test_a_module_that_takes_its_time_holds_up_nobody(tmp_path: Path) -> N
 
 
 async def test_a_module_that_never_ends_is_given_up_and_the_next_one_is_not_held_up(tmp_path: Path) -> None:
-    root = write_project(tmp_path.resolve(), {"one": None}, keys={"one": {"start_timeout": 1}})
+    root = write_project(tmp_path, {"one": None}, keys={"one": {"start_timeout": 1}})
     async with running(root) as fleet:
         code(root, "\nwhile True:\n    pass\n")
         outcome = await exchange(fleet, "agents/one.py")

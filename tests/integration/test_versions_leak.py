@@ -1,0 +1,142 @@
+"""A hundred new versions of an agent leave nothing behind: everything is as it was after the first few."""
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from fast_agent import FastAgent
+from fast_agent.core.harness import AgentHarness
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
+from support.live import ECHO, agent_module, ask, client, running, write_project
+from support.waiting import until
+
+from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.executors.fastagent.reads import Reads
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.reload.version import Version
+
+# So many of each kind of object may be alive: the version that answers, the parked one, the other agent's.
+LIVING = (FastAgent, AgentHarness, FastAgentExecutor, Version, Reads, MCPAggregator)
+
+
+Level = dict[str, int]
+
+
+def level(root: Path) -> Level:
+    """How much there is of what could be left behind."""
+    gc.collect()
+    here, alive = psutil.Process(), gc.get_objects()
+    kinds = Counter(map(type, alive))
+    loggers = [
+        each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)
+    ]
+    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    return {
+        "tasks": len(asyncio.all_tasks()),
+        "descriptors": here.num_fds(),
+        "threads": threading.active_count(),
+        "children": len(here.children(recursive=True)),
+        "modules": sum(file.startswith(f"{root}/") for file in files),
+        # Modules that nobody can import any more are alive all the same while something holds their names.
+        "copies": sum(type(each) is dict and each.get("__name__") == "agents.one" for each in alive),
+        "filters": sum(len(each.filters) + len(each.handlers) for each in [logging.root, *loggers]),
+        "path": len(sys.path),
+        **{kind.__name__: kinds[kind] for kind in LIVING},
+    }
+
+
+def source(number: int, servers: tuple[str, ...], more: str = "") -> str:
+    return more + agent_module("one", servers).replace("You are one.", f"Version {number}.")
+
+
+async def rounds(
+    fleet: Fleet, root: Path, numbers: range, say: Callable[[], Awaitable[Any]], outcome: str = "live"
+) -> None:
+    """New versions one after the other; every twentieth has a program of its own, each answers once."""
+    agent = fleet.agents[0]
+    for number in numbers:
+        servers = ("two", "echo") if number % 20 == 0 else ("two",)
+        more = "import sys\nsys.path.insert(0, 'lib')\n" + ("" if outcome == "live" else "raise ValueError\n")
+        (root / "agents/one.py").write_text(source(number, servers, more if number % 2 else more + "\n"))
+        told = await agent.exchange(agent.project, agent.config, files=("agents/one.py",))
+        assert told.outcome == outcome, told.error
+        await say()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = write_project(tmp_path, {"one": None, "two": None}, config=ECHO)
+    port = yaml.safe_load((root / "agents.yaml").read_text())["agents"]["two"]["port"]
+    config = yaml.safe_load((root / "fastagent.config.yaml").read_text())
+    config["mcp"]["servers"]["two"] = {"url": f"http://127.0.0.1:{port}/mcp", "auth": {"oauth": False}}
+    (root / "fastagent.config.yaml").write_text(yaml.safe_dump(config))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_records() -> Iterator[None]:
+    """Those that a test is shown keep tracebacks, and those the modules that failed."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def back_to(root: Path, before: Level) -> None:
+    """Until nothing is left of what ends in the background."""
+    more: dict[str, tuple[int, int]] = {}
+
+    def settled() -> bool:
+        more.clear()
+        more.update({name: (before[name], now) for name, now in level(root).items() if now > before[name]})
+        return not more
+
+    try:
+        await until(settled, timeout=20)
+    except AssertionError:
+        pytest.fail(f"more than before (before, now): {more}")
+
+
+async def test_a_hundred_versions_leave_nothing_behind(root: Path) -> None:
+    async with running(root) as fleet, client(fleet, "one") as caller:
+
+        async def say() -> None:
+            assert await ask(caller, "hello") == "hello"
+
+        await rounds(fleet, root, range(19, 23), say)  # with a program once: what that needs is imported
+        await until(lambda: level(root)["children"] == 0)
+        before = level(root)
+        await rounds(fleet, root, range(100, 200), say)
+        await back_to(root, before)
+        assert fleet.snapshot().agents[0].version == 104
+
+
+async def test_versions_that_failed_and_ways_back_leave_nothing_behind(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(root) as fleet, client(fleet, "one") as caller:
+
+        async def say() -> None:
+            assert await ask(caller, "hello") == "hello"
+
+        async def there_and_back() -> None:
+            for _ in range(2):
+                assert (await fleet.agents[0].rollback()).outcome == "live"
+                await say()
+
+        await rounds(fleet, root, range(1, 4), say)
+        await rounds(fleet, root, range(1, 4), say, "failed")
+        await there_and_back()
+        before = level(root)
+        for first in range(101, 131, 3):
+            await rounds(fleet, root, range(first, first + 2), say, "failed")
+            await there_and_back()
+        await back_to(root, before)

@@ -1,0 +1,78 @@
+"""What was left out of collections and replaced is freed, when no run is in flight."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from support.waiting import until
+
+from pallas.events import Hub
+from pallas.fleet.heap import settle, tend
+from pallas.in_flight import InFlight
+from pallas.model import Reloaded
+
+
+class Ring:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+class Runs(InFlight):
+    """Runs in flight, as many as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+        self.waited = asyncio.Event()
+
+    def __len__(self) -> int:
+        return 0 if self.ended.is_set() else 1
+
+    async def over(self, seconds: float, runs: object = None) -> tuple[()]:
+        self.waited.set()
+        await self.ended.wait()
+        return ()
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:
+    hub, runs, ring = Hub(), Runs(), Ring()
+    gone = weakref.ref(ring)
+    settle()
+    tending = asyncio.create_task(tend(hub, runs, every=0.0))
+    del ring
+    gc.collect()
+    assert gone() is not None  # left out
+    await asyncio.sleep(0)
+    hub.publish(Reloaded(agent="one", outcome="live"))
+    await runs.waited.wait()
+    assert gone() is not None
+    runs.ended.set()
+    await until(lambda: gone() is None)
+    assert gc.get_freeze_count()
+    tending.cancel()
+    await asyncio.wait({tending})
+
+
+async def test_nothing_is_looked_through_where_nothing_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.unfreeze()
+    hub, runs = Hub(), Runs()
+    tending = asyncio.create_task(tend(hub, runs, every=0.0))
+    await asyncio.sleep(0)
+    hub.publish(Reloaded(agent="one", outcome="live"))
+    await runs.waited.wait()
+    runs.ended.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not gc.get_freeze_count()
+    tending.cancel()
+    await asyncio.wait({tending})
