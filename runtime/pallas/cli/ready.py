@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import ssl
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from pallas.config import ConfigError, Project, load_project
-from pallas.config.load import CERTFILE_VARIABLE
 from pallas.text import one_line
 
 from .status import UNUSABLE
@@ -45,7 +43,7 @@ def _look(project: Project) -> tuple[bool, str]:
     host = project.bind if project.bind not in (None, "0.0.0.0", "::", "localhost") else "127.0.0.1"
     assert host is not None
     try:
-        connection = _connection(host, project.registry_port)
+        connection = _connection(host, project)
         try:
             connection.request("GET", "/readyz")
             answer = connection.getresponse()
@@ -59,8 +57,9 @@ def _look(project: Project) -> tuple[bool, str]:
     return answer.status == http.client.OK, _told(body)
 
 
-def _connection(host: str, port: int) -> http.client.HTTPConnection:
-    if not os.environ.get(CERTFILE_VARIABLE):
+def _connection(host: str, project: Project) -> http.client.HTTPConnection:
+    port = project.registry_port
+    if project.tls is None:
         return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
     # It only asks this machine whether it answers: whose certificate that is does not matter.
     context = ssl.create_default_context()
