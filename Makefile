@@ -8,6 +8,8 @@ DIR ?= sample_project
 # Processes that the tests run in, side by side; 0 is one process without pytest-xdist, for a debugger. Pictures
 # are updated in one process: those that no test of a process asked for would be taken for left over.
 WORKERS ?= 3
+# How long the soak lasts.
+SECONDS ?= 300
 BESIDE := $(if $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS))),-p no:xdist,-n $(WORKERS) --dist worksteal)
 
 # The official MCP conformance suite and a node that it runs on, whatever node this machine has.
@@ -16,7 +18,7 @@ SUITE_NODE := node@22
 SUITE_DIR := .conformance
 SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 
-.PHONY: help dev serve test conformance lint format types imports conformance-table bench screenshots install check clean system-packages npm
+.PHONY: help dev serve test conformance lint format types imports conformance-table bench soak screenshots install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -25,6 +27,7 @@ help:
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
+	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
 	@echo "make screenshots  draw the pictures of the README anew"
 	@echo "make install  set up $(VENV) only"
 
@@ -92,6 +95,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# A fleet under load, reloads, kills and cancels: the status is 1 when anything was lost.
+soak: $(STAMP)
+	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
 
 screenshots: $(STAMP)
 	@$(BIN)/python docs/screenshots.py
