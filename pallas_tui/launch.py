@@ -168,7 +168,8 @@ def _work(shown: Shown, log: Path, guard: "Guard") -> tuple[BaseException | None
         if app.fleet is not None and outlives(app.fleet):
             app.fleet.stop(STOP_TIMEOUT)
         elif app.fleet is not None:
-            with _told(guard.terminal, "Stopping the fleet…\n"):
+            cut = _in_flight(app.fleet)
+            with _told(guard.terminal, stopping_text(cut), at_once=cut > 0):
                 app.fleet.stop(STOP_TIMEOUT)
     return app.failure, app.report
 
@@ -217,8 +218,23 @@ def late_panes(log: Path) -> "tuple[LatePane, ...]":
     )
 
 
+def _in_flight(fleet: "RunningFleet") -> int:
+    """Runs that are not over; 0 where that cannot be told, since nothing may keep the fleet from its end."""
+    with suppress(Exception):
+        return sum(agent.runs_active + agent.runs_queued for agent in fleet.snapshot().agents)
+    return 0
+
+
+def stopping_text(cut: int) -> str:
+    """What is said while the fleet stops, with so many runs in flight."""
+    if not cut:
+        return "Stopping the fleet…\n"
+    runs = "1 run is" if cut == 1 else f"{cut} runs are"
+    return f"Stopping the fleet; {runs} cut short, and what they wrote is in the log…\n"
+
+
 @contextmanager
-def _told(terminal: TextIO, text: str) -> Iterator[None]:
+def _told(terminal: TextIO, text: str, *, at_once: bool = False) -> Iterator[None]:
     """Say what takes so long, if it does."""
 
     def tell() -> None:
@@ -227,7 +243,10 @@ def _told(terminal: TextIO, text: str) -> Iterator[None]:
             terminal.flush()
 
     timer = Timer(_PATIENCE, tell)
-    timer.start()
+    if at_once:
+        tell()
+    else:
+        timer.start()
     try:
         yield
     finally:

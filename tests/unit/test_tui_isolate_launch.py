@@ -32,7 +32,7 @@ early = logging.StreamHandler()
 logging.getLogger("early").addHandler(early)
 
 class Fleet(FakeFleet):
-    def __init__(self, root):
+    def __init__(self, root, **_):
         super().__init__()
 
     def stop(self, timeout=5.0):
@@ -297,6 +297,23 @@ def test_a_slow_stop_is_told_and_an_impatient_signal_does_not_cut_it_short(tmp_p
         (tmp_path / "stopped.go").touch()
         assert session.end() == 0
         assert (tmp_path / "stopped").exists()
+
+
+def test_leaving_says_how_many_runs_it_cuts_short(tmp_path: Path) -> None:
+    body = """
+    from dataclasses import replace
+    class Fleet(Fleet):
+        def __init__(self, root, **_):
+            super().__init__(root)
+            self.change("research", runs_active=2, runs_queued=1)
+    """
+    with started(tmp_path, body) as session:
+        session.until(lambda: ":24204" in session.text())
+        session.press(b"\x11")
+        session.until(lambda: "will be cancelled. Quit?" in session.text())
+        session.press(b"\x11")
+        assert session.end() == 0
+        assert "Stopping the fleet; 3 runs are cut short" in session.text()
 
 
 def run(code: str, **arguments: object) -> subprocess.CompletedProcess[str]:
