@@ -4,7 +4,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from pallas.model import Fault, FleetSnapshot, FleetState, FleetVerb
+from pallas.model import Fault, FleetSnapshot, FleetVerb
 
 from ..fleets import READ_ONLY, RunningFleet, outlives
 from ..settings import Settings
@@ -94,9 +94,8 @@ class Overseer(Bounded):
         )
         names = [f"{agent.name} {agent.runs_active}" if runs > 1 else agent.name for agent in busy[:_NAMED]]
         names += [f"{len(busy) - _NAMED} more"] if len(busy) > _NAMED else []
-        drains = "draining: " if snapshot.state is FleetState.DRAINING else ""
         return (
-            f"{drains}{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
+            f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
             f" ({', '.join(names)})"
         )
 

@@ -67,7 +67,7 @@ class TopLine(Bar):
         return gap, (fit(summary.headline.text, room, self._glyphs), LEVELS[summary.headline.level])
 
     def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
-        gap = "   " if wide else "  "
+        gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
         parts: list[Part] = [(summary.name or "pallas", STRONG)]
         if summary.state is FleetState.FAILED:
             return (
@@ -93,7 +93,7 @@ class TopLine(Bar):
             word = f" {number} {tone.value}" if wide else f" {number}"
             parts += [(" " if wide else "", ""), shape(tone, self._glyphs), (word + " ", STYLES[tone])]
         parts.append((gap[1:] + f"{summary.runs_text:<6}", STRONG if summary.runs else DIM))
-        if summary.registry_port is not None:
+        if summary.registry_port is not None and not (narrow and self._tells_trouble(summary)):
             parts.append((f"{gap}{'registry ' if wide else ''}:{summary.registry_port}", DIM))
         if summary.paused:
             parts += [(gap, ""), (self._paused(summary), STYLES[Tone.DEGRADED])]
