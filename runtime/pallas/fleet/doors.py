@@ -258,14 +258,16 @@ class Door:
         listener, self._listener, self._app = self._listener, None, None
         if self._streams is not None:
             self._streams.end()
-        self._doors.forget(self._place)
-        await asyncio.gather(
-            *([listener.stop()] if listener is not None else []),
-            *([self._place.leave()] if self._place is not None else []),
-        )
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-        if self._lifespan is not None:
-            lifespan, self._lifespan = self._lifespan, None
-            await lifespan.stop()
+        try:
+            await asyncio.gather(
+                *([listener.stop()] if listener is not None else []),
+                *([self._place.leave()] if self._place is not None else []),
+            )
+            if self._sock is not None:
+                self._sock.close()
+                self._sock = None
+            if self._lifespan is not None:
+                lifespan, self._lifespan = self._lifespan, None
+                await lifespan.stop()
+        finally:
+            self._doors.forget(self._place)  # until now whoever came was asked to come again
