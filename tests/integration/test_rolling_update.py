@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -25,14 +26,20 @@ class Balancer:
 
     def __init__(self) -> None:
         self.endpoints: list[int] = []
+        self.open: Counter[int] = Counter()
         self._chosen: dict[int, int] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         caller: int = writer.get_extra_info("sockname")[1]
         if self._chosen.get(caller) not in self.endpoints:
             self._chosen[caller] = self.endpoints[len(self._chosen) % len(self.endpoints)]
-        there, back = await asyncio.open_connection("127.0.0.1", self._chosen[caller])
-        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        port = self._chosen[caller]
+        self.open[port] += 1
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        finally:
+            self.open[port] -= 1
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,6 +100,7 @@ async def test_no_run_fails_while_one_version_follows_another(tmp_path: Path) ->
                 # The new one takes calls, the old one is taken off the list, and only then asked to go.
                 await _ready(after)
                 balancer.endpoints = [_port(new)]
+                await until(lambda: not balancer.open[_port(old)])  # what a cluster waits for in preStop
                 before.send(signal.SIGTERM)
                 assert await before.ended() == 0
                 seen = len(answers)
