@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from . import keys, latency, load, logs, resources, startup
+from . import keys, latency, load, logs, reload, resources, startup
 
 
 def main() -> int:
@@ -13,6 +13,7 @@ def main() -> int:
         "latency": latency,
         "load": load,
         "logs": logs,
+        "reload": reload,
         "resources": resources,
         "startup": startup,
     }

@@ -28,9 +28,11 @@ class Facts:
 
 
 def serve(port: int) -> None:
-    """Tell whoever connects to ``port``; called in the loop whose tasks are counted."""
-    task = asyncio.get_running_loop().create_task(asyncio.start_server(_tell, "127.0.0.1", port))
-    _tasks.add(task)
+    """Tell whoever connects to ``port``; called in the loop whose tasks are counted, or beside it."""
+    loop = asyncio.get_event_loop()
+    loop.call_soon_threadsafe(
+        lambda: _tasks.add(loop.create_task(asyncio.start_server(_tell, "127.0.0.1", port)))
+    )
 
 
 async def _tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

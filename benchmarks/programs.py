@@ -24,7 +24,7 @@ fast = FastAgent("{name}")
 @fast.agent(name="{name}", instruction="You are {name}.", servers={servers})
 async def main() -> None: ...
 """
-# The module is imported in the fleet's own loop.
+# The module is imported beside the fleet's loop, which is the thread's event loop meanwhile.
 FACTS = """
 
 from benchmarks import facts

@@ -110,6 +110,30 @@ async def test_an_agent_knows_the_files_it_was_made_of_those_shared_with_others_
         assert again == one
 
 
+async def test_a_module_that_a_tool_imports_late_is_the_one_that_was_saved(tmp_path: Path) -> None:
+    source = """
+def number() -> str:
+    \"\"\"Which.\"\"\"
+    from agents import late
+    return f"late {late.X}"
+"""
+    source = agent_module("one").replace("\n\n@fast", f"\n{source}\n\n@fast")
+    source = source.replace("servers=[]", "servers=[], function_tools=[number]")
+    files = {"agents/late.py": "X = 1\n"}
+    async with (
+        running(write_project(tmp_path, {"one": source, "two": None}, files=files)) as fleet,
+        client(fleet, "one") as caller,
+    ):
+        assert "late 1" in await ask(caller, "***CALL_TOOL number {}")
+        before = sys.modules["agents.late"]
+        assert (await exchange(fleet, force=True)).outcome == "live"
+        assert "late 1" in await ask(caller, "***CALL_TOOL number {}")
+        assert sys.modules["agents.late"] is before
+        (tmp_path / "agents/late.py").write_text("X = 2\n")
+        assert (await exchange(fleet, "agents/late.py")).outcome == "live"
+        assert "late 2" in await ask(caller, "***CALL_TOOL number {}")
+
+
 async def test_a_file_that_would_mend_a_failed_agent_is_one_of_its_files(tmp_path: Path) -> None:
     root = write_project(
         tmp_path,

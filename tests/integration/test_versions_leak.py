@@ -116,7 +116,7 @@ async def test_a_hundred_versions_leave_nothing_behind(root: Path) -> None:
         before = level(root)
         await rounds(fleet, root, range(100, 200), say)
         await back_to(root, before)
-        assert fleet.snapshot().agents[0].version == 104
+        assert fleet.snapshot().agents[0].version == 105
 
 
 async def test_versions_that_failed_and_ways_back_leave_nothing_behind(

@@ -2,8 +2,9 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
@@ -36,12 +37,28 @@ def file_of(module: ModuleType) -> str:
     return str(next(iter(paths), "")) if paths else ""
 
 
+# What the files of agents held when those were loaded last.
+_held: Final[dict[str, bytes]] = {}
+
+
+def note(files: Iterable[Path]) -> None:
+    """An agent was loaded, and these are its files."""
+    _held.update((str(file), _digest(str(file))) for file in files)
+
+
+def unnote(root: Path) -> None:
+    """The project at ``root`` is not served any more."""
+    for file in [file for file in _held if file.startswith(f"{root}/")]:
+        del _held[file]
+
+
 @contextmanager
 def anew(root: Path) -> Iterator[None]:
     """Whatever of the project is imported in this block is read from its files again.
 
     Modules that were imported before and not in the block are there again afterwards, for those who import
-    them late. When the block fails, all are as they were before.
+    them late; not those whose file was changed since it was noted. When the block fails, all are as they were
+    before.
     """
     before = modules_of(root)
     for name, module in before.items():
@@ -56,8 +73,20 @@ def anew(root: Path) -> Iterator[None]:
         sys.modules.update(before)
         raise
     for name, module in before.items():
-        if name not in sys.modules:
+        if name not in sys.modules and not _is_outdated(module):
             _put_back(name, module)
+
+
+def _is_outdated(module: ModuleType) -> bool:
+    held = _held.get(file := file_of(module))
+    return held is not None and held != _digest(file)
+
+
+def _digest(file: str) -> bytes:
+    try:
+        return blake2b(Path(file).read_bytes(), digest_size=16).digest()
+    except (OSError, ValueError):
+        return b""
 
 
 def _put_back(name: str, module: ModuleType) -> None:

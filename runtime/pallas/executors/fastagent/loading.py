@@ -29,7 +29,8 @@ from . import (
     transport_seam,
     wire_seam,
 )
-from .fresh import anew, file_of, modules_of
+from .fresh import anew, file_of, modules_of, note, unnote
+from .preload import files_of
 from .seam import introduce, plain_argv, silence
 from .surroundings import kept
 
@@ -75,6 +76,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             raise _fault(project, agent, error, f"{type(error).__name__}: {error}") from error
         finally:
             reapply_logging()  # the user's code may have set up anything
+        note(files_of(project, agent))
         silence(fast)
         introduce(fast)
         return fast
@@ -84,6 +86,7 @@ def forget(root: Path) -> None:
     """Drop the project's modules, so that another project in this process imports its own."""
     for name in modules_of(root):
         del sys.modules[name]
+    unnote(root)
     if str(root) in sys.path:
         sys.path.remove(str(root))
     importlib.invalidate_caches()
