@@ -46,6 +46,8 @@ class Saves:
         self.fleet = fleet
         self.root = root
         self._probes = 0
+        self._told: list[Reloaded] = []
+        fleet.hub.listen(lambda event: self._told.append(event) if isinstance(event, Reloaded) else None)
 
     def versions(self) -> dict[str, int]:
         """The version of each agent."""
@@ -95,7 +97,7 @@ class Saves:
 
     def told(self) -> list[Reloaded]:
         """What was told of attempts so far."""
-        return [event for event in self.fleet.hub.since(0).events if isinstance(event, Reloaded)]
+        return list(self._told)
 
     def notices(self) -> list[str]:
         """What was told besides."""
