@@ -3,6 +3,9 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +114,39 @@ async def test_an_agent_whose_provider_is_away_at_the_start_comes_up_when_it_is_
         await reaches(fleet, AgentState.READY)
         assert moves(fleet).count(AgentState.BACKOFF) == 2
         assert await ask(caller, "hello") == "hello"
+
+
+def test_a_headless_fleet_says_what_fails_and_when_it_is_started_again(tmp_path: Path) -> None:
+    keys = {"one": {"restart": {"backoff": 0.05, "crashes": 2}, "start_timeout": 0.1}}
+    root = write_project(tmp_path, {"one": None}, keys=keys, top={"bind": "127.0.0.1"})
+    # The library alone takes longer to import.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pallas.server"],
+        cwd=root,
+        env={**os.environ, "PALLAS_LOG_FILE": str(root / "pallas.log")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stderr is not None
+        loop = next(line for line in process.stderr if "crash loop" in line)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert loop.startswith("[test] error: one: crash loop: 2 failures within 300 s, the last: it was still ")
+    assert loop.rstrip().endswith("; correct that and start it again")
+    assert "crash loop" not in out + err  # once
+    (failed,) = [line for line in out.splitlines() if "it is started again in 0.0" in line]
+    assert failed.startswith(
+        "[test] one: it was still importing after 0.1 s; see what it waits for, or raise"
+    )
+    assert failed.endswith("(failure 1 of 2 within 300 s)")
+    assert process.returncode == 0
+    assert "Traceback" not in out + err
 
 
 def _servers(script: str) -> list[psutil.Process]:

@@ -41,6 +41,8 @@ class Narrator:
     def hear(self, event: Event) -> None:
         """Tell of an event what matters."""
         match event:
+            case AgentChanged(state=AgentState.CRASH_LOOP):
+                pass  # a Notice tells it
             case AgentChanged(state=state) if state is AgentState.READY or state in FAILED_STATES:
                 self.say(f"{event.agent}: {event.detail or state.value}")
             case Notice(level=level) if level != "info":
