@@ -1,0 +1,203 @@
+"""Callers of both eras who notice nothing while the agent they talk to is edited again and again."""
+
+import asyncio
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+from support.live import ERAS, ask, client
+from support.reloading import Saves, module, saying, watched
+from support.waiting import until
+
+SAVES = 100
+CLIENTS = 50
+# Calls at one time: clients and fleet share one event loop here, and more of them would only queue in it.
+AT_A_TIME = 4
+
+
+def version(number: int) -> str:
+    return f"Version {number}."
+
+
+def told(text: str) -> tuple[int, int]:
+    """Which version answered, and which turn of the conversation that was."""
+    _, number, turn = text.split()
+    return int(number.rstrip(".")), int(turn)
+
+
+class Talker:
+    """One client in one conversation, talking until it is told to stop; every answer must follow the last."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"t{number}"
+        self.era = ERAS[number % 2]
+        # Half of those of the older era have a session and no handle.
+        handle = None if number % 4 == 3 else f"conversation-{number}"
+        self._arguments: dict[str, Any] = {"conversation_id": handle} if handle else {}
+        self.turns = 0
+        self.seen = [0]
+
+    async def talk(self, saves: Saves, stop: asyncio.Event, free: asyncio.Semaphore) -> None:
+        async with client(saves.fleet, "one", era=self.era) as caller:
+            while not stop.is_set():
+                async with free:
+                    text = await ask(caller, f"{self.name} {self.turns}", **self._arguments)
+                number, turn = told(text)
+                self.turns += 1
+                assert turn == self.turns, f"{self.name}: {text} after {self.turns - 1} turns"
+                assert number >= self.seen[-1], f"{self.name}: version {self.seen[-1]}, then {number}"
+                self.seen.append(number)
+            # What the agent remembers that was said to it.
+            prompt = await caller.get_prompt("one_history", self._arguments)
+            said = [each.content.text for each in prompt.messages if each.role == "user"]
+            assert said == [f"{self.name} {turn}" for turn in range(self.turns)]
+
+
+async def connecting(port: int, stop: asyncio.Event) -> int:
+    """Open connections to a port all the time; how many there were. Raises where one is refused."""
+    count = 0
+    while not stop.is_set():
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        count += 1
+        await asyncio.sleep(0.02)
+    return count
+
+
+async def test_fifty_clients_talk_while_their_agent_is_saved_a_hundred_times(
+    tmp_path: Path, record_property: Any
+) -> None:
+    script = saying(*(version(number) for number in range(SAVES + 1)))
+    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+        talkers = [Talker(number) for number in range(CLIENTS)]
+        stop, free = asyncio.Event(), asyncio.Semaphore(AT_A_TIME)
+        took: list[float] = []
+        async with asyncio.TaskGroup() as group:
+            for talker in talkers:
+                group.create_task(talker.talk(saves, stop, free))
+            knocks = group.create_task(connecting(saves.fleet.agents[0].config.port, stop))
+            await until(lambda: all(talker.turns for talker in talkers), timeout=60)
+            for number in range(1, SAVES + 1):
+                began = perf_counter()
+                saves.write("agents/one.py", module("one", version(number)))
+                await until(lambda number=number: saves.versions()["one"] == number + 1)
+                took.append(perf_counter() - began)
+            await until(lambda: all(talker.seen[-1] == SAVES for talker in talkers), timeout=60)
+            stop.set()
+        assert [each.outcome for each in saves.told()] == ["live"] * SAVES
+        answered = sum(talker.turns for talker in talkers)
+        assert len({number for talker in talkers for number in talker.seen}) > SAVES // 4
+        took.sort()
+        record_property("calls", answered)
+        record_property("save_to_live_p50", took[SAVES // 2])
+        record_property("save_to_live_p95", took[SAVES * 95 // 100])
+        record_property("connections", knocks.result())
+        print(
+            f"{answered} calls, {knocks.result()} connections, save to live p50 {took[SAVES // 2]:.3f} s, "
+            f"p95 {took[SAVES * 95 // 100]:.3f} s, most {took[-1]:.3f} s"
+        )
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_run_in_flight_finishes_on_the_version_that_began_it(tmp_path: Path, era: str) -> None:
+    script = saying(
+        "Version 1.",
+        more='  - {when: {system: "Version 0.", text: slowly}, say: "Version 0. 1", delay: 1.5}\n',
+    )
+    async with (
+        watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves,
+        client(saves.fleet, "one", era=era) as caller,
+        client(saves.fleet, "one", era=era) as other,
+    ):
+        slow = asyncio.create_task(ask(caller, "slowly", conversation_id="c"))
+        await until(lambda: saves.fleet.snapshot().agents[0].runs_active == 1)
+        saves.write("agents/one.py", module("one", version(1)))
+        await until(lambda: saves.versions()["one"] == 2)
+        assert await ask(other, "hello") == "Version 1. 1"
+        assert not slow.done()
+        assert await slow == "Version 0. 1"
+        assert await ask(caller, "and now", conversation_id="c") == "Version 1. 2"
+        await until(lambda: saves.fleet.agents[0].predecessors == 0)
+
+
+async def test_saves_that_come_while_a_reload_is_under_way_make_one_more(tmp_path: Path) -> None:
+    script = saying(*(version(number) for number in range(30)))
+    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+        for number in range(1, 30):
+            saves.write("agents/one.py", module("one", version(number)))
+            await asyncio.sleep(0)
+        await until(lambda: saves.instruction("one") == version(29))
+        await until(lambda: not saves.busy())
+        assert saves.versions()["one"] < 10
+
+
+@pytest.mark.parametrize("manner", ["replaced", "renamed away", "emptied", "deleted"])
+async def test_however_an_editor_saves_the_new_version_is_live_and_no_attempt_failed(
+    tmp_path: Path, manner: str
+) -> None:
+    script = saying(version(0), version(1), version(2))
+    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+        file = saves.root / "agents" / "one.py"
+        for number in (1, 2):
+            text = module("one", version(number))
+            beside = file.with_name(".one.py.swp" if number == 1 else "4913")
+            match manner:
+                case "replaced":
+                    beside.write_text(text)
+                    beside.replace(file)
+                case "renamed away":
+                    file.rename(file.with_name("one.py~"))
+                    await _moment()
+                    file.write_text(text)
+                case "emptied":
+                    file.write_text("")
+                    await _moment()
+                    file.write_text(text)
+                case _:
+                    file.unlink()
+                    await _moment()
+                    file.write_text(text)
+            await until(lambda number=number: saves.instruction("one") == version(number))
+        assert {each.outcome for each in saves.told()} == {"live"}
+        async with client(saves.fleet, "one") as caller:
+            assert await ask(caller, "hello") == "Version 2. 1"
+
+
+async def _moment() -> None:
+    """Long enough for a change to be heard of, shorter than an unfinished file is waited for."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await until(lambda: loop.time() - began > 0.06)
+
+
+async def test_a_project_behind_a_link_and_files_behind_links_are_followed(tmp_path: Path) -> None:
+    script = saying(version(0), version(1), version(2), version(3))
+    real, link = tmp_path / "real", tmp_path / "link"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    real.mkdir()
+    link.symlink_to(real)
+
+    def behind(root: Path) -> None:
+        (elsewhere / "one.py").write_text(module("one", version(0)))
+        (root / "agents" / "one.py").unlink()
+        (root / "agents" / "one.py").symlink_to(elsewhere / "one.py")
+
+    async with watched(link, {"one": None}, script, probe=False, before=behind) as saves:
+        (elsewhere / "one.py").write_text(module("one", version(1)))
+        await until(lambda: saves.instruction("one") == version(1))
+        (link / "agents" / "one.py").unlink()
+        (link / "agents" / "one.py").write_text(module("one", version(2)))
+        await until(lambda: saves.instruction("one") == version(2))
+
+
+async def test_it_works_where_the_system_tells_of_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHFILES_FORCE_POLLING", "1")
+    script = saying(*(version(number) for number in range(4)))
+    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+        for number in range(1, 4):  # within one second, which not everybody can tell apart
+            saves.write("agents/one.py", module("one", version(number)))
+            await until(lambda number=number: saves.instruction("one") == version(number))
