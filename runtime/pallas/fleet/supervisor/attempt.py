@@ -29,7 +29,8 @@ class Attempt:
         except BaseException:
             work.close()
             raise
-        task = self._task = asyncio.create_task(work, name=name)
+        task = asyncio.create_task(work, name=name)
+        self._task = task
         try:
             await _bounded(task, seconds)
         except asyncio.CancelledError:
