@@ -500,6 +500,21 @@ async def test_the_fleet_itself_may_list_and_nothing_else(era: str) -> None:
         assert served.inbound.own_token("echo") is None
 
 
+async def test_behind_the_gate_it_is_asked_once_more(era: str) -> None:
+    """Whatever comes by the gate unseen is refused by what knows the tool."""
+    async with guarded(AUTH, gate=False) as served, served.client(era, CI) as unseen:
+        assert not (await unseen.call_tool("get_health", {})).is_error
+        for tool in ("send_message", "echo"):
+            refused = await unseen.call_tool(tool, {"message": "hello"})
+            assert refused.is_error
+            assert "this agent needs a token" in refused.content[0].text  # type: ignore[union-attr]
+        with pytest.raises(MCPError, match="this agent needs a token"):
+            await unseen.get_prompt("echo_history", {"conversation_id": "c"})
+        assert served.executor.turns == []
+        served.asks(None)
+        assert await ask(unseen, "hello") == "0:hello"
+
+
 async def test_many_callers_at_once_are_told_apart(era: str) -> None:
     async with issuing() as issuer, guarded(taking(issuer)) as served:
         served.executor = FakeExecutor()

@@ -26,6 +26,7 @@ from support.ports import free_ports
 from support.recording import recording
 from support.waiting import until
 
+from pallas.cli.app import run
 from pallas.codec import encode, encode_event
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
@@ -350,6 +351,21 @@ async def test_who_is_refused_hears_of_it_in_the_sdks_client(tmp_path: Path) -> 
                 async with client(fleet, "harper", bearer=bearer) as connected:
                     await connected.list_tools()
             assert says in _texts(refused.value)
+
+
+def test_the_check_of_bearers_asks_for_no_token_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
+    servers = {"shop": {"url": "http://127.0.0.1:9/mcp", "forward_inbound_auth": True}}
+    root = guarded(
+        tmp_path / "project",
+        {"one": agent_module("one", ("shop",))},
+        auth={"dev": True},
+        config={"mcp": {"servers": servers}},
+    )
+    assert run(["check", "bearer", str(root), "--callers", "2"]) == 0
+    assert "ok: no bearer crossed" in capsys.readouterr().out
 
 
 def _texts(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -78,7 +79,7 @@ class Guarded:
 
 @asynccontextmanager
 async def guarded(
-    auth: AuthConfig | None, *, attempts: Attempts | None = None, dev: bool = False
+    auth: AuthConfig | None, *, attempts: Attempts | None = None, dev: bool = False, gate: bool = True
 ) -> AsyncIterator[Guarded]:
     """An agent named ``echo`` behind a gate, as the fleet puts them together."""
     inbound = Inbound(dev=dev, loopback=True, attempts=attempts)
@@ -88,10 +89,13 @@ async def guarded(
     async def ok() -> Health:
         return Health(HealthStatus.OK)
 
-    server = agent_app(served.kernel, "echo", description="says it again", health=ok)
+    check = partial(inbound.authorize, "echo")
+    server = agent_app(served.kernel, "echo", description="says it again", health=ok, authorize=check)
     asking = Asking("echo", inbound, lambda port: f"http://127.0.0.1:{port}/mcp", (CARD_PATH,))
     card = {"name": "a card"}
-    app = endpoint(server, LOCAL_NAMES, card=lambda: card, gate=lambda inner: Gate(inner, asking))
+    app = endpoint(
+        server, LOCAL_NAMES, card=lambda: card, gate=lambda inner: Gate(inner, asking) if gate else inner
+    )
     listener = Listener(app, bind("127.0.0.1", 0, "test"))
     await listener.start()
     served.port = listener.port

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from types import MappingProxyType
@@ -159,6 +160,7 @@ class FleetAgent:
             description=self.config.description,
             health=self.health,
             history=self.config.instance_scope != "request",
+            authorize=partial(self.inbound.authorize, self.name),
         )
         for path, page in self._pages.items():
             server.custom_route(path, methods=["GET"])(page)

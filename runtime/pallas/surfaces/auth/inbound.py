@@ -1,14 +1,20 @@
 """What the agents of one fleet share when they ask callers who they are."""
 
+import logging
 from collections import OrderedDict
 from typing import Final
 
 from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
 from pallas.log import forget, redact
+from pallas.model import Fault, FaultType, Principal
+from pallas.text import one_line
 
 from ..attempts import Attempts
-from .verifier import Verifier
+from .challenge import MISSING
+from .verifier import OWN, Verifier
+
+log = logging.getLogger(__name__)
 
 _WELCOME: Final = 4_096
 _NOBODY: Final = AuthConfig(public_health=False)
@@ -48,6 +54,15 @@ class Inbound:
         Nobody gets through to one of which nothing is known.
         """
         return in_force(self._rules.get(agent, _NOBODY), dev=self._dev, loopback=self._loopback)
+
+    async def authorize(self, agent: str, tool: str, principal: Principal) -> None:
+        """Asked once more before a tool or prompt of the agent is used, behind all that reads the request.
+
+        Raises Fault (AUTH) for whom the gate has not verified: it should not have come so far.
+        """
+        if self.asked(agent) is not None and (not principal.name or principal.id == OWN):
+            log.error("%s: %s was asked for behind the gate, without a token", agent, one_line(tool, 80))
+            raise Fault(FaultType.AUTH, MISSING)
 
     def own_token(self, agent: str) -> str | None:
         """What the fleet shows its own agent in order to list its tools; None where nobody is asked."""

@@ -13,6 +13,7 @@ import httpx2
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from pallas.config.network import local_port
 from pallas.text import one_line
 
 from .outcome import Refused, Unavailable
@@ -144,7 +145,12 @@ async def fetch_keys(url: str) -> Sequence[Key]:
     Redirects are followed within the origin alone. What is secret, or meant for something else, is left out.
     """
     try:
-        async with asyncio.timeout(FETCH_TIMEOUT), httpx2.AsyncClient(timeout=FETCH_TIMEOUT) as client:
+        # On this machine there is no proxy to go through.
+        elsewhere = local_port(url) is None
+        async with (
+            asyncio.timeout(FETCH_TIMEOUT),
+            httpx2.AsyncClient(timeout=FETCH_TIMEOUT, trust_env=elsewhere) as client,
+        ):
             body = await _read(client, url)
     except TimeoutError:
         raise Unavailable(f"no answer within {FETCH_TIMEOUT:g} s") from None
