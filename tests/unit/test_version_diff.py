@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Child, ExecutorInfo
-from pallas.fleet.reload.diff import MAX_CHANGES, MAX_DIFF, changes, file_changes, text_diff
+from pallas.fleet.reload.diff import MAX_ALL, MAX_CHANGES, MAX_DIFF, bounded, changes, file_changes, text_diff
 from pallas.fleet.reload.failure import failure_of
 from pallas.fleet.reload.portrait import Portrait, portrait
 from pallas.fleet.reload.sources import MAX_BYTES, MAX_TEXTS, Sources
@@ -118,6 +118,15 @@ def test_changes_are_bounded_in_number_and_length() -> None:
     with_one = seen(ExecutorInfo(servers=("echo",), tools=tools(ToolDetail("t"))))
     (change,) = changes(with_one, seen(ExecutorInfo(servers=("echo",), tools=tools(huge))))
     assert len(change.diff) <= 20_000
+
+
+def test_all_diffs_of_an_event_together_are_bounded() -> None:
+    many = [Change("file", "changed", str(number), diff="x" * 10_000) for number in range(10)]
+    told = bounded(many)
+    assert [change.name for change in told] == [change.name for change in many]
+    assert sum(len(change.diff) for change in told) <= MAX_ALL
+    assert told[0].diff
+    assert "left out" in told[-1].after
 
 
 def test_a_diff_is_clean_and_holds_no_secret() -> None:

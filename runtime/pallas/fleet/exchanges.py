@@ -201,7 +201,7 @@ class Exchanges:
             agent=self._host.name,
             outcome=outcome,
             version=version,
-            files=files[:_MAX_FILES],
+            files=tuple(one_line(name) for name in files[:_MAX_FILES]),
             changes=changes,
             seconds=monotonic() - began if seconds is None else seconds,
             rolled_back=rolled_back,

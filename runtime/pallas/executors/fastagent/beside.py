@@ -66,7 +66,11 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
         with suppress(RuntimeError):  # the loop is gone, and so is who waited
             loop.call_soon_threadsafe(settle, result, error)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    def guarded() -> None:
+        with suppress(GivenUp):  # it may come when the work is done
+            run()
+
+    thread = threading.Thread(target=guarded, name=name, daemon=True)
     thread.start()
     try:
         return await outcome

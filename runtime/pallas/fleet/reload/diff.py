@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from .sources import Sources, text_now
 # Changes that are told, and characters of one's diff.
 MAX_CHANGES: Final = 100
 MAX_DIFF: Final = 19_000
+# Characters of all diffs of one event together: many events are kept.
+MAX_ALL: Final = 64 * 1024
 _ONE_LINE: Final = 300
 # Lines of a text beyond which it is not compared line by line: that takes the square of them.
 _MAX_LINES: Final = 20_000
@@ -24,7 +27,7 @@ _MAX_LINES: Final = 20_000
 
 def changes(before: Portrait, after: Portrait) -> tuple[Change, ...]:
     """What is different outside, ``MAX_CHANGES`` at most; the last one says how many more there are."""
-    return _bounded(
+    return bounded(
         (
             *_of_instruction(before, after),
             *_of_model(before, after),
@@ -53,7 +56,7 @@ def file_changes(
             continue
         if old != new:
             found.append(Change("file", _kind(old, new), name, diff=text_diff(old, new)))
-    return _bounded(found)
+    return bounded(found)
 
 
 def text_diff(before: str, after: str) -> str:
@@ -202,9 +205,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_DIFF else text[: MAX_DIFF - 2] + "\n…"
 
 
-def _bounded(found: Iterable[Change]) -> tuple[Change, ...]:
-    all_ = tuple(found)
-    if len(all_) <= MAX_CHANGES:
-        return all_
-    more = len(all_) - MAX_CHANGES + 1
-    return (*all_[: MAX_CHANGES - 1], Change("file", "changed", "…", after=f"and {more} more changes"))
+def bounded(found: Iterable[Change]) -> tuple[Change, ...]:
+    """``MAX_CHANGES`` at most, with ``MAX_ALL`` characters of diffs together; what is left out is told."""
+    told: list[Change] = []
+    left, more = MAX_ALL, 0
+    for change in found:
+        if len(told) == MAX_CHANGES:
+            more += 1
+            continue
+        if change.diff and len(change.diff) > left:
+            change = replace(
+                change, diff="", after=change.after or "its lines are left out: there are too many"
+            )
+        left -= len(change.diff)
+        told.append(change)
+    if more:
+        told[-1] = Change("file", "changed", "…", after=f"and {more + 1} more changes")
+    return tuple(told)

@@ -9,7 +9,7 @@ from pallas.model import Fault
 from pallas.text import one_line, sanitize
 
 # Characters of a story: the reason and the traceback.
-MAX_STORY: Final = 64 * 1024
+MAX_STORY: Final = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
 from pallas.model import Change
 
-from .diff import changes, file_changes
+from .diff import bounded, changes, file_changes
 from .portrait import Portrait, portrait
 from .sources import Sources
 
@@ -64,4 +64,5 @@ def differences(before: Version, after: Version, files: tuple[Path, ...]) -> tup
     outside = changes(before.face, after.face)
     if outside and len(files) < 2:
         return outside
-    return outside + file_changes(before.project.root, files, before.sources, after.sources)
+    inside = file_changes(before.project.root, files, before.sources, after.sources)
+    return bounded((*outside, *inside))
