@@ -21,6 +21,7 @@ from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
 from pallas.executors.process import executor as process_executor
 from pallas.executors.process.executor import ProcessExecutor
+from pallas.executors.process.messages import Given
 from pallas.model import Event, Fault, FaultType, Message, ToolEvent
 
 TOOLS = '''
@@ -402,7 +403,7 @@ async def test_a_turn_carries_only_what_the_process_does_not_know(
         send = executor._send
 
         def counted(message: Any) -> None:
-            if isinstance(message, process_executor.Given):
+            if isinstance(message, Given):
                 given.append(len(message.pieces))
             send(message)
 
@@ -421,12 +422,28 @@ async def test_a_turn_carries_only_what_the_process_does_not_know(
         assert given == [2, 10]
 
 
-async def test_twenty_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
+async def test_a_process_of_another_release_is_not_spoken_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = load_project(project(tmp_path), {**os.environ})
+    executor = ProcessExecutor(loaded, loaded.agents["frail"])
+    monkeypatch.setattr(process_executor, "__version__", "0.0.1")
+    with pytest.raises(
+        Fault, match=r"of another Pallas .* than this fleet \(0.0.1\).*start the fleet again"
+    ) as told:
+        await executor.load()
+    assert told.value.type is FaultType.CONFIG
+    await executor.close(3.0)
+    assert below() == []
+
+
+async def test_twenty_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
+    root = write_project(tmp_path, {"plain": None}, keys={"plain": {"isolation": "process"}})
+    loaded = load_project(root, {**os.environ})
     mine = psutil.Process()
 
     async def cycle() -> None:
-        executor, heard = ProcessExecutor(loaded, loaded.agents["frail"]), Heard()
+        executor, heard = ProcessExecutor(loaded, loaded.agents["plain"]), Heard()
         await executor.load()
         await executor.start()
         assert (await run(executor, heard, "hello")).texts == ("hello",)
@@ -449,7 +466,7 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     )
     try:
         assert fleet.stdout is not None
-        lines = []
+        lines: list[str] = []
         while "running" not in (line := await asyncio.to_thread(fleet.stdout.readline)):
             assert line, lines
             lines.append(line)

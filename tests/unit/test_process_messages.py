@@ -1,6 +1,7 @@
 """What a fleet and an agent's process say to each other comes out as it went in, and shows no secret."""
 
 import dataclasses
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pallas.codec import Undecodable, dumps, encode_event, loads
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo
 from pallas.executors.process import messages
+from pallas.executors.process.executor import ProcessExecutor
 from pallas.executors.process.messages import (
     Begin,
     Cancel,
@@ -100,3 +102,20 @@ def test_no_message_shows_a_bearer_or_what_was_said() -> None:
 def test_what_is_no_message_is_refused(document: Any) -> None:
     with pytest.raises(Undecodable):
         unpacked(document)
+
+
+def test_a_process_is_told_neither_who_may_call_nor_of_other_agents(tmp_path: Path) -> None:
+    sha = hashlib.sha256(b"zL8-not-to-be-guessed-4711").hexdigest()
+    root = write_project(
+        tmp_path,
+        {"one": None, "two": None},
+        keys={"one": {"isolation": "process", "auth": {"tokens": ["bob"]}}},
+        top={"auth": {"tokens": {"bob": {"sha256": sha}}}},
+    )
+    project = load_project(root, {**os.environ})
+    assert project.agents["one"].auth is not None
+    executor = ProcessExecutor(project, project.agents["one"])
+    told = dumps(packed(Begin("1.0", 1, "one", executor._for_itself(), "00"))).decode()
+    assert sha not in told
+    assert "two" not in told
+    assert "agents.one" in told

@@ -133,6 +133,7 @@ async def test_a_message_of_the_agent_library_survives_the_trip() -> None:
     for native in (called, answered):
         entry = messages.to_message(native)
         ((piece,),) = pieces([entry], whole=True)
+        assert piece.native is not None
         back = messages.revived(Message(piece.role, piece.text, piece.images, Packed(piece.native)))
         assert type(back.native) is messages.Kept
         assert back.native == entry.native

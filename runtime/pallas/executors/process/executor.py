@@ -102,6 +102,7 @@ class ProcessExecutor:
         self._watch: asyncio.Task[None] | None = None
         self._seeing_off: set[asyncio.Task[None]] = set()
         self._ended = ""
+        self._stranger = ""
         self._started = False
         self._closing = False
         self._tell_failed: Callable[[str], None] | None = None
@@ -140,6 +141,8 @@ class ProcessExecutor:
         A process that ended since it was loaded is replaced by one with the same code, whatever its modules'
         files say now.
         """
+        if self._closing:
+            raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
         process = self._process
         if process is not None and process.ended.done():
             await self._let_go(process)
@@ -198,6 +201,7 @@ class ProcessExecutor:
         )
         result: TurnResult | None = None
         try:
+            await self._room(process)  # it may be busy with something else
             for part in pieces(turn.history[run.keep :], whole=False):
                 self._send(Given(call, part))
                 await self._room(process)
@@ -274,6 +278,8 @@ class ProcessExecutor:
 
     def _death(self) -> Fault:
         how = self._ended or "is not running"
+        if self._stranger:
+            return Fault(FaultType.CONFIG, f"{self._name}: its process {how}")
         last = self._process.last_lines if self._process is not None else ()
         said = f": {last[-1]}" if last and not self._started and "exit status" in how else ""
         return Fault(
@@ -344,7 +350,7 @@ class ProcessExecutor:
         how = await asyncio.shield(process.ended)
         if self._reader is not None:  # what it said before its end
             await asyncio.wait({self._reader}, timeout=1.0)
-        self._ended = how
+        self._ended = how = self._stranger or how
         if not self._closing:
             await process.read_out()
             log.error(
@@ -403,11 +409,11 @@ class ProcessExecutor:
     def _greet(self, process: Spawned, hello: Hello) -> None:
         process.pid = hello.pid
         if (hello.version, hello.protocol) != (__version__, PROTOCOL):
-            process.end(
-                f"is of another Pallas ({one_line(hello.version, 20)}) than this fleet ({__version__}); "
-                "start the fleet again",
-                force=True,
+            self._stranger = (
+                f"is of another Pallas ({one_line(hello.version, 20)}) than this fleet ({__version__}), "
+                "which was started before that was installed; start the fleet again"
             )
+            process.end(self._stranger, force=True)
 
     def _happened(self, said: Happened) -> None:
         asked = self._asked.get(said.call)

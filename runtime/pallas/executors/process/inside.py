@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pallas import __version__
 from pallas.bearer import adopt_salt
-from pallas.codec import encode_event
+from pallas.codec import Undecodable, encode_event
 from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
@@ -134,7 +134,12 @@ class _Inside:
 
     async def _listen(self) -> None:
         while (document := await self._channel.receive()) is not None:
-            self._hear(unpacked(document))
+            try:
+                self._hear(unpacked(document))
+            except Undecodable:
+                if self._executor is None:  # of another release: the fleet tells why
+                    return
+                raise
 
     def _hear(self, said: Any) -> None:
         match said:
