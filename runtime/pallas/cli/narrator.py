@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from pallas.fleet.reload.reloader import story_line
+from pallas.fleet.reload.telling import story_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from starlette.types import ASGIApp
 
@@ -41,6 +42,7 @@ class Doors:
         self._host = host
         self._hosts = hosts
         self._only = only
+        self._guards: WeakSet[HostOriginGuard] = WeakSet()
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: list[Listener] = []
         self._made: list[tuple[str, Listener]] = []
@@ -136,10 +138,20 @@ class Doors:
 
     def listener(self, app: ASGIApp, sock: socket.socket, name: str) -> Listener:
         """An agent's port, behind the guard; the app's lifespan is not its business."""
-        guarded = HostOriginGuard(app, self._hosts)
-        made = Listener(guarded, sock, lifespan=False, tls=self._tls, pool=self._pool)
+        made = Listener(self._guarded(app), sock, lifespan=False, tls=self._tls, pool=self._pool)
         self._made = [*self.open_listeners(), (f"agent {name}", made)]
         return made
+
+    def allow(self, hosts: frozenset[str]) -> None:
+        """From now on these hosts pass at every port, and no others."""
+        self._hosts = hosts
+        for guard in self._guards:
+            guard.allow(hosts)
+
+    def _guarded(self, app: ASGIApp) -> HostOriginGuard:
+        guard = HostOriginGuard(app, self._hosts)
+        self._guards.add(guard)
+        return guard
 
     def open_listeners(self) -> tuple[tuple[str, Listener], ...]:
         """Each port that is served, by ``agent NAME``, ``registry`` and ``scripted``."""
@@ -161,9 +173,8 @@ class Doors:
             for place in self._places:
                 self._ingress.add(place)
             app = self._ingress
-        guarded = HostOriginGuard(app, self._hosts)
         sock = self._sockets.pop("registry")
-        await self._serve("registry", Listener(guarded, sock, tls=self._tls, pool=self._pool))
+        await self._serve("registry", Listener(self._guarded(app), sock, tls=self._tls, pool=self._pool))
 
     async def open_scripted(self, app: ASGIApp) -> None:
         """Serve the offline model."""

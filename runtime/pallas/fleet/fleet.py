@@ -397,6 +397,7 @@ class Fleet:
     def _read_anew(self, project: Project) -> Project:
         """The project as this fleet takes it, which was just read without a mistake."""
         self.inbound.adopt(project)
+        self.doors.allow(allowed_hosts_of(project, self._bind))
         return alone(project, self._only)
 
     def _replace_script(self, script: "Script") -> None:

@@ -118,3 +118,10 @@ def as_it_is(project: Project, configs: Mapping[str, AgentConfig]) -> Project:
             agents={name: replace(each, needs=needs.get(name, ())) for name, each in configs.items()},
         )
     return mixed
+
+
+def as_started(project: Project, fleet: Project) -> Project:
+    """``project`` with what only another start of the fleet takes over."""
+    return replace(
+        project, bind=fleet.bind, registry_port=fleet.registry_port, port=fleet.port, tls=fleet.tls
+    )

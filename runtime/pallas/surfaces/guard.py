@@ -48,11 +48,15 @@ class HostOriginGuard:
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str]) -> None:
         self._app = app
+        self._told = -_TELL_EVERY
+        self._refused = 0
+        self.allow(allowed_hosts)
+
+    def allow(self, allowed_hosts: Collection[str]) -> None:
+        """From the next request on these hosts pass, and no others but the localhost names."""
         allowed = {host for entry in allowed_hosts if (host := _entry(entry))}
         self._allowed = LOCAL_NAMES | {host for host in allowed if not _WILD.search(host)}
         self._patterns = tuple(_pattern(host) for host in allowed if _WILD.search(host))
-        self._told = -_TELL_EVERY
-        self._refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""

@@ -277,8 +277,11 @@ class Applier:
 
 def place_of_key(project: Project, key: str) -> str:
     """``agents.yaml:12`` of a key at its top."""
-    line = line_of(project.agents_file, key)
-    return f"{project.agents_file.name}:{line}" if line else project.agents_file.name
+    file, word = project.agents_file, key
+    if key == "log_level" and project.config_file is not None:
+        file, word = project.config_file, "logger"
+    line = line_of(file, word)
+    return f"{file.name}:{line}" if line else file.name
 
 
 def config_changes(plan: Plan, old: Project, new: Project) -> tuple[Change, ...]:

@@ -23,7 +23,18 @@ MADE_OF: Final = (
     "isolation",
 )
 # Keys of agents.yaml that are looked at once, when the fleet starts.
-AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "allowed_hosts", "host")
+AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "log_level")
+# Those that are taken over at once, and need nothing else.
+AT_ONCE: Final = (
+    "name",
+    "version",
+    "host",
+    "namespace",
+    "public_url",
+    "server_cards",
+    "drain_timeout",
+    "allowed_hosts",
+)
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
@@ -333,8 +344,7 @@ def _at_start(project: Project, key: str) -> Any:
 
 def _keys(old: Project, new: Project) -> tuple[str, ...]:
     """Keys at the top of agents.yaml that are taken over at once."""
-    names = ("name", "version", "namespace", "public_url", "server_cards", "drain_timeout")
-    return tuple(key for key in names if getattr(old, key) != getattr(new, key))
+    return tuple(key for key in AT_ONCE if getattr(old, key) != getattr(new, key))
 
 
 def _table(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:

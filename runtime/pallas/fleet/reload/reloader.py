@@ -9,7 +9,6 @@ from time import monotonic, time
 from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
-from pallas.config.envfile import ENV_FILE
 from pallas.config.files import shown
 from pallas.events import Hub
 from pallas.log import redact_project, redact_text
@@ -26,12 +25,14 @@ from pallas.model import (
 )
 from pallas.text import one_line
 
-from ..members import Members
+from ..members import Members, as_started
 from .applier import Applier, config_changes
 from .concerned import Changed, Known, Plan, plan
 from .contents import Contents
 from .folders import may_matter
+from .mentions import Mentions
 from .quiet import until_quiet
+from .telling import story_line
 from .uses import Uses, uses_of
 from .watcher import Watcher
 
@@ -206,7 +207,7 @@ class Reloader:
         uses = self._uses or Uses()
         files = await self._different(uses, uses.files if everything else heard, heard)
         config = files & uses.config
-        changed = Changed(files=files - config, mentions=_Mentions())
+        changed = Changed(files=files - config, mentions=Mentions())
         old, new = self._project(), self._latest or self._project()
         if config or asked or (self._broken and (unknown or files)):
             found = await self._read(files, began, told=bool(config) or asked)
@@ -381,46 +382,5 @@ class Reloader:
         self._hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
 
 
-def story_line(event: Reloaded) -> str:
-    """An attempt in one line: who, which version, how long, because of what, and what is different."""
-    who = event.agent or "project"
-    because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
-    if event.outcome == "unchanged":
-        return f"{who}: nothing is different{because}"
-    if event.outcome == "failed":
-        place = "" if event.error.startswith(event.place) else f"{event.place}: "
-        return f"{who}: not reloaded{because}: {place}{event.error}"
-    found = [f"{each.part} {each.name}".rstrip() for each in event.changes]
-    different = f": {', '.join(found[:8])}{', …' if len(found) > 8 else ''}" if found else ""
-    version = f"version {event.version} is live" if event.agent else "reloaded"
-    again = " again" if event.rolled_back else ""
-    return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}"
-
-
-def as_started(project: Project, fleet: Project) -> Project:
-    """``project`` with what only another start of the fleet takes over."""
-    return replace(
-        project, bind=fleet.bind, registry_port=fleet.registry_port, port=fleet.port, tls=fleet.tls
-    )
-
-
 def _gone(file: str, agent: str) -> Mistake:
     return Mistake(Where(file), f"agents.{agent}", "is not there any more", "the agent is served as it was")
-
-
-class _Mentions:
-    """Whether files hold words; each file is read once."""
-
-    def __init__(self) -> None:
-        self._texts: dict[Path, str] = {}
-
-    def __call__(self, path: Path, word: str) -> bool:
-        if path.name == ENV_FILE:
-            return False
-        if path not in self._texts:
-            try:
-                with path.open("rb") as file:
-                    self._texts[path] = file.read(1 << 20).decode("utf-8", "replace")
-            except OSError:
-                self._texts[path] = ""
-        return word in self._texts[path]
