@@ -1,0 +1,129 @@
+"""How edits, broken edits, crash loops, blocked loops and a paused watch look."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
+from support.looks import SIZES, each_look
+from support.pane_app import still
+from support.shell import screen_text, workbench
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import AgentState, FleetState, LoopBlocked, ServerSnapshot
+from pallas_tui.app import Workbench
+from pallas_tui.settings import Notify, Settings
+
+Compare = Callable[..., bool]
+Before = Callable[[Pilot[Any]], Awaitable[None]]
+
+
+def app_over(fleet: FakeFleet, theme: str = "textual-dark", plain: bool = False) -> Workbench:
+    # What is told above the panes goes by itself, and a picture must not depend on when.
+    app = workbench(fleet, settings=Settings(theme, ascii=plain, notify=Notify(agents=False, runs=False)))
+    app.animation_level = "none"
+    return app
+
+
+def after(fleet: FakeFleet, happen: Callable[[FakeFleet], None], *keys: str, words: str) -> Before:
+    """Let something happen, press keys, wait for words."""
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await until(lambda: app.main.query_one("#agents").agents.agents, pilot)
+        happen(fleet)
+        await until(lambda: app.main.history.frame.snapshot is fleet.current, pilot)
+        await pilot.press(*keys)
+        await until(lambda: words in screen_text(app), pilot)
+        still(app)
+        for _ in range(3):
+            await pilot.pause()
+
+    return before
+
+
+def edited(fleet: FakeFleet) -> None:
+    """Some edits, the last of which is broken."""
+    fleet.reload("research", 2, FILE)
+    fleet.reload("research", 3, INSTRUCTION, TOOL, NEW_TOOL, FILE)
+    fleet.reload("research", 2, INSTRUCTION, rolled_back=True)
+    fleet.change("research", version=4)
+    fleet.say(live("research", 4, TOOL), failed("research", 5, INSTRUCTION))
+    fleet.watch("paused", waiting=("desk/agents/research.py", "agents.yaml"))
+
+
+def unwell(fleet: FakeFleet) -> None:
+    """Everything that supervision shows, at once."""
+    fleet.change("concierge", state=AgentState.READY, isolation="process", pid=4711)
+    fleet.change(
+        "research", state=AgentState.BACKOFF, restart_at=NOON + 4, crashes=2, restarts=1, error="exited: 139"
+    )
+    fleet.change(
+        "vision", state=AgentState.CRASH_LOOP, crashes=5, restarts=4, error="segmentation fault", since=NOON
+    )
+    shop = ServerSnapshot(
+        "shop", AgentState.CRASH_LOOP, "http://127.0.0.1:24280/mcp", None, "exited: 3", since=NOON, crashes=6
+    )
+    fleet.current = replace(fleet.current, servers=(shop,))
+    fleet.say(LoopBlocked(at=NOON, seconds=2.1, agent="concierge", place="desk/tools.py:40", stack="stack"))
+
+
+@each_look
+def test_a_broken_edit_in_the_list(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, edited, "f2", "down", words="v4 answers")
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+
+
+@each_look
+def test_what_changed(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, edited, "f2", "down", "c", *["down"] * 3, words="Answer in one")
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+
+
+@each_look
+def test_why_an_edit_failed(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, edited, "f2", "C", words="v4 answers as before")
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+
+
+@each_look
+def test_an_unwell_fleet(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, unwell, "f2", *["down"] * 6, words="crash loop: 5")
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+
+
+@each_look
+def test_the_feed_with_versions(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    fleet = FakeFleet()
+
+    def happen(fleet: FakeFleet) -> None:
+        edited(fleet)
+        unwell(fleet)
+
+    before = after(fleet, happen, "f4", words="rolled back to v2")
+    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+
+
+def test_what_changed_in_ascii(snap_compare: Compare) -> None:
+    fleet = FakeFleet()
+    before = after(fleet, edited, "f2", "C", words="v4 answers as before")
+    app = app_over(fleet, plain=True)
+    assert snap_compare(app, terminal_size=SIZES["80x24"], run_before=before)
+
+
+def test_a_draining_fleet(snap_compare: Compare) -> None:
+    fleet = FakeFleet()
+    fleet.change("research", runs_active=2)
+
+    def drain(fleet: FakeFleet) -> None:
+        fleet.current = replace(fleet.current, state=FleetState.DRAINING)
+
+    before = after(fleet, drain, "f2", "ctrl+q", words="Quit? (research 2)")
+    assert snap_compare(app_over(fleet), terminal_size=SIZES["80x24"], run_before=before)
