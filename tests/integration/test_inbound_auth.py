@@ -9,13 +9,16 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.utils import (
     build_protected_resource_metadata_discovery_urls,
     extract_field_from_www_auth,
     extract_resource_metadata_from_www_auth,
     extract_scope_from_www_auth,
 )
-from mcp.shared.auth import ProtectedResourceMetadata
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.auth import OAuthClientMetadata, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 from support.executors import FakeExecutor
@@ -421,6 +424,38 @@ async def test_metadata_leads_the_sdks_client_to_the_issuer(era: str) -> None:
         assert found.json()["resource"] == served.url
         assert (await http.head(urls[0])).content == b""
         assert (await http.post(urls[0])).status_code == 405
+
+
+class _Storage:
+    """Holds nothing: a client that has never been here."""
+
+    async def get_tokens(self) -> None: ...
+    async def set_tokens(self, tokens: Any) -> None: ...
+    async def get_client_info(self) -> None: ...
+    async def set_client_info(self, client_info: Any) -> None: ...
+
+
+async def test_the_sdks_oauth_client_finds_its_way_to_the_issuer(era: str) -> None:
+    async with issuing() as issuer:
+        issuer.issuer = issuer.url.removesuffix("/jwks.json")
+        async with guarded(taking(issuer, scopes=("run",))) as served:
+            provider = OAuthClientProvider(
+                served.url,
+                OAuthClientMetadata(redirect_uris=["http://127.0.0.1:1/back"]),  # type: ignore[list-item]
+                _Storage(),  # type: ignore[arg-type]
+            )
+            issuer.status = 404  # as far as that: what it does with the issuer is its own business
+            with pytest.raises((MCPError, OAuthFlowError, ExceptionGroup)):
+                async with (
+                    create_mcp_http_client(auth=provider) as http,
+                    Client(streamable_http_client(served.url, http_client=http), mode=era) as connected,
+                ):
+                    await connected.list_tools()
+            metadata = provider.context.protected_resource_metadata
+            assert metadata is not None
+            assert str(metadata.resource) == served.url
+            assert provider.context.client_metadata.scope == "run"
+            assert "/.well-known/oauth-authorization-server" in issuer.paths
 
 
 async def test_with_tokens_alone_there_is_no_metadata(era: str) -> None:

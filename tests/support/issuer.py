@@ -48,6 +48,7 @@ class Issuer:
         self.issuer = issuer
         self.keys = list(keys or [SigningKey("one")])
         self.asked = 0
+        self.paths: list[str] = []
         self.status = 200
         self.body: bytes | None = None
         self.location = ""
@@ -70,6 +71,7 @@ class Issuer:
         """The JWKS."""
         assert scope["type"] == "http"
         self.asked += 1
+        self.paths.append(scope["path"])
         body = self.body or json.dumps({"keys": [key.jwk for key in self.keys]}).encode()
         headers = [(b"content-type", b"application/json")]
         if self.location:
