@@ -157,6 +157,8 @@ class Workbench(Overseer, Look, Notices):
         """Only now there is a line for what was typed, and every action is known that a key may be for."""
         for key in self._early.release():
             await super().on_event(key)
+        if not self.screen_stack:
+            return  # its user has left already
         known = {action.id for action in ACTIONS}
         for widget in (self, *self.main.query("*")):
             known |= {binding.id for binding in own_bindings(widget) if binding.id}
