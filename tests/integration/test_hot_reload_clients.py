@@ -201,3 +201,46 @@ async def test_it_works_where_the_system_tells_of_no_change(
         for number in range(1, 4):  # within one second, which not everybody can tell apart
             saves.write("agents/one.py", module("one", version(number)))
             await until(lambda number=number: saves.instruction("one") == version(number))
+
+
+async def test_an_agent_that_writes_a_file_it_reads_is_not_reloaded_for_ever(tmp_path: Path) -> None:
+    source = (
+        "from pathlib import Path\n\ncount = Path(__file__).with_name('count.txt')\n"
+        "number = int(count.read_text()) + 1\ncount.write_text(str(number))\n\n"
+    )
+    async with watched(
+        tmp_path,
+        {"one": source + module("one", version(0))},
+        saying(version(0), version(1)),
+        probe=False,
+        files={"agents/count.txt": "0"},
+    ) as saves:
+        saves.write("agents/count.txt", "100")
+        await until(lambda: any("not reloaded again" in text for text in saves.notices()))
+        await until(lambda: not saves.busy())
+        assert saves.versions()["one"] < 20
+        saves.write("agents/one.py", source + module("one", version(1)))
+        await until(lambda: saves.instruction("one") == version(1))
+
+
+async def test_with_many_versions_in_use_the_next_one_follows_when_one_is_done(tmp_path: Path) -> None:
+    script = saying(
+        *(version(number) for number in range(7)),
+        more='  - {when: {last: user, text: slowly}, say: "done", delay: 6}\n',
+    )
+    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(_slowly(saves))
+                await until(lambda number=number: saves.fleet.snapshot().agents[0].runs_active == number + 1)
+                saves.write("agents/one.py", module("one", version(number + 1)))
+                await until(lambda number=number: saves.instruction("one") == version(number + 1))
+            saves.write("agents/one.py", module("one", version(6)))
+            await until(lambda: any("still answer runs" in text for text in saves.notices()))
+            assert saves.instruction("one") == version(4)
+        await until(lambda: saves.instruction("one") == version(6))
+
+
+async def _slowly(saves: Saves) -> None:
+    async with client(saves.fleet, "one") as caller:
+        assert await ask(caller, "slowly") == "done"

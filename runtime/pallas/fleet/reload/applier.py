@@ -135,6 +135,9 @@ class Applier:
                 known = name in self.failed or not late & failed
                 return None if known else self._waits(name, min(late), why, began)
             if self.crowded(name):
+                if name not in self.owed:
+                    busy = f"{name}: {MAX_PREDECESSORS} earlier versions still answer runs"
+                    self._tell("info", f"{busy}; the next one follows as soon as one of them is done")
                 self.owed[name] = why
                 return None
             outcome = await self._on.control.held(name, lambda: self._reload(name, plan, new, began))

@@ -32,6 +32,7 @@ from .contents import Contents
 from .folders import may_matter
 from .mentions import Mentions
 from .quiet import until_quiet
+from .restless import Restless
 from .telling import story_line
 from .uses import Uses, uses_of
 from .watcher import Watcher
@@ -78,6 +79,7 @@ class Reloader:
         self._running = running
         self._only = only
         self._contents = Contents()
+        self._restless = Restless()
         self._uses: Uses | None = None
         # What the files said when they could be read last; the fleet may lag behind where that failed.
         self._latest: Project | None = None
@@ -206,6 +208,10 @@ class Reloader:
         self._since, self._all, self._unknown = None, False, False
         uses = self._uses or Uses()
         files = await self._different(uses, uses.files if everything else heard, heard)
+        if restless := await asyncio.to_thread(self._restless.among, files):
+            files -= restless
+            names = ", ".join(self._names(restless))
+            self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
         config = files & uses.config
         changed = Changed(files=files - config, mentions=Mentions())
         old, new = self._project(), self._latest or self._project()
@@ -220,6 +226,7 @@ class Reloader:
             plan, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
         await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
+        self._restless.over(read, time())
         self._show_waiting()
         await self._look_around(read)
 
