@@ -39,7 +39,9 @@ both_eras = pytest.mark.parametrize("era", ERAS)
 
 
 @asynccontextmanager
-async def held(tmp_path: Path, drain_timeout: float = 30) -> AsyncIterator[tuple[Served, Turnstile]]:
+async def held(
+    tmp_path: Path, drain_timeout: float = 30, isolation: str = "none"
+) -> AsyncIterator[tuple[Served, Turnstile]]:
     """A served fleet of ``boss``, who may ask ``helper``, both behind a turnstile of the test's."""
     async with turnstile() as stile:
         root = offline_project(
@@ -47,7 +49,7 @@ async def held(tmp_path: Path, drain_timeout: float = 30) -> AsyncIterator[tuple
             {"boss": agent_module("boss", ("helper", "stile")), "helper": agent_module("helper", ("stile",))},
             SCRIPT,
             peers=("helper",),
-            keys={"boss": {"depends_on": ["helper"]}},
+            keys={"boss": {"depends_on": ["helper"], "isolation": isolation}},
             top={"drain_timeout": drain_timeout, "bind": "127.0.0.1"},
             config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
         )
@@ -109,9 +111,12 @@ async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: P
 
 
 @both_eras
-async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(tmp_path: Path, era: str) -> None:
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(
+    tmp_path: Path, era: str, isolation: str
+) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
-    async with held(tmp_path) as (fleet, stile), fleet.client("boss", era) as one:
+    async with held(tmp_path, isolation=isolation) as (fleet, stile), fleet.client("boss", era) as one:
         meta = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
         call = asyncio.create_task(one.call_tool("send_message", {"message": "delegate"}, meta=meta))
         await until(lambda: stile.arrived == ["boss"])
