@@ -20,6 +20,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
 from pallas.executors.process import executor as process_executor
+from pallas.executors.process import link
 from pallas.executors.process.executor import ProcessExecutor
 from pallas.executors.process.messages import Given
 from pallas.model import Event, Fault, FaultType, Message, ToolEvent
@@ -386,8 +387,9 @@ async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     await blocked.start()
     asked = run(blocked, heard, call("block", seconds=600))
     await until(heard.started("block"))
-    # One that is patient, and one in a hurry on top of it.
-    await asyncio.gather(blocked.close(60.0), blocked.close(0.5))
+    # One that does not react is not waited for, by whoever is patient either.
+    async with asyncio.timeout(60):
+        await asyncio.gather(blocked.close(600.0), blocked.close(0.5))
     with pytest.raises(Fault):
         await asked
     assert below() == []
@@ -400,14 +402,15 @@ async def test_a_turn_carries_only_what_the_process_does_not_know(
 ) -> None:
     async with frail(tmp_path) as (executor, heard):
         given: list[int] = []
-        send = executor._send
+        assert executor._link is not None
+        send = executor._link.send
 
         def counted(message: Any) -> None:
             if isinstance(message, Given):
                 given.append(len(message.pieces))
             send(message)
 
-        monkeypatch.setattr(executor, "_send", counted)
+        monkeypatch.setattr(executor._link, "send", counted)
         history: tuple[Message, ...] = (Message("user", "I am Ada"), Message("assistant", "Hello"))
         for _ in range(4):
             result = await run(executor, heard, "again", lease="talk", history=history)
@@ -427,7 +430,8 @@ async def test_a_process_of_another_release_is_not_spoken_to(
 ) -> None:
     loaded = load_project(project(tmp_path), {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
-    monkeypatch.setattr(process_executor, "__version__", "0.0.1")
+    for module in (process_executor, link):
+        monkeypatch.setattr(module, "__version__", "0.0.1")
     with pytest.raises(
         Fault, match=r"of another Pallas .* than this fleet \(0.0.1\).*start the fleet again"
     ) as told:

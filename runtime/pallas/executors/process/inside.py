@@ -1,6 +1,7 @@
 """What goes on in an agent's own process: the executor that would be in the fleet, asked over a channel."""
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context
+from time import monotonic
 from typing import Any, Final
 
 from pallas import __version__
@@ -61,7 +63,7 @@ log = logging.getLogger(__name__)
 _HURRY: Final = 1.5
 _MAX_STORY: Final = 64 * 1024
 # Seconds between two looks at what the fleet is told of the executor without asking.
-_LOOK: Final = 0.2
+_LOOK: Final = 0.25
 # What is kept here of the exchanges of runs: the fleet has them, these are only completed.
 _WIRE_BYTES: Final = 4 * 1024 * 1024
 _WIRE_RUNS: Final = 50
@@ -111,6 +113,7 @@ class _Inside:
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
         self._state = State(0, ())
         self._lost = 0
+        self._lag = self._allowed_lag = 0.0
         self._over = asyncio.Event()
 
     async def serve(self) -> None:
@@ -126,6 +129,7 @@ class _Inside:
         if listening.done() and not listening.cancelled() and (error := listening.exception()) is not None:
             raise error
         looking.cancel()
+        faulthandler.cancel_dump_traceback_later()
         with suppress(TimeoutError):
             async with asyncio.timeout(_HURRY):
                 await self._close(_HURRY - 0.3)
@@ -174,6 +178,7 @@ class _Inside:
         adopt_salt(bytes.fromhex(said.salt))
         project = said.project
         self._agent = said.agent
+        self._allowed_lag = project.loop_lag
         redact_project(project)
         forward_logging(Forwarder(self._log), project.log_level)
         self._sources = read_sources(project.root, said.sources)
@@ -192,6 +197,7 @@ class _Inside:
                     await executor.start()
                     # What the start made stays, and is not looked through for garbage again.
                     gc.freeze()
+                    self._lag = self._allowed_lag
                 case "park":
                     await executor.park(asked.seconds)
                 case "close":
@@ -288,10 +294,20 @@ class _Inside:
             await self._executor.close(timeout)
 
     async def _look(self) -> None:
-        """Tell what changed about the executor, a few times a second while there are runs."""
+        """Tell what changed about the executor; have it told when nothing can be: the loop is held up.
+
+        The stacks of a loop that is go to stderr, and so to the log, while it still is.
+        """
+        last = monotonic()
         while True:
+            if self._lag:
+                faulthandler.dump_traceback_later(self._lag)
             await asyncio.sleep(_LOOK)
             self._tell_state()
+            now = monotonic()
+            if self._lag and (late := now - last - _LOOK) > self._lag:
+                log.warning("%s: its code held up its own event loop for %.1f s", self._agent, late)
+            last = now
 
     def _tell_state(self) -> None:
         if self._executor is None:
