@@ -25,7 +25,7 @@ MOST_DESCRIPTORS: Final = 65_536
 MOST_CONNECTIONS: Final = 8_192
 _LEAST: Final = 64
 # So many are let go at once to make room.
-_BATCH: Final = 64
+_BATCH: Final = 256
 _TELL_EVERY: Final = 60.0
 _TOO_SLOW: Final = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"

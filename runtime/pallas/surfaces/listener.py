@@ -20,6 +20,8 @@ from .holder import holder_of
 BACKLOG: Final = 2048
 # Connections that are taken before the rest of the loop has its turn.
 _AT_A_TIME: Final = 8
+# Connections that are looked at before it has.
+_LOOKED_AT: Final = 32
 # Nothing is left to open a connection with; how long to wait until it is tried again, in seconds.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE: Final = 0.2
@@ -156,7 +158,9 @@ class _Gate:
         while True:
             await asyncio.sleep(self._bounds.look)
             now = monotonic()
-            for connection in tuple(self._connections):
+            for number, connection in enumerate(tuple(self._connections)):
+                if not number % _LOOKED_AT:
+                    await asyncio.sleep(0)  # thousands may end now, and others of the loop have their turn
                 if why := connection.look(now, self._bounds):
                     self._pool.tell(f"slow {why}")
 
