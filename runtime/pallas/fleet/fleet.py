@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from pallas.config import AgentConfig, Project, ServerConfig, fill_unset
+from pallas.config import AgentConfig, Project, fill_unset
 from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.model import (
@@ -51,12 +51,12 @@ from .heap import tend
 from .inspect import Inspector
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
-from .members import Members
+from .members import Members, as_it_is
 from .openness import is_loopback, openness
 from .order import StartOrder
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
-from .reload.applier import Applier, Ground
+from .reload.applier import Ground
 from .reload.reloader import Reloader
 from .succession import MakeExecutor
 from .supervisor.dependants import Dependants
@@ -352,43 +352,23 @@ class Fleet:
 
     def _adopted(self, config: AgentConfig) -> None:
         """An agent has another configuration: the registry shows it, and the end goes by it."""
-        changed = replace(self.project, agents={**self.project.agents, config.name: config})
-        try:
-            changed.start_layers()
-        except ValueError:  # only together with changes of others, which have not happened yet
-            was = self.project.agents[config.name]
-            config = replace(config, needs=was.needs)
-            changed = replace(self.project, agents={**self.project.agents, config.name: config})
-        self.project = changed
+        self.project = as_it_is(self.project, {**self.project.agents, config.name: config})
 
     def _new_reloader(self) -> Reloader:
-        def adopt(project: Project) -> None:
-            self.project = project
-
-        def start_program(config: ServerConfig) -> Program:
-            return Program(config, self.hub)
-
-        def check_providers(project: Project) -> None:
-            self._own(self._providers.check_now(project))
-
         ground = Ground(
             project=lambda: self.project,
-            adopt=adopt,
+            adopt=partial(setattr, self, "project"),
             hub=self.hub,
             members=self._members,
             control=self._control,
             start=lambda agent: self._order.start(agent, alone=bool(self._only)),
             programs=self._programs,
-            make_program=start_program,
-            check_providers=check_providers,
+            make_program=lambda config: Program(config, self.hub),
+            check_providers=lambda project: self._own(self._providers.check_now(project)),
         )
         return Reloader(
-            Applier(ground),
-            self._members,
-            self.hub,
-            project=lambda: self.project,
+            ground,
             wanted=self._read_anew,
-            programs=lambda: [(name, each.state) for name, each in self._programs.items()],
             script=self._replace_script,
             running=lambda: self.state is FleetState.RUNNING,
             only=self._only,
@@ -398,6 +378,7 @@ class Fleet:
         """The project as this fleet takes it, which was just read without a mistake."""
         self.inbound.adopt(project)
         self.doors.allow(allowed_hosts_of(project, self._bind))
+        self.doors.behind(project.public_url)
         return alone(project, self._only)
 
     def _replace_script(self, script: "Script") -> None:

@@ -63,7 +63,7 @@ class Ground:
     start: Callable[[FleetAgent], Awaitable[None]]
     programs: dict[str, Any]
     make_program: Callable[[ServerConfig], Any]
-    check_providers: Callable[[Project], None]
+    check_providers: Callable[[Project], object]
 
 
 class Applier:

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
 from pallas.config.files import shown
-from pallas.events import Hub
 from pallas.log import redact_project, redact_text
 from pallas.model import (
     FAILED_STATES,
@@ -25,8 +24,8 @@ from pallas.model import (
 )
 from pallas.text import one_line
 
-from ..members import Members, as_started
-from .applier import Applier, config_changes
+from ..members import as_started
+from .applier import Applier, Ground, config_changes
 from .concerned import Changed, Known, Plan, plan
 from .contents import Contents
 from .folders import may_matter
@@ -58,23 +57,19 @@ class Reloader:
 
     def __init__(
         self,
-        applier: Applier,
-        members: Members,
-        hub: Hub,
+        ground: Ground,
         *,
-        project: Callable[[], Project],
         wanted: Callable[[Project], Project],
-        programs: Callable[[], Iterable[tuple[str, AgentState]]],
         script: Callable[[Any], None],
         running: Callable[[], bool],
         only: str | None = None,
     ) -> None:
-        self._applier = applier
-        self._members = members
-        self._hub = hub
-        self._project = project
+        self._applier = Applier(ground)
+        self._members = ground.members
+        self._hub = ground.hub
+        self._project = ground.project
+        self._programs = ground.programs
         self._take = wanted
-        self._programs = programs
         self._script = script
         self._running = running
         self._only = only
@@ -96,7 +91,7 @@ class Reloader:
         self._mode_since = time()
         self._last: Reloaded | None = None
         self._waiting: tuple[str, ...] = ()
-        self._unlisten = hub.listen(self._note)
+        self._unlisten = self._hub.listen(self._note)
 
     async def watch(self) -> None:
         """Hear of changed files for ever; the owner cancels."""
@@ -221,7 +216,7 @@ class Reloader:
                 new, variables = found
                 self._latest = new
                 changed = Changed(files, variables, reread=True, mentions=changed.mentions)
-        down = [name for name, state in self._programs() if state in _DOWN]
+        down = [name for name, program in self._programs.items() if program.state in _DOWN]
         wanted = await asyncio.to_thread(
             plan, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
