@@ -9,8 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 class ListeningStreams:
     """ASGI middleware before an agent's MCP surface.
 
-    Such a stream is the ``GET`` of the handshake era and ``subscriptions/listen`` of the newer one. Without
-    an end each would hold up the closing of its port for as long as requests in flight have, and be cut then.
+    Such a stream is the ``GET`` of the handshake era; of the newer one's, ``subscriptions/listen``, agents
+    offer none. Without an end it would hold up the closing of its port for as long as requests in flight have,
+    and be cut then.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -23,7 +24,7 @@ class ListeningStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        if scope["type"] != "http" or not _listens(scope):
+        if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         begun = ended = False
@@ -40,12 +41,6 @@ class ListeningStreams:
         await self._app(scope, hear, say)
         if begun and not ended:  # as the client's going would have ended it, but this one is still there
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _listens(scope: Scope) -> bool:
-    if scope["method"] == "GET":
-        return True
-    return any(name == b"mcp-method" and value == b"subscriptions/listen" for name, value in scope["headers"])
 
 
 async def _until(over: asyncio.Event, receive: Receive) -> Message:
