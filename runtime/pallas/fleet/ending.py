@@ -109,7 +109,8 @@ async def _end(kernel: Kernel, parts: Parts) -> None:
     for task in parts.tasks:
         task.cancel()
     await asyncio.gather(*(close() for close in parts.helpers))
-    await kernel.close(timeout=0.5)
+    if cut := await kernel.close(timeout=0.5):
+        log.warning("%s cut short by the end of the fleet", _runs(cut))
     # Callers before those they call: leaving a connection whose other end is gone takes seconds.
     for layer in reversed(parts.layers):
         await quietly(agent.close_port() for agent in layer)

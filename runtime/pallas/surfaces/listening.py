@@ -10,8 +10,8 @@ class ListeningStreams:
     """ASGI middleware before an agent's MCP surface.
 
     Such a stream is the ``GET`` of the handshake era; of the newer one's, ``subscriptions/listen``, agents
-    offer none. Without an end it would hold up the closing of its port for as long as requests in flight have,
-    and be cut then.
+    offer none. Without an end it would hold up the closing of its port for as long as requests in flight
+    have, and be cut then.
     """
 
     def __init__(self, app: ASGIApp) -> None:
