@@ -331,3 +331,23 @@ async def test_many_files_at_once_as_when_another_branch_is_checked_out(saves: S
     assert await saves.concerned(checkout) == {"tools", "words"}
     assert await says(saves, "words") == "Cedar. 1"
     assert await asyncio.gather(says(saves, "tools"), says(saves, "tools", ERAS[1])) == ["Cedar. 1"] * 2
+
+
+async def test_hosts_that_are_allowed_are_taken_over_at_every_port(saves: Saves) -> None:
+    import httpx2
+
+    async def status() -> set[int]:
+        agent = saves.fleet.agents[0].url.replace("/mcp", "/mcp/server-card")
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            answers = [
+                await http.get(url, headers={"host": "new.example.com"})
+                for url in (saves.fleet.registry_url, agent)
+            ]
+        return {answer.status_code for answer in answers}
+
+    assert await status() == {421}
+    good = (saves.root / "agents.yaml").read_text()
+    assert await saves.after("agents.yaml", good + "allowed_hosts: [new.example.com]\n") == set()
+    assert 421 not in await status()
+    assert await saves.after("agents.yaml", good) == set()
+    assert await status() == {421}
