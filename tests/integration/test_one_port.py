@@ -293,6 +293,28 @@ async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era:
             await again.close()
 
 
+async def test_another_public_url_holds_at_once(tmp_path: Path) -> None:
+    # PI-2, PR-8
+    root = one_port(tmp_path, {"one": None}, top={"public_url": "https://old.example/before"})
+    async with running(root) as fleet, httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        origin = f"http://127.0.0.1:{fleet.project.port}"
+
+        async def found(path: str, host: str) -> int:
+            answer = await http.get(f"{origin}{path}/agents/one/mcp", headers={"host": host})
+            return answer.status_code
+
+        assert await found("/before", "old.example") == 400  # the agent answers: that is no MCP request
+        text = (root / "agents.yaml").read_text()
+        (root / "agents.yaml").write_text(text.replace("old.example/before", "new.example/after"))
+        fleet.control_fleet("reload")
+        await until(lambda: fleet.project.public_url == "https://new.example/after")
+        (entry,) = (await http.get(f"{origin}/v0.1/servers")).json()["servers"]
+        assert entry["server"]["remotes"][0]["url"] == "https://new.example/after/agents/one/mcp"
+        assert await found("/after", "new.example") == 400
+        assert await found("/before", "new.example") == 404
+        assert await found("", "old.example") == 421
+
+
 async def test_a_port_that_is_taken_keeps_an_agent_where_it_is(tmp_path: Path) -> None:
     # PR-8
     async with running(write_project(tmp_path, {"one": None})) as fleet:

@@ -50,6 +50,7 @@ class Doors:
         self._has_fleet_port = one or only is None
         self._places: list[Place] | None = [] if one else None
         self._ingress: Ingress | None = None
+        self._public_path = urlsplit(project.public_url).path
         self._pool = Pool()
         self._certificate: Certificate | None = None
 
@@ -148,6 +149,12 @@ class Doors:
         for guard in self._guards:
             guard.allow(hosts)
 
+    def behind(self, public_url: str) -> None:
+        """From now on this is the address that a proxy in front has."""
+        self._public_path = urlsplit(public_url).path
+        if self._ingress is not None:
+            self._ingress.behind(self._public_path)
+
     def _guarded(self, app: ASGIApp) -> HostOriginGuard:
         guard = HostOriginGuard(app, self._hosts)
         self._guards.add(guard)
@@ -169,7 +176,7 @@ class Doors:
     async def open_fleet(self, app: ASGIApp) -> None:
         """Serve the fleet's own pages, and with one port for everything the agents that are open."""
         if self._places is not None:
-            self._ingress = Ingress(app, prefix=urlsplit(self.project.public_url).path)
+            self._ingress = Ingress(app, prefix=self._public_path)
             for place in self._places:
                 self._ingress.add(place)
             app = self._ingress

@@ -70,6 +70,10 @@ class Ingress:
         self._prefix = _segments(prefix)
         self._places: dict[str, Place] = {}
 
+    def behind(self, prefix: str) -> None:
+        """From now on this is the path of ``public_url``."""
+        self._prefix = _segments(prefix)
+
     def add(self, place: Place) -> None:
         """From now on callers find ``place`` under each of its names."""
         for name in place.names:
