@@ -3,12 +3,13 @@
 import sys
 from types import ModuleType
 
-from . import keys, latency, load, logs, reload, resources, startup
+from . import drain, keys, latency, load, logs, reload, resources, startup
 
 
 def main() -> int:
     """Measure and print; the status is 0 whatever the figures are, since a busy machine is no defect."""
     parts = {
+        "drain": drain,
         "keys": keys,
         "latency": latency,
         "load": load,
