@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from time import time
 from typing import Any
 
 import psutil
@@ -27,6 +28,12 @@ def saying(text: str, servers: tuple[str, ...] = (), head: str = "") -> str:
 
 def code(root: Path, text: str, name: str = "one") -> None:
     (root / "agents" / f"{name}.py").write_text(text)
+
+
+async def written(root: Path) -> Path:
+    """The project once it is sure that its files were written before a version is made of them."""
+    await until(lambda: time() > 0.05 + max(path.stat().st_ctime for path in root.rglob("*")))
+    return root
 
 
 async def exchange(fleet: Fleet, *files: str, **more: Any) -> Reloaded:
@@ -140,7 +147,7 @@ async def test_a_file_that_would_mend_a_failed_agent_is_one_of_its_files(tmp_pat
         {"one": "from agents import broken\n", "two": "from agents.nowhere import X\n", "three": None},
         files={"agents/broken.py": "X = 1 / 0\n"},
     )
-    async with running(root) as fleet:
+    async with running(await written(root)) as fleet:
         one, two, three = fleet.agents
         assert (one.state, two.state) == (AgentState.ERROR, AgentState.ERROR)
         assert {root / "agents/one.py", root / "agents/broken.py"} <= one.files
@@ -233,7 +240,7 @@ async def test_what_makes_no_difference_outside_is_told_as_a_file(tmp_path: Path
 
 
 async def test_a_save_that_changes_nothing_makes_no_version(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {"one": None})
+    root = await written(write_project(tmp_path, {"one": None}))
     async with running(root) as fleet:
         before = fleet.agents[0].executor
         text = (root / "agents/one.py").read_text()

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from .reads import unnoted
+
 # Never the project's, even where it is a checkout of ours.
 _OURS: Final = frozenset({"pallas", "pallas_tui", "__main__"})
 
@@ -84,7 +86,8 @@ def _is_outdated(module: ModuleType) -> bool:
 
 def _digest(file: str) -> bytes:
     try:
-        return blake2b(Path(file).read_bytes(), digest_size=16).digest()
+        with unnoted():
+            return blake2b(Path(file).read_bytes(), digest_size=16).digest()
     except (OSError, ValueError):
         return b""
 

@@ -106,6 +106,16 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 @contextmanager
+def unnoted() -> Iterator[None]:
+    """What this block opens belongs to nobody."""
+    token = _listening.set(None)
+    try:
+        yield
+    finally:
+        _listening.reset(token)
+
+
+@contextmanager
 def noting(reads: Reads) -> Iterator[None]:
     """What this block, and the tasks begun in it, open is noted in ``reads``."""
     if not _installed:  # there is no way to take one out again

@@ -11,7 +11,7 @@ MAX_TEXTS: Final = 500
 MAX_BYTES: Final = 256 * 1024
 # How far a file's time may lie behind the clock that we read, in seconds: the kernel's clock ticks, and some
 # file systems know whole seconds only.
-_TICK: Final = 0.02
+_TICK: Final = 0.011
 _COARSE: Final = 2.0
 
 
