@@ -123,6 +123,7 @@ async def test_agents_and_registry_speak_tls_and_nothing_else(
         assert (await fleet.call_tool("top", "", "get_health", {})).ok
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 async def test_old_versions_of_tls_are_refused(tmp_path: Path, shown: tuple[Path, Path]) -> None:
     async with running(write_project(tmp_path / "p", {"one": None})) as fleet:
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
