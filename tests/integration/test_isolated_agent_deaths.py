@@ -282,7 +282,10 @@ async def test_a_cancelled_run_is_over_there_too_and_the_process_goes_on(tmp_pat
         assert heard.failed == []
 
 
-async def test_an_agent_that_blocks_its_loop_delays_nobody_else(tmp_path: Path) -> None:
+async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     root = project(tmp_path, sturdy=None)
     async with running(root) as fleet, client(fleet, "frail") as asking, client(fleet, "sturdy") as other:
         blocked = asyncio.create_task(ask(asking, call("block", seconds=600)))
