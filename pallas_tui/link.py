@@ -109,12 +109,14 @@ class Link:
         for attempt in (1, 2):
             connection = await self._open()
             try:
-                return await connection.client.call_tool(
-                    tool,
-                    dict(arguments),
-                    read_timeout_seconds=self._read_timeout,
+                # Not the client's own `call_tool`: that lists the tools after a call, to check the result
+                # against a schema, and an agent that asks who is there tells its health and not its list.
+                params = CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=cast(Any, meta))
+                return await connection.client.session.send_request(
+                    CallToolRequest(params=params),
+                    CallToolResult,
+                    request_read_timeout_seconds=self._read_timeout,
                     progress_callback=hear,
-                    meta=cast(Any, dict(meta)) if meta else None,
                 )
             except Exception as error:  # whatever the transport raises becomes one Fault
                 # The agent was restarted: it refused the call before doing anything, so asking again

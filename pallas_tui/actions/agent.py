@@ -57,15 +57,6 @@ ACTIONS = (
         "agent.restart", "agent", "Restart this agent", "Restart, after a question", "control('restart')", "R"
     ),
     Action(
-        "agent.changes",
-        "agent",
-        "Changes of this agent",
-        "Its versions, and what changed",
-        "changes",
-        "c",
-        "changes",
-    ),
-    Action(
         "agent.rollback",
         "agent",
         "Roll back this agent",
@@ -74,6 +65,15 @@ ACTIONS = (
         "B",
     ),
     Action("agent.filter", "agent", "Filter tools", "Show only some tools", "filter", "slash", "filter"),
+    Action(
+        "agent.changes",
+        "agent",
+        "Changes of this agent",
+        "Its versions, and what changed",
+        "changes",
+        "c",
+        "changes",
+    ),
     Action("agent.copy", "agent", "Copy section", "Copy what the section shows", "copy", "y"),
     Action("agent.copy_source", "agent", "Copy source line", "Where it is configured", "copy_source", "Y"),
 )

@@ -35,7 +35,8 @@ class TopLine(Bar):
         # What stands wrong has more to say than the words beside the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
         parts, right = self._parts(summary, wide), _right(wide)
-        if wide and width - width_of(parts) - width_of(right) < _NEWS:
+        told = summary.headline is not None or bool(summary.saving)
+        if wide and told and width - width_of(parts) - width_of(right) < _NEWS:
             parts, right = self._parts(summary, wide=False), _right(wide=False)
         room = width - width_of(parts) - width_of(right) - 3
         news = self._news(summary, room - 1) if room > 8 else ()

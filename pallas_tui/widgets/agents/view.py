@@ -53,11 +53,11 @@ def tree_line(
         if asked
         else _state(item, tone, now, glyphs)
     )
-    told: tuple[Part, ...] = (
-        (f" {name}", "" if _is_lively(item) else DIM),
-        (failed, STYLES[Tone.ERROR]),
-        (" " * (room - cell_len(name) + 1), ""),
-    )
+    gap = " " * (room - cell_len(name) + 1)
+    quiet = "" if _is_lively(item) else DIM
+    told: tuple[Part, ...] = ((f" {name}{'' if failed else gap}", quiet),)
+    if failed:
+        told += (failed, STYLES[Tone.ERROR]), (gap, "")
     line = ((lead, DIM), mark, *told, *figures, *state)
     return cropped(line, width)
 
