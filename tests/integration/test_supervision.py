@@ -61,7 +61,7 @@ async def test_an_agent_whose_executor_dies_is_started_again_and_its_runs_are_to
         await gate.reached.wait()
         mark = fleet.hub.seq
         fates.made[0].die("its process was killed by SIGSEGV")
-        body = await call
+        body = await asyncio.wait_for(call, 60)
         assert body["error"].startswith(
             "one failed while it answered this: its process was killed by SIGSEGV"
         )
@@ -344,7 +344,7 @@ async def test_the_runs_of_an_earlier_version_are_told_when_that_dies(tmp_path: 
         agent = fleet.agents[0]
         await agent.exchange(agent.project, agent.config, force=True)
         fates.made[0].die("the old one was killed")
-        body = await call
+        body = await asyncio.wait_for(call, 60)
         assert "the old one was killed" in body["error"]
         assert body["data"]["retryable"] is True
         assert shown(fleet).state is AgentState.READY
@@ -385,8 +385,8 @@ async def test_a_message_that_waits_for_its_turn_is_refused_once_its_agent_is_do
         second = asyncio.create_task(say("second"))
         await until(lambda: shown(fleet).runs_queued == 1)
         fates.made[0].die()
-        assert "failed while it answered this" in (await first)["error"]
-        waiting = await second
+        assert "failed while it answered this" in (await asyncio.wait_for(first, 60))["error"]
+        waiting = await asyncio.wait_for(second, 60)
         assert waiting["data"]["stage"] == "backoff"
         assert waiting["data"]["retryable"] is True
 

@@ -68,7 +68,7 @@ async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
         before, version = _servers("echo_server.py"), shown(fleet).version
         mark = fleet.hub.seq
         _break_harness(fleet, monkeypatch)
-        result = await slow
+        result = await asyncio.wait_for(slow, 60)
         body: dict[str, Any] = json.loads(result.content[0].text)  # type: ignore[union-attr]
         assert body["error"].startswith("one failed while it answered this: its harness ended (RuntimeError)")
         assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
@@ -97,7 +97,7 @@ async def test_a_process_that_is_killed_is_replaced_and_its_run_is_told(tmp_path
         pid, mark = shown(fleet).pid, fleet.hub.seq
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        body: dict[str, Any] = json.loads((await slow).content[0].text)  # type: ignore[union-attr]
+        body: dict[str, Any] = json.loads((await asyncio.wait_for(slow, 60)).content[0].text)  # type: ignore[union-attr]
         assert "SIGKILL" in body["error"]
         assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
         await until(lambda: AgentState.BACKOFF in moves(fleet, after=mark))
