@@ -8,8 +8,9 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from pallas.answering import Answering
 from pallas.conversations import Conversation, Conversations, key_of, minted
 from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
@@ -42,24 +43,6 @@ MAX_RUNS: Final = 1_000
 SWEEP_EVERY: Final = 60.0
 RETRY_AFTER: Final = 5.0
 """Seconds after which a caller that a fleet on its way out has refused does well to come again."""
-
-
-class Answering(Protocol):
-    """What the kernel asks of an agent that is alive: the fleet's own object offers it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> AgentState: ...
-    @property
-    def executor(self) -> Executor | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def retry_after(self) -> float | None: ...
-    @property
-    def run_timeout(self) -> float: ...
-    async def health(self) -> Health: ...
 
 
 class Kernel:
