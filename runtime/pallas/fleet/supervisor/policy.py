@@ -57,11 +57,6 @@ class RestartPolicy:
         """Failures within the last ``within`` seconds."""
         return len(self._recent(self._clock()))
 
-    @property
-    def recovering(self) -> bool:
-        """Whether it failed and was not well for ``within`` seconds on end since."""
-        return self._streak > 0 and not self._stable(self._clock())
-
     def well(self) -> None:
         """It is up from now on."""
         self._well_since = self._clock()
