@@ -106,6 +106,8 @@ class Link:
         With ``hear`` progress is asked for; ``meta`` goes along as the call's metadata. Raises Fault when the
         tool could not be called.
         """
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
         for attempt in (1, 2):
             connection = await self._open()
             try:

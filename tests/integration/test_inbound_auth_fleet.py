@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
@@ -30,8 +30,9 @@ from pallas.cli.app import run
 from pallas.codec import encode, encode_event
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.model import AuthHop, Fault, Notice, Reach, RunStarted
+from pallas.model import AuthHop, Fault, FaultType, Notice, Reach, RunStarted
 from pallas.surfaces.auth.tokens import sha256_of
+from pallas_tui.link import Link
 
 ERA = pytest.mark.parametrize("era", ERAS)
 
@@ -372,3 +373,22 @@ def _texts(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return " ".join(_texts(each) for each in error.exceptions)
     return str(error)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_the_workbench_hears_the_health_of_an_agent_that_asks_for_a_token(
+    tmp_path: Path, era: Literal["modern", "legacy"]
+) -> None:
+    # PR-31
+    root = guarded(tmp_path, {"one": None})
+    async with headless(root) as fleet:
+        link = Link(fleet.agents[0].url, era=era)
+        try:
+            health = await link.call("get_health", {})
+            assert not health.is_error
+            assert json.loads(health.content[0].text)["status"] == "ok"
+            with pytest.raises(Fault) as refused:
+                await link.call("send_message", {"message": "hello"})
+            assert refused.value.type is FaultType.AUTH
+        finally:
+            await link.close()
