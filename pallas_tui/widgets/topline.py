@@ -65,7 +65,8 @@ class TopLine(Bar):
             return gap, (fit(text, room, self._glyphs), STYLES[Tone.STARTING])
         if summary.headline is None:
             return ()
-        return gap, (fit(summary.headline.text, room, self._glyphs), LEVELS[summary.headline.level])
+        text = fit(summary.headline.text, room, self._glyphs)
+        return ((f"   {text}", LEVELS[summary.headline.level]),)
 
     def _parts(self, summary: Summary, wide: bool) -> tuple[Part, ...]:
         gap, narrow = "   " if wide else "  ", self.content_size.width < _WIDE
