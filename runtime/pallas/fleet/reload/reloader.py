@@ -220,8 +220,10 @@ class Reloader:
         wanted = await asyncio.to_thread(
             plan, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
-        await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
-        self._restless.over(read, time())
+        outcomes = await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
+        # When the last of the new versions took over: who saves after that has waited for it.
+        live = max((began + each.seconds for each in outcomes), default=began)
+        self._restless.over(read, time() - monotonic() + live)
         self._show_waiting()
         await self._look_around(read)
 
@@ -264,7 +266,7 @@ class Reloader:
 
     async def _apply(
         self, wanted: Plan, changed: Changed, new: Project, old: Project, began: float, *, asked: bool
-    ) -> None:
+    ) -> tuple[Reloaded, ...]:
         files = self._names(changed.files)
         if wanted.script and new.scripted is not None:
             await self._read_script(new.scripted.script, began)
@@ -278,12 +280,13 @@ class Reloader:
         elif asked and failed:
             outcome = "failed"
         if not (found or asked or (changed.reread and wanted.is_empty)):
-            return  # the agents have told all that there is to tell
+            return outcomes  # the agents have told all that there is to tell
         error = f"not reloaded: {', '.join(failed)}" if failed and outcome == "failed" else ""
         seconds = monotonic() - began
         self._publish(
             Reloaded(outcome=outcome, files=files, changes=found, seconds=seconds, error=one_line(error, 400))
         )
+        return outcomes
 
     async def _read_script(self, path: Path, began: float) -> None:
         from pallas.scripted.script import load_script

@@ -6,6 +6,8 @@ from typing import Final
 
 # Reloads in a row that may each write the file that brings about the next one.
 MAX_IN_A_ROW: Final = 10
+# How far a file's time may lie behind the clock, in seconds.
+_TICK: Final = 0.01
 
 
 class Restless:
@@ -23,7 +25,7 @@ class Restless:
         """Those of the changed files that are to be left alone until somebody else writes them. Blocks."""
         began, ended = self._span
         self._counts = {
-            path: self._counts.get(path, 0) + 1 for path in paths if began <= _written(path) <= ended
+            path: self._counts.get(path, 0) + 1 for path in paths if began <= _written(path) < ended - _TICK
         }
         return frozenset(path for path, count in self._counts.items() if count >= MAX_IN_A_ROW)
 
