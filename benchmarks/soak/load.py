@@ -66,8 +66,12 @@ async def _call(client: Client, name: str, text: str, account: Account, chance: 
         return "broken"
     said = "".join(getattr(block, "text", "") for block in result.content)
     if not result.is_error:
-        tag = text.rpartition(" ")[2]
-        account.call("completed" if tag in said else "wrong", "" if tag in said else f"{text} -> {said}")
+        if text.rpartition(" ")[2] in said:
+            account.call("completed")
+        elif "Failed to call_tool" in said:  # the model was told, and told us
+            account.call("completed, a tool failed")
+        else:
+            account.call("wrong", f"{text} -> {said}")
         return "completed"
     try:
         body = json.loads(said)
