@@ -297,6 +297,22 @@ async def test_a_new_version_that_does_not_work_leaves_the_restart_as_it_was(tmp
         assert now.restart_at == pytest.approx(before, abs=30)
 
 
+async def test_a_version_that_broke_is_not_the_one_to_go_back_to(tmp_path: Path) -> None:
+    fates = Fates()
+    async with mortals(project(tmp_path, SLOW), {"one": fates}) as fleet:
+        agent = fleet.agents[0]
+        fates.made[0].die()
+        assert (shown(fleet).version, shown(fleet).previous) == (1, 0)  # itself is nothing to go back to
+        assert (await agent.exchange(agent.project, agent.config, force=True)).version == 2
+        fates.made[1].die("the new code crashes")
+        assert shown(fleet).state is AgentState.BACKOFF
+        assert (shown(fleet).version, shown(fleet).previous) == (2, 1)
+        assert (await agent.rollback()).version == 1
+        assert agent.executor is fates.made[0]
+        now = shown(fleet)
+        assert (now.state, now.version, now.previous, now.crashes) == (AgentState.READY, 1, 2, 0)
+
+
 async def test_never_two_starts_of_one_agent_at_a_time(tmp_path: Path) -> None:
     fates = Fates()
     async with mortals(project(tmp_path), {"one": fates}) as fleet:

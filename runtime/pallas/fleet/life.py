@@ -40,7 +40,6 @@ class Life:
         self._make = make
         self._turn = asyncio.Lock()
         self._attempt = Attempt()
-        self._fell: Version | None = None
         self._broken: list[tuple[Executor, str]] = []
         self._chores: set[asyncio.Task[None]] = set()
         self.succession = Succession(agent.name, kernel, self._made)
@@ -54,7 +53,7 @@ class Life:
     async def start(self, *, fresh: bool) -> bool:
         """As ``FleetAgent.start``."""
         async with self.taken():
-            self._fell = None
+            self.succession.broken = None
             await self._try(fresh=fresh)
         await self._agent.check_health()
         return self._agent.state is AgentState.READY
@@ -147,9 +146,10 @@ class Life:
     async def _version(self, *, fresh: bool) -> Version:
         """What is to answer. A version that broke is started once more as it was, whatever its files say."""
         agent = self._agent
-        if self._fell is not None and self.succession.rested is self._fell:
+        fell = self.succession.broken
+        if fell is not None and self.succession.rested is fell:
             agent.move_to(AgentState.CONNECTING)
-            return await self.succession.returning()
+            return await self.succession.returning(fell)
         agent.move_to(AgentState.IMPORTING)
         return await self.succession.made(agent.project, agent.config, fresh=fresh, loaded=agent.connecting)
 
@@ -169,7 +169,7 @@ class Life:
         if executor is not agent.executor:  # it may be about to take over
             self._broken.append((executor, reason))
         elif agent.state is AgentState.READY:
-            self._fell = self.succession.version
+            self.succession.broken = self.succession.version
             agent.fail(reason, passing=True)
         fault = lost(agent.name, one_line(redact_text(reason), 300), self.supervisor.retry_after)
         self.own(self._bury(executor, fault), "bury")

@@ -43,7 +43,8 @@ class Succession:
 
     Whatever it made it also ends, in tasks of its own: a caller that is cancelled leaves nothing behind.
     ``version`` answers, ``spare`` is the one before it, parked as soon as its runs are over; one that is the
-    same, byte for byte, is no other version. While nobody answers, ``rested`` is who did.
+    same, byte for byte, is no other version. While nobody answers, ``rested`` is who did; ``broken`` is who
+    failed by itself last.
     """
 
     def __init__(self, name: str, kernel: Kernel, make: MakeExecutor) -> None:
@@ -59,6 +60,7 @@ class Succession:
         self.version: Version | None = None
         self.spare: Version | None = None
         self.rested: Version | None = None
+        self.broken: Version | None = None
         self.attempted: ExecutorInfo | None = None
 
     @property
@@ -68,7 +70,9 @@ class Succession:
 
     @property
     def before(self) -> Version | None:
-        """The version that one can go back to."""
+        """The version that one can go back to: not the one that broke, which is why somebody wants to."""
+        if self.rested is not None and self.rested is self.broken:
+            return self.spare
         return self.rested or self.spare
 
     @property
@@ -111,12 +115,12 @@ class Succession:
         self.attempted = None
         return version
 
-    async def returning(self) -> Version:
-        """The version before, ready to answer once more; ``exchange`` it at once.
+    async def returning(self, version: Version | None = None) -> Version:
+        """That version, else the one before, ready to answer once more; ``exchange`` it at once.
 
         Raises Fault (CONFIG) where there is none, and what its ``start`` raises: it stays parked then.
         """
-        version = self.before
+        version = version or self.before
         if version is None:
             raise Fault(FaultType.CONFIG, "there is no earlier version to go back to")
         try:
