@@ -222,6 +222,7 @@ async def test_a_program_that_ends_at_once_is_told_with_its_last_line(tmp_path: 
     server = {
         "command": ["python", "-c", "raise SystemExit('no database')"],
         "url": f"http://127.0.0.1:{port}/",
+        "restart": "never",
     }
     write_project(tmp_path, {"one": None}, top={"servers": {"db": server}})
     async with running(tmp_path) as fleet:
@@ -356,21 +357,3 @@ def test_a_broken_script_of_the_offline_model_is_told_with_its_line(tmp_path: Pa
         assert process.returncode == 2
         assert "model.yaml:2" in err
         assert "Traceback" not in out + err
-
-
-def test_an_agent_that_blocks_while_it_is_imported_does_not_outlive_a_signal(tmp_path: Path) -> None:
-    write_project(tmp_path, {"stuck": "import time\n\nopen('reached', 'w').close()\ntime.sleep(600)\n"})
-    process = _start(tmp_path)
-    log = tmp_path / "pallas.log"
-    try:
-        deadline = monotonic() + 60
-        while not (tmp_path / "reached").exists():
-            assert monotonic() < deadline
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert "ended by force" in log.read_text()
-    finally:
-        process.kill()
-        process.wait()
