@@ -68,7 +68,7 @@ async def _call(client: Client, name: str, text: str, account: Account, chance: 
     if not result.is_error:
         if text.rpartition(" ")[2] in said:
             account.call("completed")
-        elif "Failed to call_tool" in said:  # the model was told, and told us
+        elif "Failed to call_tool" in said or '"retryable"' in said:  # the model was told, and told us
             account.call("completed, a tool failed")
         else:
             account.call("wrong", f"{text} -> {said}")
