@@ -70,7 +70,7 @@ def test_processes_that_share_a_file_lose_and_tear_nothing(tmp_path: Path) -> No
     path = tmp_path / "p.log"
     program = (
         "import logging, sys; from pathlib import Path; from pallas.log.sink import LogFile\n"
-        "handler = LogFile(Path(sys.argv[1]), max_bytes=20_000, backups=50)\n"
+        "handler = LogFile(Path(sys.argv[1]), max_bytes=10_000, backups=50)\n"
         "for number in range(300):\n"
         "    text = f'{sys.argv[2]} {number}'\n"
         "    handler.handle(logging.LogRecord('t', 20, '', 1, text, (), None))\n"
