@@ -67,8 +67,11 @@ def known(name: str, project: Project = PROJECT, **more: Any) -> Known:
         else frozenset({file("agents/other.py")}),
         scripts={"echo": frozenset({file("echo.py")})} if name == "base" else {},
         servers=USES[name],
-        model="small" if name == "other" else "big",
-        **more,
+        **{
+            "providers": ("generic",) if name == "other" else ("openai",),
+            "names_models": name == "other",
+            **more,
+        },
     )
 
 
@@ -155,7 +158,8 @@ def test_a_description_concerns_who_calls_the_agent() -> None:
     [
         ({"default_model": "openai.huge"}, {"base", "middle", "top"}),
         ({"openai": {"api_key": "new"}}, {"base", "middle", "top"}),
-        ({"generic": {"api_key": "new"}}, set()),
+        ({"generic": {"api_key": "new"}}, {"other"}),
+        ({"groq": {"api_key": "new"}}, set()),
         ({"shell_execution": {"timeout": 2}}, set(USES)),
         ({"logger": {"level": "debug"}}, set()),
         ({"mcp": {"servers": {**SETTINGS["mcp"]["servers"], "echo": {"url": "x"}}}}, {"base"}),
@@ -167,10 +171,28 @@ def test_settings_concern_those_that_use_them(settings: dict[str, Any], concerne
     assert set(wanted(REREAD, with_settings(**settings)).reload) == concerned
 
 
-def test_another_providers_block_concerns_the_agents_that_name_it() -> None:
-    changed = replace(REREAD, mentions=lambda path, word: (path.name, word) == ("other.py", "generic."))
-    new = with_settings(generic={"api_key": "new"})
-    assert set(wanted(changed, new).reload) == {"other"}
+@pytest.mark.parametrize(
+    ("providers", "key", "concerned"),
+    [
+        (("generic", "openai"), "openai", True),
+        (("responses",), "openai", True),  # it looks there for what its own block does not say
+        (("responses",), "generic", False),
+        ((), "openai", False),
+        (None, "groq", True),
+    ],
+)
+def test_a_providers_block_concerns_the_agents_that_ask_it(
+    providers: tuple[str, ...] | None, key: str, concerned: bool
+) -> None:
+    one = known("other", providers=providers)
+    assert bool(wanted(REREAD, with_settings(**{key: {"api_key": "new"}}), [one]).reload) is concerned
+
+
+def test_the_level_of_the_log_is_taken_over_and_concerns_processes_of_agents() -> None:
+    new = replace(with_agent("base", isolation="process"), log_level="debug")
+    isolated = replace(known("base"), config=new.agents["base"])
+    found = wanted(REREAD, new, [isolated, known("other")])
+    assert (found.keys, found.at_start, set(found.reload)) == (("log_level",), (), {"base"})
 
 
 def test_a_variable_concerns_those_that_name_it_and_everybody_where_nothing_does() -> None:

@@ -52,7 +52,9 @@ class ExecutorInfo:
     the downstreams the agent declares; ``keeps_history`` is False for an agent without memory.
     ``instruction`` is what the agent is told, as it was written; ``defined`` where its code or card is,
     relative to the project (``agents/research.py:8``). Both are sanitised. ``children`` are the other agents
-    of the same definition. ``files`` are those of the project that it was made of, relative to it where they
+    of the same definition. ``providers`` are those that it and its children ask, by the names of their blocks
+    in the configuration, None where nobody can tell; ``names_models`` says that none of them goes by the
+    project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where they
     are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each downstream
     offered when it was started, by server.
     """
@@ -66,6 +68,8 @@ class ExecutorInfo:
     files: tuple[str, ...] = ()
     children: tuple["Child", ...] = ()
     tools: tuple[ServerDetail, ...] = ()
+    providers: tuple[str, ...] | None = None
+    names_models: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class FleetAgent:
             self.name,
             description=self.config.description,
             health=self.health,
-            history=self.config.instance_scope != "request",
+            history=_has_history(self.config),
             authorize=partial(self.inbound.authorize, self.name),
         )
         for path, page in self._pages.items():
@@ -250,7 +250,13 @@ class FleetAgent:
         self.supervisor.adopt(config.restart)
         if self._server is not None:
             surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
-            await surface.redescribe(self._server, self.name, config.description)
+            await surface.redescribe(
+                self._server,
+                self._kernel,
+                self.name,
+                description=config.description,
+                history=_has_history(config),
+            )
 
     async def connecting(self, executor: Executor) -> None:
         """What is to answer knows what it is, and connects now."""
@@ -369,6 +375,10 @@ class FleetAgent:
             self._life.took_over()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
+
+
+def _has_history(config: AgentConfig) -> bool:
+    return config.instance_scope != "request"
 
 
 async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:

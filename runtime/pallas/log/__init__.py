@@ -9,6 +9,7 @@ from .setup import (
     forward_logging,
     log_state,
     reapply_logging,
+    relevel_logging,
     reopen_logging,
     setup_logging,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "redact",
     "redact_project",
     "redact_text",
+    "relevel_logging",
     "reopen_logging",
     "replay",
     "setup_logging",

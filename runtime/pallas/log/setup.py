@@ -109,6 +109,17 @@ def reapply_logging() -> None:
             setup_logging()
 
 
+def relevel_logging(level: str | None) -> None:
+    """From now on the project's ``logger.level`` is this one, None for the default.
+
+    ``PALLAS_LOG_LEVEL`` goes before it. Nothing when logging was never set up.
+    """
+    with _lock:
+        if _state.file is not None:
+            _state.level = level
+            setup_logging()
+
+
 def reopen_logging() -> Path:
     """Open the file anew, for who has moved it away (logrotate); returns where the log goes now.
 

@@ -73,12 +73,20 @@ def agent_app(
     return server
 
 
-async def redescribe(server: FastMCP, name: str, description: str) -> None:
-    """From now on the agent is described so; clients see it when they list its tools again."""
+async def redescribe(
+    server: FastMCP, kernel: Kernel, name: str, *, description: str, history: bool = True
+) -> None:
+    """From now on the agent is described so; clients see it when they list tools and prompts again."""
     server.instructions = description
     tool = await server.get_tool(SEND_MESSAGE)
     if tool is not None:
         tool.description = _purpose(name, description)
+    prompt = _History(kernel, name)
+    if history != (await server.get_prompt(prompt.name) is not None):
+        if history:
+            server.add_prompt(prompt)
+        else:
+            server.local_provider.remove_prompt(prompt.name)
 
 
 def _purpose(agent: str, description: str) -> str:

@@ -120,7 +120,7 @@ class FastAgentExecutor:
         model = model.partition(".")[2] if "." in model else model
         model = model or self._project.model
         self._declare(model)
-        servers = seam.all_servers(fast)
+        servers, named = seam.all_servers(fast), seam.models_of(fast)
         opted_in = [each for each in servers if self._forwarding(each)]
         auth_seam.forward_to(fast, opted_in)
         self._forwards = bool(opted_in)
@@ -136,6 +136,8 @@ class FastAgentExecutor:
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
             children=seam.children_of(fast, name),
+            providers=models.providers_of(named, self._project),
+            names_models=all(named),
         )
 
     def load_agent(self) -> FastAgent:

@@ -1,8 +1,11 @@
 """Models that fast-agent does not know, registered with what the project declares or the defaults."""
 
-from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from collections.abc import Iterable, Mapping
 
-from pallas.config import Capabilities
+from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from fast_agent.llm.model_factory import ModelFactory
+
+from pallas.config import Capabilities, Project
 
 
 def register(model: str, capabilities: Capabilities) -> None:
@@ -32,6 +35,32 @@ def has_vision(model: str, capabilities: Capabilities | None) -> bool:
     if _ours(model):
         return capabilities is not None and capabilities.vision
     return ModelDatabase.supports_mime(model, "image/png")
+
+
+def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | None:
+    """The providers behind models as they are named in code; one that names none has the project's.
+
+    None where one of them is not known, and so may have any.
+    """
+    default = f"{project.provider}.{project.model}" if project.provider else project.model
+    found = set()
+    for model in models:
+        try:
+            spec = ModelFactory.parse_model_string(_referred(model, project) or default)
+        except Exception:  # whatever is wrong with a model is told by whoever needs it
+            return None
+        found.add(spec.provider.config_name)
+    return tuple(sorted(found))
+
+
+def _referred(model: str, project: Project) -> str:
+    """``$group.name`` as ``model_references`` has it; any other text as it is."""
+    if not model.startswith("$"):
+        return model
+    group, _, name = model[1:].partition(".")
+    references = project.settings.get("model_references")
+    inner = references.get(group) if isinstance(references, Mapping) else None
+    return str(inner.get(name, model)) if isinstance(inner, Mapping) else model
 
 
 def _ours(model: str) -> bool:

@@ -65,6 +65,11 @@ def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
     )
 
 
+def models_of(fast: FastAgent) -> tuple[str, ...]:
+    """What each agent of a definition names as its model; empty where it names none."""
+    return tuple(str(getattr(data.get("config"), "model", None) or "") for data in fast.agents.values())
+
+
 def source_of(fast: FastAgent, name: str) -> tuple[str, int]:
     """The file and line where the agent of that name is defined: of its function, or of its card."""
     data: Any = fast.agents[name]

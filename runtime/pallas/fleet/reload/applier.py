@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 from pallas.config import AgentConfig, Project, ServerConfig
 from pallas.config.files import shown
 from pallas.events import Hub
-from pallas.log import reapply_logging, redact_text
+from pallas.log import reapply_logging, redact_text, relevel_logging
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.text import one_line
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # Seconds until a version that does not get ready is given up, whatever its own limits.
 DEADLINE: Final = 90.0
+# Keys that are written otherwise than they are called here.
+_KEYS: Final[Mapping[str, str]] = {"log_level": "logger.level"}
 _NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth", "capabilities"})
 
 
@@ -90,6 +92,8 @@ class Applier:
         """
         old, members = self._on.project(), self._on.members
         self._tell_at_start(plan, new)
+        if "log_level" in plan.keys:
+            relevel_logging(new.log_level)
         for name in plan.remove:
             seconds = old.drain_timeout
             members.remove(name, f"removed from {new.agents_file.name}", seconds)
@@ -280,17 +284,15 @@ class Applier:
 
 def place_of_key(project: Project, key: str) -> str:
     """``agents.yaml:12`` of a key at its top."""
-    file, word = project.agents_file, key
-    if key == "log_level" and project.config_file is not None:
-        file, word = project.config_file, "logger"
-    line = line_of(file, word)
+    file = project.agents_file
+    line = line_of(file, key)
     return f"{file.name}:{line}" if line else file.name
 
 
 def config_changes(plan: Plan, old: Project, new: Project) -> tuple[Change, ...]:
     """What is different in agents.yaml beyond what new versions of agents tell themselves."""
     file = shown(new.root, new.agents_file)
-    found = [_change(key, getattr(old, key), getattr(new, key)) for key in plan.keys]
+    found = [_change(_KEYS.get(key, key), getattr(old, key), getattr(new, key)) for key in plan.keys]
     found += [Change("agent", "removed", name) for name in plan.remove]
     found += [Change("agent", "added", name) for name in plan.add]
     found += [

@@ -23,7 +23,7 @@ MADE_OF: Final = (
     "isolation",
 )
 # Keys of agents.yaml that are looked at once, when the fleet starts.
-AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "log_level")
+AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag")
 # Those that are taken over at once, and need nothing else.
 AT_ONCE: Final = (
     "name",
@@ -34,9 +34,16 @@ AT_ONCE: Final = (
     "server_cards",
     "drain_timeout",
     "allowed_hosts",
+    "log_level",
 )
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
+# Providers that look into the blocks of others as well.
+_FALLS_BACK: Final[Mapping[str, tuple[str, ...]]] = {
+    "responses": ("openai",),
+    "googleoai": ("google",),
+    "anthropic-vertex": ("anthropic",),
+}
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 
 
@@ -45,8 +52,8 @@ class Known:
     """One agent as it is: what it was made of, and what it uses.
 
     ``files`` are those of the version that answers and of the last attempt at another; ``scripts`` those that
-    its stdio servers run, by server. ``model`` is the name of its model, ``servers`` are the downstreams it
-    declares, None where nobody knows. ``failed``: it does not answer, or its last version could not be made.
+    its stdio servers run, by server. ``servers`` are the downstreams it declares and ``providers`` those of its
+    models, None where nobody knows; ``names_models``: the project's default is none of them. ``failed``: it does not answer, or its last version could not be made.
     ``idle``: it is stopped, and reads everything when it is started. ``owed``: it was concerned before and
     nothing was done.
     """
@@ -58,7 +65,8 @@ class Known:
     files: frozenset[Path] = frozenset()
     scripts: Mapping[str, frozenset[Path]] = field(default_factory=dict)
     servers: tuple[str, ...] | None = None
-    model: str = ""
+    providers: tuple[str, ...] | None = None
+    names_models: bool = False
     failed: bool = False
     idle: bool = False
     owed: frozenset[str] = frozenset()
@@ -68,7 +76,7 @@ class Known:
 class Changed:
     """What is different: ``files`` (absolute), ``variables`` of ``.env``; ``reread`` with the project itself.
 
-    ``mentions`` says whether a file holds a word; it is asked about variables and providers alone.
+    ``mentions`` says whether a file holds a word; it is asked about variables alone.
     """
 
     files: frozenset[Path] = frozenset()
@@ -186,7 +194,9 @@ def _reasons(
     if changed.reread:
         if any(getattr(known.config, key) != getattr(config, key) for key in MADE_OF):
             why.append(shown(new.root, new.agents_file))
-        why += _settings(changed, known, new)
+        if config.isolation == "process" and known.project.log_level != new.log_level:
+            why.append(shown(new.root, new.config_file or new.agents_file))  # its process has its own
+        why += _settings(known, new)
         if known.failed and not why and changed.files & _config_files(new):
             why += sorted(shown(new.root, path) for path in changed.files & _config_files(new))
     files = known.files | scripts
@@ -200,16 +210,15 @@ def _config_files(project: Project) -> frozenset[Path]:
     return frozenset({project.agents_file, *([project.config_file] if project.config_file else [])})
 
 
-def _settings(changed: Changed, known: Known, new: Project) -> list[str]:
+def _settings(known: Known, new: Project) -> list[str]:
     """The fast-agent configuration, where something in it that an agent uses is different now."""
     before, after = known.project.settings, new.settings
     mcp = _table(before, "mcp"), _table(after, "mcp")
     servers = _table(mcp[0], "servers"), _table(mcp[1], "servers")
     declared = servers[0].keys() | servers[1].keys() if known.servers is None else known.servers
-    default = not known.model or known.model == known.project.model
     found = [
-        *(key for key in ("default_model",) if default and before.get(key) != after.get(key)),
-        *(key for key in _differing(before, after, _NOT_USED) if _concerns(changed, known, key, new)),
+        *(key for key in ("default_model",) if not known.names_models and before.get(key) != after.get(key)),
+        *(key for key in _differing(before, after, _NOT_USED) if _concerns(known, key)),
         *(f"mcp.{key}" for key in _differing(*mcp, frozenset({"servers"}))),
         *(
             f"mcp.servers.{name}"
@@ -221,13 +230,11 @@ def _settings(changed: Changed, known: Known, new: Project) -> list[str]:
     return [shown(new.root, new.config_file or new.agents_file)] if found else []
 
 
-def _concerns(changed: Changed, known: Known, key: str, new: Project) -> bool:
+def _concerns(known: Known, key: str) -> bool:
     """Whether a key at the top of the configuration concerns an agent: a provider's only who uses that."""
-    if key not in PROVIDERS:
+    if key not in PROVIDERS or known.providers is None:
         return True
-    if not known.model or known.model == known.project.model:
-        return key in (known.project.provider, new.provider)
-    return any(changed.mentions(path, f"{key}.") for path in known.files)
+    return any(key in (provider, *_FALLS_BACK.get(provider, ())) for provider in known.providers)
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any], but: frozenset[str]) -> list[str]:
