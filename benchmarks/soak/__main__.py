@@ -49,10 +49,16 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=300.0)
     options.add_argument("--callers", type=int, default=12)
     options.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    options.add_argument("--keep", action="store_true", help="keep the log, whatever comes of it")
     given = options.parse_args()
     print(f"soak: {given.seconds:g} s, {given.callers} callers, --seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pallas-soak-") as folder:
-        return asyncio.run(_soak(Path(folder), given.seconds, given.callers, given.seed))
+        status = asyncio.run(_soak(Path(folder), given.seconds, given.callers, given.seed))
+        if status or given.keep:
+            kept = Path(tempfile.mkdtemp(prefix="pallas-soak-kept-")) / "pallas.log"
+            kept.write_bytes((Path(folder) / "project" / "pallas.log").read_bytes())
+            print(f"the log is at {kept}")
+    return status
 
 
 async def _soak(folder: Path, seconds: float, callers: int, seed: int) -> int:
@@ -88,7 +94,7 @@ async def _soak(folder: Path, seconds: float, callers: int, seed: int) -> int:
         await control.close()
         running.send_signal(signal.SIGTERM)
         status = await asyncio.to_thread(running.wait, 60)
-    return _tell(folder, account, before, after, well=well, stuck=len(stuck), status=status)
+    return _tell(account, before, after, well=well, stuck=len(stuck), status=status)
 
 
 async def _well(control: FleetControl, account: Account) -> dict[str, Any]:
@@ -108,7 +114,6 @@ def _size(fleet: psutil.Process) -> Size:
 
 
 def _tell(
-    folder: Path,
     account: Account,
     before: Size,
     after: Size,
@@ -133,11 +138,7 @@ def _tell(
         problems.append(f"the fleet ended with status {status}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
-    if problems:
-        kept = Path(tempfile.mkdtemp(prefix="pallas-soak-kept-")) / "pallas.log"
-        kept.write_bytes((folder / "project" / "pallas.log").read_bytes())
-        print(f"the log is at {kept}")
-    else:
+    if not problems:
         print("nothing was lost")
     return 1 if problems else 0
 
