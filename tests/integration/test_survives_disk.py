@@ -93,7 +93,7 @@ async def test_a_log_that_cannot_be_where_it_should_be_goes_elsewhere_and_comes_
         other = Path(line.rpartition(" ")[2])
         await fleet.says("] running")
         await answers(fleet, ERAS[0])
-        assert f"cannot write the log to {wanted}" in other("utf-8")
+        assert f"cannot write the log to {wanted}" in other.read_text("utf-8")
         folder.unlink()  # what was in the way is gone, and that is told
         fleet.process.send_signal(1)  # SIGHUP
         await fleet.says(f"reloading (SIGHUP); log {wanted}")

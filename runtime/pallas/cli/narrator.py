@@ -29,6 +29,7 @@ class Narrator:
 
     def __init__(self, project: str) -> None:
         self._project = project
+        self._broken: set[str] = set()  # agents whose last attempt at a new version failed
 
     def say(self, text: str) -> None:
         """A line on stdout."""
@@ -43,6 +44,8 @@ class Narrator:
         match event:
             case AgentChanged(state=AgentState.CRASH_LOOP):
                 pass  # a Notice tells it
+            case AgentChanged(state=AgentState.READY, detail=detail) if detail.startswith("version "):
+                pass  # Reloaded tells it, and what is different
             case AgentChanged(state=state) if state is AgentState.READY or state in FAILED_STATES:
                 self.say(f"{event.agent}: {event.detail or state.value}")
             case Notice(level=level) if level != "info":
@@ -60,9 +63,13 @@ class Narrator:
 
     def _reloaded(self, event: Reloaded) -> None:
         if event.outcome == "failed":
+            self._broken.add(event.agent)
             self.warn(f"error: {story_line(event)}; the version before goes on")
-        elif event.outcome == "live" or not event.agent:  # of the whole somebody has asked
+            return
+        # Of the whole somebody has asked; and who took a mistake back wants to know that it is gone.
+        if event.outcome == "live" or not event.agent or event.agent in self._broken:
             self.say(story_line(event))
+        self._broken.discard(event.agent)
 
 
 def _write(descriptor: int, line: str) -> None:
