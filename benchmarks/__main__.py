@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from . import drain, keys, latency, load, logs, reload, resources, startup
+from . import drain, keys, latency, load, logs, reload, resources, restart, startup
 
 
 def main() -> int:
@@ -16,6 +16,7 @@ def main() -> int:
         "logs": logs,
         "reload": reload,
         "resources": resources,
+        "restart": restart,
         "startup": startup,
     }
     chosen = sys.argv[1:] or list(parts)
