@@ -78,7 +78,12 @@ class Mortal(FakeExecutor):
 
 @asynccontextmanager
 async def mortals(
-    root: Path, fates: dict[str, Fates], *, pace: Pace = PACE, executor: Callable[..., Any] = Mortal
+    root: Path,
+    fates: dict[str, Fates],
+    *,
+    pace: Pace = PACE,
+    executor: Callable[..., Any] = Mortal,
+    watch: bool = False,
 ) -> AsyncIterator[Fleet]:
     """A fleet of the project at ``root`` whose agents have these fates, stopped at the end."""
 
@@ -90,7 +95,7 @@ async def mortals(
 
     before, argv = Path.cwd(), sys.argv
     sys.argv = ["pallas"]
-    fleet = Fleet(load_project(root, {**os.environ}), dev=True, pace=pace, make_executor=make)
+    fleet = Fleet(load_project(root, {**os.environ}), dev=True, pace=pace, make_executor=make, watch=watch)
     try:
         await fleet.start()
         yield fleet
