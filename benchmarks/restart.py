@@ -1,6 +1,6 @@
-"""How long something is away that was killed (SIGKILL), until it answers again: an agent in a process of its own,
-and a program of the project, beside a bare FastMCP server that a loop starts again at once. And an agent of the
-fleet's own process that is restarted by hand."""
+"""How long something is away that was killed (SIGKILL), until it answers again: an agent in a process of its
+own, and a program of the project, beside a bare FastMCP server that a loop starts again at once. And an agent
+of the process of the fleet that is restarted by hand."""
 
 import os
 import signal

@@ -171,13 +171,28 @@ async def comfort(camera: Camera) -> None:
     await camera.press("escape")
 
 
+async def changes(camera: Camera) -> None:
+    """An edit that is live: what is different in the new version."""
+    card = camera.root / "agents" / "catalogue.md"
+    text = await asyncio.to_thread(card.read_text, "utf-8")
+    await asyncio.to_thread(
+        card.write_text, text + "\nName the price with its currency, and say when stock runs low.\n"
+    )
+    await camera.press("f4")
+    await camera.until("catalogue", "v2")
+    await camera.press("C")
+    await camera.until("currency")
+    await camera.take("changes")
+    await camera.press("escape")
+
+
 async def light(camera: Camera) -> None:
     """The same in light colours."""
     await camera.press("f9", "f3")
     await camera.take("light")
 
 
-SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, comfort, light)
+SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, changes, comfort, light)
 
 
 async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
@@ -190,7 +205,7 @@ async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
 
     log = setup_logging(stderr=False)
     app = Workbench(
-        lambda: FleetThread(root),
+        lambda: FleetThread(root, watch=True),
         name="larkmoor",
         root=root,
         late=late_panes(log),
