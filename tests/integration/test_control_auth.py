@@ -302,6 +302,13 @@ def test_the_token_of_the_fleet_that_lives_comes_first(tmp_path: Path) -> None:
     assert [kept.token for kept in token_file.find(24200)] == ["of-the-living", "of-the-dead"]
 
 
+def test_what_many_killed_fleets_left_behind_hides_no_token(tmp_path: Path) -> None:
+    for port in range(14200, 14300):
+        token_file.keep("of-the-dead", tmp_path, port)
+    token_file.keep("of-the-living", tmp_path, 24200)
+    assert [kept.token for kept in token_file.find(24200)] == ["of-the-living"]
+
+
 def test_no_folder_at_all_is_no_token_and_no_crash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state").write_text("a file in the way")
     opened = open_control(

@@ -89,11 +89,14 @@ def find(port: int, folder: Path | None = None) -> tuple[KeptToken, ...]:
 
 
 def _kept(folder: Path, port: int) -> Iterator[KeptToken]:
-    names = sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))  # noqa: PTH208 - names only
+    names = sorted(
+        name
+        for name in os.listdir(folder)  # noqa: PTH208 - names only
+        if _NAME.fullmatch(name) and name.startswith(f"{port}-")
+    )
     for name in names[:_MAX_FILES]:
-        if name.startswith(f"{port}-"):
-            with contextlib.suppress(OSError, ValueError):
-                yield _read(folder / name)
+        with contextlib.suppress(OSError, ValueError):
+            yield _read(folder / name)
 
 
 def _read(path: Path) -> KeptToken:
