@@ -5,7 +5,7 @@ import json
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ rules:
   - when: {last: user}
     say: "turn {{ turns }}"
 """
-both_eras = pytest.mark.parametrize("era", ERAS)
 
 
 @asynccontextmanager
@@ -58,14 +57,22 @@ async def held(
             yield fleet, stile
 
 
-@both_eras
-async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_path: Path, era: str) -> None:
-    async with held(tmp_path) as (fleet, stile), fleet.client("helper", era) as one:
-        call = asyncio.create_task(one.call_tool("send_message", {"message": "hold a"}))
-        await until(lambda: stile.arrived == ["hold a"])
+@asynccontextmanager
+async def of_both_eras(fleet: Served, agent: str) -> AsyncIterator[list[Any]]:
+    """A caller of each era: what one fleet does when it ends, it does to both."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(fleet.client(agent, era)) for era in ERAS]
+
+
+async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_path: Path) -> None:
+    async with held(tmp_path) as (fleet, stile), of_both_eras(fleet, "helper") as callers:
+        calls = [
+            asyncio.create_task(each.call_tool("send_message", {"message": "hold a"})) for each in callers
+        ]
+        await until(lambda: stile.arrived == ["hold a", "hold a"])
         assert (await fleet.get("/readyz")).status_code == 200
         fleet.send(signal.SIGTERM)
-        await fleet.says("draining: 1 run in flight, 30 s at most: helper ")
+        await fleet.says("draining: 2 runs in flight, 30 s at most: helper ")
         ready = await fleet.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (503, "draining")
         assert int(ready.headers["retry-after"]) > 0
@@ -73,88 +80,90 @@ async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_pa
         entries = (await fleet.get("/.well-known/mcp/server.json")).json()["servers"]
         provided = "io.modelcontextprotocol.registry/publisher-provided"
         assert [each["server"]["_meta"][provided]["state"] for each in entries] == ["draining", "draining"]
-        async with fleet.client("boss", era) as late:  # a new connection, to an agent that is idle
-            fault = fault_in(await late.call_tool("send_message", {"message": "new"}))
-            assert fault["error"].startswith("the fleet is draining")
-            assert fault["data"] == {"type": "TRANSPORT", "retryable": True, "retry_after": 5.0}
-            assert not (await late.call_tool("get_health", {})).is_error
+        async with of_both_eras(fleet, "boss") as latecomers:  # new connections, to an agent that is idle
+            for late in latecomers:
+                fault = fault_in(await late.call_tool("send_message", {"message": "new"}))
+                assert fault["error"].startswith("the fleet is draining")
+                assert fault["data"] == {"type": "TRANSPORT", "retryable": True, "retry_after": 5.0}
+                assert not (await late.call_tool("get_health", {})).is_error
         stile.open.set()
-        result = await call
-        assert not result.is_error
-        assert text_of(result) == "this much was written\n\nhold a went through"
+        for result in await asyncio.gather(*calls):
+            assert not result.is_error
+            assert text_of(result) == "this much was written\n\nhold a went through"
         assert await fleet.ended() == 0
-        assert "draining: 1 run finished in" in fleet.out[-2]
+        assert "draining: 2 runs finished in" in fleet.out[-2]
         assert fleet.out[-1].endswith("] stopped")
 
 
-@both_eras
-async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: Path, era: str) -> None:
-    async with held(tmp_path) as (fleet, stile), fleet.client("helper", era) as one:
+async def test_a_message_that_waits_for_its_turn_counts_as_in_flight(tmp_path: Path) -> None:
+    async with held(tmp_path) as (fleet, stile), of_both_eras(fleet, "helper") as callers:
         calls = [
             asyncio.create_task(
-                one.call_tool("send_message", {"message": f"hold {each}", "conversation_id": "the-same-one"})
+                caller.call_tool("send_message", {"message": f"hold {each}", "conversation_id": era})
             )
+            for caller, era in zip(callers, ERAS, strict=True)
             for each in "ab"
         ]
         metrics = lambda: fleet.get("/metrics")  # noqa: E731
-        while 'pallas_runs_queued{agent="helper"} 1.0' not in (await metrics()).text:
+        while 'pallas_runs_queued{agent="helper"} 2.0' not in (await metrics()).text:
             pass
         fleet.send(signal.SIGTERM)
-        await fleet.says("draining: 2 runs in flight")
+        await fleet.says("draining: 4 runs in flight")
         stile.open.set()
         results = await asyncio.gather(*calls)
         assert sorted(text_of(each).split("\n\n")[1] for each in results) == [
             "hold a went through",
+            "hold a went through",
+            "hold b went through",
             "hold b went through",
         ]
         assert await fleet.ended() == 0
 
 
-@both_eras
 @pytest.mark.parametrize("isolation", ["none", "process"])
-async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(
-    tmp_path: Path, era: str, isolation: str
-) -> None:
+async def test_what_a_run_in_flight_asks_of_another_agent_is_let_in(tmp_path: Path, isolation: str) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
-    async with held(tmp_path, isolation=isolation) as (fleet, stile), fleet.client("boss", era) as one:
-        meta = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-        call = asyncio.create_task(one.call_tool("send_message", {"message": "delegate"}, meta=meta))
-        await until(lambda: stile.arrived == ["boss"])
+    async with held(tmp_path, isolation=isolation) as (fleet, stile), of_both_eras(fleet, "boss") as callers:
+        meta: Any = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        calls = [
+            asyncio.create_task(each.call_tool("send_message", {"message": "delegate"}, meta=meta))
+            for each in callers
+        ]
+        await until(lambda: stile.arrived == ["boss", "boss"])
         fleet.send(signal.SIGTERM)
-        await fleet.says("draining: 1 run in flight")
-        async with fleet.client("helper", era) as stranger:  # the same trace, but no call of the run's
-            answer = await stranger.call_tool("send_message", {"message": "quick"}, meta=meta)
-            assert fault_in(answer)["data"]["retry_after"] == 5.0
+        await fleet.says("draining: 2 runs in flight")
+        async with of_both_eras(fleet, "helper") as strangers:  # the same trace, but no call of the run's
+            for stranger in strangers:
+                answer = await stranger.call_tool("send_message", {"message": "quick"}, meta=meta)
+                assert fault_in(answer)["data"]["retry_after"] == 5.0
         stile.open.set()
-        result = await call
-        assert not result.is_error, text_of(result)
-        assert text_of(result) == "I ask the helper.\n\nthe helper said turn 1"
+        for result in await asyncio.gather(*calls):
+            assert not result.is_error, text_of(result)
+            assert text_of(result) == "I ask the helper.\n\nthe helper said turn 1"
         assert await fleet.ended() == 0
 
 
-@both_eras
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_what_is_cut_short_reaches_its_caller_with_what_was_written(
-    tmp_path: Path, era: str, number: signal.Signals
+    tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with held(tmp_path, drain_timeout=0.5) as (fleet, stile), fleet.client("helper", era) as one:
-        call = asyncio.create_task(
-            one.call_tool("send_message", {"message": "hold a", "conversation_id": "new"})
-        )
-        await until(lambda: stile.arrived == ["hold a"])
+    async with held(tmp_path, drain_timeout=0.5) as (fleet, stile), of_both_eras(fleet, "helper") as callers:
+        message = {"message": "hold a", "conversation_id": "new"}
+        calls = [asyncio.create_task(each.call_tool("send_message", message)) for each in callers]
+        await until(lambda: stile.arrived == ["hold a", "hold a"])
         fleet.send(number)
-        fault = fault_in(await call)
-        assert fault["error"].startswith("the run was cancelled: the fleet is stopping")
-        data = fault["data"]
-        assert data.pop("conversation_id").startswith("conv-")
-        assert data == {
-            "type": "UPSTREAM",
-            "retryable": False,
-            "cancelled": True,
-            "partial": "this much was written",
-        }
+        for fault in map(fault_in, await asyncio.gather(*calls)):
+            assert fault["error"].startswith("the run was cancelled: the fleet is stopping")
+            data = fault["data"]
+            assert data.pop("conversation_id").startswith("conv-")
+            assert data == {
+                "type": "UPSTREAM",
+                "retryable": False,
+                "cancelled": True,
+                "partial": "this much was written",
+            }
         assert await fleet.ended() == 3
-        assert "draining: 1 run cut short after" in fleet.out[-2]
+        assert "draining: 2 runs cut short after" in fleet.out[-2]
         record = await fleet.logs("cancelled in")
         assert record["partial"] == "this much was written"
         assert record["agent"] == "helper"
