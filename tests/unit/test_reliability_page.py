@@ -1,0 +1,21 @@
+"""docs/reliability.md names a test for each fault, and each of them is there."""
+
+from support.proofs import Proofs
+from unit.test_conformance_table import CHECKOUT, script
+
+HEADER = ("fault", "what the caller sees", "what the operator sees", "what is kept", "test")
+PAGE = Proofs("docs/reliability.md", HEADER, script.cells_of)
+
+
+def test_every_fault_has_a_test_that_is_there() -> None:
+    tests, unread = script.read_tests(CHECKOUT)
+    assert unread == []
+    text = (CHECKOUT / PAGE.page).read_text("utf-8")
+    assert len(list(PAGE.rows(text))) > 20
+    assert PAGE.problems(text, set(tests)) == []
+
+
+def test_a_fault_without_a_test_is_found() -> None:
+    found = PAGE.problems("| disk full | nothing | a line | all | `tests/unit/test_x.py::test_gone` |", set())
+    assert found == ["docs/reliability.md:1: there is no tests/unit/test_x.py::test_gone"]
+    assert "no test beside: disk full" in PAGE.problems("| disk full | - | - | - | |", set())[0]
