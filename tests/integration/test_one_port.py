@@ -274,13 +274,13 @@ async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era:
             async with connected(f"{origin}/agents/guest/mcp", era) as guest:
                 await guest.call_tool("get_health", {})
                 moved = replace(config, port=other)
-                await door.move(moved)
-                assert is_free(own)
+                assert await fleet.doors.move({door: moved}) == {}
+                await until(lambda: is_free(own))
                 async with connected(door.url, era) as there:
                     await there.call_tool("get_health", {})
                 await guest.call_tool("get_health", {})  # at the one port nothing was noticed
-                await door.move(replace(config, port=0))
-                assert is_free(other)
+                assert await fleet.doors.move({door: replace(config, port=0)}) == {}
+                await until(lambda: is_free(other))
                 assert door.url == f"{origin}/agents/guest/mcp"
                 await guest.call_tool("get_health", {})
             await door.close()
@@ -323,8 +323,8 @@ async def test_a_port_that_is_taken_keeps_an_agent_where_it_is(tmp_path: Path) -
             holder.bind(("127.0.0.1", 0))
             holder.listen()
             taken = replace(agent.config, port=holder.getsockname()[1])
-            with pytest.raises(Exception, match=rf"agent one: port {taken.port} is in use"):
-                await agent.move(taken)
+            (fault,) = (await fleet.doors.move({agent.door: taken})).values()
+            assert f"agent one: port {taken.port} is in use" in fault.message
             with pytest.raises(Exception, match=rf"agent two: port {taken.port} is in use"):
                 fleet.doors.door(replace(taken, name="two"))
         async with client(fleet, "one") as one:

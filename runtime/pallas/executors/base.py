@@ -54,9 +54,9 @@ class ExecutorInfo:
     relative to the project (``agents/research.py:8``). Both are sanitised. ``children`` are the other agents
     of the same definition. ``providers`` are those that it and its children ask, by the names of their blocks
     in the configuration, None where nobody can tell; ``names_models`` says that none of them goes by the
-    project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where they
-    are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each downstream
-    offered when it was started, by server.
+    project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where
+    they are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each
+    downstream offered when it was started, by server.
     """
 
     model: str = ""

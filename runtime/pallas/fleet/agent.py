@@ -36,7 +36,7 @@ from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
-from .doors import Door
+from .door import Door
 from .exchanges import Exchanges
 from .life import Life
 from .reload.failure import story_of
@@ -78,7 +78,7 @@ class FleetAgent:
     ) -> None:
         self.project = project
         self.config = config
-        self._door = door
+        self.door = door
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
@@ -133,7 +133,7 @@ class FleetAgent:
     @property
     def is_open(self) -> bool:
         """Whether its port answers."""
-        return self._door.is_open
+        return self.door.is_open
 
     @property
     def retry_after(self) -> float | None:
@@ -148,7 +148,7 @@ class FleetAgent:
     @property
     def url(self) -> str:
         """Where callers on this machine reach it."""
-        return self._door.url
+        return self.door.url
 
     async def open(self) -> None:
         """Serve the agent's MCP surface on its port. Raises Fault."""
@@ -171,7 +171,7 @@ class FleetAgent:
             wire=self._kernel.wire,
             gate=self._gate,
         )
-        await self._door.open(app)
+        await self.door.open(app)
         self._server = server
 
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
@@ -181,10 +181,6 @@ class FleetAgent:
             self.name, self.inbound, lambda port: resource_at(self.project, self.config, port), pages
         )
         return Gate(app, asking)
-
-    async def move(self, config: AgentConfig) -> None:
-        """Answer on the port of ``config`` from now on. Raises Fault (CONFIG): then nothing has changed."""
-        await self._door.move(config)
 
     async def start(self, *, fresh: bool = False) -> bool:
         """Import, connect, be ready, ``start_timeout`` at most; says whether it is. Never raises.
@@ -350,7 +346,7 @@ class FleetAgent:
         await self.supervisor.close()
         if self.state not in (AgentState.ERROR, AgentState.CRASH_LOOP):
             self.move_to(AgentState.STOPPING)
-        await self._door.close()
+        await self.door.close()
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""

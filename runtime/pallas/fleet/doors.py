@@ -4,7 +4,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -13,15 +14,15 @@ from starlette.types import ASGIApp
 
 from pallas.config import AgentConfig, Project
 from pallas.config.network import local_port
+from pallas.model import Fault, FaultType
 from pallas.surfaces.connections import Pool
 from pallas.surfaces.guard import HostOriginGuard
-from pallas.surfaces.ingress import Ingress, Place, slashless
-from pallas.surfaces.lifespan import Lifespan
-from pallas.surfaces.listener import Listener, bind
-from pallas.surfaces.listening import ListeningStreams
-from pallas.surfaces.published import AGENTS
+from pallas.surfaces.ingress import Ingress, Place
+from pallas.surfaces.listener import GRACE, Listener, bind
 from pallas.surfaces.tls import Certificate
 
+from .door import Door
+from .own_port import OwnPort
 from .ports import reach, reserve_ports
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ class Doors:
         self._only = only
         self._guards: WeakSet[HostOriginGuard] = WeakSet()
         self._sockets: dict[str, socket.socket] = {}
-        self._listeners: list[Listener] = []
+        self._ports: dict[int, OwnPort] = {}
+        self._closing: dict[asyncio.Task[None], OwnPort] = {}
         self._made: list[tuple[str, Listener]] = []
         one = project.port is not None and (only is None or not project.agents[only].port)
         self._has_fleet_port = one or only is None
@@ -116,32 +118,102 @@ class Doors:
         file = self.project.agents_file.name
         return tuple((sock.getsockname()[1], f"{file}: {key}") for key, sock in self._sockets.items())
 
-    def door(self, config: AgentConfig) -> "Door":
-        """The way in to an agent, still closed; its port is taken. Raises Fault (CONFIG)."""
-        sock = self._sockets.pop(f"agent {config.name}", None)
+    def door(self, config: AgentConfig) -> Door:
+        """The way in to an agent, still closed; its port is taken. Raises Fault (CONFIG).
+
+        A port that another agent was let go from answers all the time, and is its own from now on.
+        """
+        port = self._port(config) if config.port else None
         place = None
         if self._places is not None:
             place = Place((config.name, config.slug))
             self._places.append(place)
             if self._ingress is not None:
                 self._ingress.add(place)
-        try:
-            if sock is None and config.port:
-                sock = self.bind(config)
-        except BaseException:
-            self.forget(place)
-            raise
-        return Door(self, config, sock, place)
+        return Door(self, config, port, place)
 
-    def bind(self, config: AgentConfig) -> socket.socket:
-        """A socket on the agent's port. Raises Fault (CONFIG)."""
-        return bind(self._host, config.port, f"{config.where}: agent {config.name}")
+    async def move(
+        self, moves: Mapping[Door, AgentConfig], keep: Collection[int] = (), grace: float = GRACE
+    ) -> dict[Door, Fault]:
+        """Each of these answers at the port that its configuration says from now on, all of them at once.
 
-    def listener(self, app: ASGIApp, sock: socket.socket, name: str) -> Listener:
-        """An agent's port, behind the guard; the app's lifespan is not its business."""
-        made = Listener(self._guarded(app), sock, lifespan=False, tls=self._tls, pool=self._pool)
-        self._made = [*self.open_listeners(), (f"agent {name}", made)]
+        They may take over one another's. A port that nobody has then is closed, with ``grace`` seconds for
+        the requests under way; those of ``keep`` answer on until another door takes them, or ``close_free``.
+        Ports that could not be had are told as Faults (CONFIG, INTERNAL): those agents stay where they are.
+        """
+        wanted, problems = dict(moves), dict[Door, Fault]()
+        ports: dict[Door, OwnPort | None] = {}
+        while undone := [door for door in wanted if door not in ports]:
+            for door in undone:
+                try:
+                    ports[door] = self._moved_to(wanted[door], wanted)
+                except Fault as fault:
+                    problems[door] = fault
+                    del wanted[door]
+            # Whoever wants the port of one that stays cannot have it either.
+            for door, port in list(ports.items()):
+                if port is not None and port.holder in problems and not port.is_free:
+                    del ports[door]
+        before = {door.port for door in wanted}
+        for door, config in wanted.items():
+            door.move(config, ports[door])
+        for door in wanted:
+            if door.is_open and door.port is not None:
+                try:
+                    await door.port.open()
+                except Fault as fault:
+                    problems[door] = fault
+        for port in before - {door.port for door in wanted}:
+            if port is not None and port.holder in wanted:  # nobody else's yet
+                port.holder, port.is_free = None, True
+        self.close_free(keep, grace)
+        return problems
+
+    def _moved_to(self, config: AgentConfig, moving: Collection[Door]) -> OwnPort | None:
+        if not config.port:
+            return None
+        found = self._ports.get(config.port)
+        return found if found is not None and found.holder in moving else self._port(config)
+
+    def close_free(self, keep: Collection[int] = (), grace: float = GRACE) -> None:
+        """Close the ports that agents have moved away from and no other has taken; returns at once."""
+        for port in list(self._ports.values()):
+            if port.holder is None and port.number not in keep:
+                task = asyncio.create_task(self.close_port(port, grace), name=f"close port {port.number}")
+                self._closing[task] = port
+                task.add_done_callback(lambda done: self._closing.pop(done, None))
+
+    async def shut(self, numbers: Collection[int]) -> None:
+        """Until those of these ports that are being closed can be bound again, two seconds at most."""
+        closing = [port for port in self._closing.values() if port.number in numbers]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                while any(port.is_bound for port in closing):  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.02)
+
+    async def close_port(self, port: OwnPort, grace: float = GRACE) -> None:
+        """Refuse connections there; requests under way have ``grace`` seconds."""
+        if self._ports.get(port.number) is port:
+            del self._ports[port.number]
+        await port.close(grace)
+
+    def _port(self, config: AgentConfig) -> OwnPort:
+        """The agent's port, one that is free or another socket. Raises Fault (CONFIG)."""
+        found = self._ports.get(config.port)
+        if found is not None and found.is_free:
+            return found
+        owner = f"{config.where}: agent {config.name}"
+        if found is not None and found.holder is not None:
+            text = f"port {config.port} is still that of {found.holder.config.name}"
+            raise Fault(FaultType.CONFIG, f"{owner}: {text}")
+        sock = self._sockets.pop(f"agent {config.name}", None)
+        made = OwnPort(sock or bind(self._host, config.port, owner), self._listener)
+        self._ports[made.number] = made
         return made
+
+    def _listener(self, app: ASGIApp, sock: socket.socket) -> Listener:
+        """An agent's port, behind the guard; the app's lifespan is not its business."""
+        return Listener(self._guarded(app), sock, lifespan=False, tls=self._tls, pool=self._pool)
 
     def allow(self, hosts: frozenset[str]) -> None:
         """From now on these hosts pass at every port, and no others."""
@@ -162,7 +234,12 @@ class Doors:
 
     def open_listeners(self) -> tuple[tuple[str, Listener], ...]:
         """Each port that is served, by ``agent NAME``, ``registry`` and ``scripted``."""
-        return tuple((key, each) for key, each in self._made if each.is_open)
+        own = (
+            (f"agent {port.holder.config.name}", port.listener)
+            for port in self._ports.values()
+            if port.holder is not None and port.listener is not None
+        )
+        return tuple((key, each) for key, each in (*self._made, *own) if each.is_open)
 
     def forget(self, place: Place | None) -> None:
         """Callers find nobody at ``place`` any more."""
@@ -188,104 +265,17 @@ class Doors:
         await self._serve("scripted", Listener(app, self._sockets.pop("scripted")))
 
     async def _serve(self, key: str, listener: Listener) -> None:
-        self._listeners.append(listener)
-        self._made = [*self.open_listeners(), (key, listener)]
+        self._made.append((key, listener))
         await listener.start()
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """What serves the fleet as a whole; agents close their own."""
-        return tuple(self._listeners)
+        """What serves the fleet as a whole, and ports that are being closed; agents close their own."""
+        closing = (port.listener for port in self._closing.values() if port.listener is not None)
+        return (*(each for _, each in self._made), *closing)
 
     def release(self) -> None:
         """Let go of ports that were taken and never opened."""
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()
-
-
-class Door:
-    """The way in to one agent: its own port, its place at the one port, or both; one surface behind them."""
-
-    def __init__(
-        self, doors: Doors, config: AgentConfig, sock: socket.socket | None, place: Place | None
-    ) -> None:
-        self._doors = doors
-        self._config = config
-        self._sock = sock
-        self._place = place
-        self._app: ASGIApp | None = None
-        self._streams: ListeningStreams | None = None
-        self._lifespan: Lifespan | None = None
-        self._listener: Listener | None = None
-
-    @property
-    def url(self) -> str:
-        """Where callers on this machine reach the agent."""
-        if self._config.port:
-            return f"{self._doors.origin_of(self._config.port)}/mcp"
-        return f"{self._doors.origin}/{AGENTS}/{self._config.name}/mcp"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it answers."""
-        return self._app is not None
-
-    async def open(self, app: ASGIApp) -> None:
-        """Serve ``app``, which answers at ``/mcp``. Raises Fault (INTERNAL), and is closed then."""
-        lifespan = Lifespan(app, f"agent {self._config.name}")
-        await lifespan.start()
-        self._streams = ListeningStreams(slashless(app))
-        self._lifespan, self._app = lifespan, self._streams
-        if self._place is not None:
-            self._place.app = self._app
-        if self._sock is not None:
-            self._listener, self._sock = self._doors.listener(self._app, self._sock, self._config.name), None
-            try:
-                await self._listener.start()
-            except BaseException:
-                await self.close()
-                raise
-
-    async def move(self, config: AgentConfig) -> None:
-        """Answer on the port that ``config`` says from now on; a port of before is closed after that.
-
-        Raises Fault (CONFIG) when it cannot be had; then all is as it was.
-        """
-        before, port = self._config, config.port
-        if port == before.port:
-            self._config = config
-            return
-        sock = self._doors.bind(config) if port else None
-        old, old_sock = self._listener, self._sock
-        if self._app is None:
-            self._sock = sock
-        else:
-            listener = self._doors.listener(self._app, sock, config.name) if sock is not None else None
-            if listener is not None:
-                await listener.start()
-            self._listener = listener
-        self._config = config
-        if old is not None:
-            await old.stop()
-        if old_sock is not None:
-            old_sock.close()
-
-    async def close(self) -> None:
-        """Stop answering. Requests under way have two seconds."""
-        listener, self._listener, self._app = self._listener, None, None
-        if self._streams is not None:
-            self._streams.end()
-        try:
-            await asyncio.gather(
-                *([listener.stop()] if listener is not None else []),
-                *([self._place.leave()] if self._place is not None else []),
-            )
-            if self._sock is not None:
-                self._sock.close()
-                self._sock = None
-            if self._lifespan is not None:
-                lifespan, self._lifespan = self._lifespan, None
-                await lifespan.stop()
-        finally:
-            self._doors.forget(self._place)  # until now whoever came was asked to come again

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
 from pallas.kernel import Kernel
+from pallas.model import Fault
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.status import Page
 
@@ -69,22 +70,39 @@ class Members:
     def remove(self, name: str, why: str, seconds: float) -> None:
         """Take an agent out of the fleet: nobody finds it any more, and it takes no more runs.
 
-        Those in flight have ``seconds``; then its port closes and its conversations end. Returns at once.
+        Those in flight have ``seconds``; then its port closes, unless another agent has it by then, and its
+        conversations end. Returns at once.
         """
         agent = self.by_name.pop(name)
+        agent.door.let_go()
         self.all = tuple(each for each in self.all if each is not agent)
         task = asyncio.create_task(self._leave(agent, why, seconds), name=f"{name} leaves")
         self._leaving[task] = agent
         task.add_done_callback(lambda done: self._leaving.pop(done, None))
 
     async def gone(self, configs: Iterable[AgentConfig]) -> None:
-        """Until no agent that leaves has a name or port of one of these."""
+        """Until no agent that leaves has a name of theirs, and no port of theirs is just being closed."""
         wanted = list(configs)
-        names, ports = {each.name for each in wanted}, {each.port for each in wanted if each.port}
-        if waiting := [
-            task for task, agent in self._leaving.items() if agent.name in names or agent.config.port in ports
-        ]:
+        names = {each.name for each in wanted}
+        if waiting := [task for task, agent in self._leaving.items() if agent.name in names]:
             await asyncio.wait(waiting)
+        await self._doors.shut({each.port for each in wanted if each.port})
+
+    async def move(
+        self, configs: Mapping[str, AgentConfig], keep: Collection[int], seconds: float
+    ) -> dict[str, Fault]:
+        """Agents at other ports, as these say, all of them at once; why some of them stay where they are.
+
+        Ports that nobody has then are closed, but for those of ``keep``, which wait for who is added to the
+        fleet. Requests under way there have ``seconds``.
+        """
+        doors = {self.by_name[name].door: config for name, config in configs.items()}
+        problems = await self._doors.move(doors, keep, seconds)
+        return {door.config.name: fault for door, fault in problems.items()}
+
+    def moved(self, seconds: float) -> None:
+        """Nobody else is added: ports that were kept for that are closed; ``seconds`` as for ``move``."""
+        self._doors.close_free(grace=seconds)
 
     async def close(self) -> None:
         """End those that are leaving, now."""

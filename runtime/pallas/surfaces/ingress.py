@@ -32,7 +32,7 @@ class Place:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the agent."""
         if self.app is None:
-            await _answer(scope, send, 503, _STARTING, (b"retry-after", b"1"))
+            await not_yet(scope, receive, send)
             return
         task = asyncio.current_task()
         if task is None:  # only a task can be told to end
@@ -109,6 +109,12 @@ class Ingress:
     def _without_prefix(self, parts: list[str]) -> list[str]:
         size = len(self._prefix)
         return parts[size:] if size and parts[:size] == self._prefix else parts
+
+
+async def not_yet(scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI application: nobody answers here at the moment."""
+    if scope["type"] == "http":
+        await _answer(scope, send, 503, _STARTING, (b"retry-after", b"1"))
 
 
 def slashless(app: ASGIApp) -> ASGIApp:

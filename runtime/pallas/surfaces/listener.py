@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from math import ceil
 from time import monotonic
 from typing import Any, Final
 
@@ -265,11 +266,16 @@ class Listener:
         if self._task.done() and not self._server.started:
             raise Fault(FaultType.INTERNAL, f"port {self.port} could not be served; the log has the details")
 
-    async def stop(self) -> None:
-        """Close the port: requests in flight get a short grace, then their connections end."""
+    async def stop(self, grace: float = GRACE) -> None:
+        """Close the port: requests in flight have ``grace`` seconds, then their connections end.
+
+        Who asks a second time waits for the end of the first, and has a patience of its own.
+        """
         if self._task is not None:
+            if not self._server.should_exit:
+                self._server.config.timeout_graceful_shutdown = ceil(grace)
             self._server.should_exit = True
-            _, late = await asyncio.wait({self._task}, timeout=STOP_TIMEOUT)
+            _, late = await asyncio.wait({self._task}, timeout=grace + STOP_TIMEOUT - GRACE)
             if late:
                 self._server.force_exit = True
                 self._task.cancel()

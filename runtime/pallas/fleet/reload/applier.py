@@ -113,6 +113,7 @@ class Applier:
             outcomes += [each for each in done if each is not None]
             failed |= {each.agent for each in done if each is not None and each.outcome == "failed"}
             self._adopt(new)
+        members.moved(new.drain_timeout)
         members.arrange(tuple(new.agents))
         reapply_logging()  # fast-agent sets up its loggers whenever an agent starts or ends
         return tuple(outcomes)
@@ -191,26 +192,25 @@ class Applier:
         return self._told_of(name, (file,), began, problem, changes=(Change("agent", "added", name),))
 
     async def _move(self, plan: Plan, new: Project) -> list[Reloaded]:
-        """Those whose port is free go first: it may be the one that another one wants."""
-        members, found = self._on.members.by_name, list[Reloaded]()
-        waiting = [name for name in plan.move if name in members]
-        await self._on.members.gone(new.agents[name] for name in waiting)
-        while waiting:
-            held = {agent.config.port for agent in members.values()}
-            name = next((each for each in waiting if new.agents[each].port not in held), waiting[0])
-            waiting.remove(name)
-            agent, config = members[name], new.agents[name]
-            before, began = agent.config.port, monotonic()
-            try:
-                await agent.move(replace(agent.config, port=config.port, where=config.where))
-            except Fault as fault:
-                log.error("%s: it stays at port %d: %s", name, before, fault.message, extra={"agent": name})
-                text = f"{fault.message}; it stays at port {before}"
+        members, found, began = self._on.members.by_name, list[Reloaded](), monotonic()
+        moving = {
+            name: replace(members[name].config, port=new.agents[name].port, where=new.agents[name].where)
+            for name in plan.move
+            if name in members
+        }
+        await self._on.members.gone(replace(config, name="") for config in moving.values())
+        added = {new.agents[name].port for name in plan.add}
+        problems = await self._on.members.move(moving, added, new.drain_timeout)
+        for name, config in moving.items():
+            agent = members[name]
+            if (fault := problems.get(name)) is not None:
+                text = f"{fault.message}; it stays at port {agent.config.port}"
+                log.error("%s: %s", name, text, extra={"agent": name})
                 file = new.agents_file.name
                 found.append(self._told_of(name, (file,), began, text, place=str(config.where)))
                 continue
             await agent.adopt(agent.project, replace(agent.config, port=config.port))
-            log.info("%s: it answers at port %d now", name, config.port, extra={"agent": name})
+            log.info("%s: it answers at %s now", name, agent.url, extra={"agent": name})
         return found
 
     async def _take_over(self, plan: Plan, new: Project) -> None:

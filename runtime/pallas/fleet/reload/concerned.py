@@ -52,10 +52,10 @@ class Known:
     """One agent as it is: what it was made of, and what it uses.
 
     ``files`` are those of the version that answers and of the last attempt at another; ``scripts`` those that
-    its stdio servers run, by server. ``servers`` are the downstreams it declares and ``providers`` those of its
-    models, None where nobody knows; ``names_models``: the project's default is none of them. ``failed``: it does not answer, or its last version could not be made.
-    ``idle``: it is stopped, and reads everything when it is started. ``owed``: it was concerned before and
-    nothing was done.
+    its stdio servers run, by server. ``servers`` are the downstreams it declares and ``providers`` those that
+    it asks, None where nobody knows; ``names_models``: it never asks the project's ``default_model``.
+    ``failed``: it does not answer, or its last version could not be made. ``idle``: it is stopped, and reads
+    everything when it is started. ``owed``: it was concerned before and nothing was done.
     """
 
     name: str
