@@ -68,8 +68,7 @@ async def test_a_connection_that_was_warm_before_carries_each_runs_own_bearer(
         assert recorder.calls()[-1].authorization == ""
 
 
-@DOWN
-@ERA
+@pytest.mark.parametrize(("down", "era"), [("modern", ERAS[0]), ("legacy", ERAS[1])])
 async def test_fifty_runs_at_once_each_carry_their_own_bearer(tmp_path: Path, down: str, era: str) -> None:
     # PR-26
     async with recording() as recorder:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -168,9 +168,9 @@ def _sizes(fleet: Fleet) -> list[int]:
     return [_executor(fleet, agent.name)._pool.size for agent in fleet.agents]
 
 
-async def _ten(boss: Client, fleet: Fleet, since: int) -> None:
+async def _ten(callers: Sequence[Client], fleet: Fleet, since: int) -> None:
     calls = [
-        asyncio.create_task(boss.call_tool("send_message", {"message": KINDS[number % 3]}))
+        asyncio.create_task(callers[number % 2].call_tool("send_message", {"message": KINDS[number % 3]}))
         for number in range(10)
     ]
 
@@ -186,21 +186,20 @@ async def _ten(boss: Client, fleet: Fleet, since: int) -> None:
     await until(lambda: _idle(fleet), timeout=60)
 
 
-@both_eras
-async def test_fifty_cancels_leave_descriptors_children_and_instances_as_they_were(
-    fleet: Fleet, era: str
-) -> None:
-    async with client(fleet, "boss", era=era) as boss:
-        await _ten(boss, fleet, fleet.hub.seq)
+async def test_fifty_cancels_leave_descriptors_children_and_instances_as_they_were(fleet: Fleet) -> None:
+    async with client(fleet, "boss", era=ERAS[0]) as boss, client(fleet, "boss", era=ERAS[1]) as elder:
+        await _ten((boss, elder), fleet, fleet.hub.seq)
         await ask(boss, "warm again")
+        await ask(elder, "warm again")
         await until(lambda: _idle(fleet))
         for agent in fleet.agents:
             await _executor(fleet, agent.name)._pool.trim(older_than=0)
         await until(lambda: _idle(fleet))
         descriptors, children = _footprint()
         for _ in range(5):
-            await _ten(boss, fleet, fleet.hub.seq)
-        assert await ask(boss, "still there?", conversation_id=f"there-{era}") == "turn 1"
+            await _ten((boss, elder), fleet, fleet.hub.seq)
+        assert await ask(boss, "still there?", conversation_id="there") == "turn 1"
+        assert await ask(elder, "still there?", conversation_id="there-too") == "turn 1"
         for agent in fleet.agents:
             await _executor(fleet, agent.name)._pool.trim(older_than=0)
 

@@ -76,13 +76,17 @@ async def ends_cleanly(fleet: Served, number: signal.Signals) -> None:
     await until(lambda: all(map(gone, below)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_while_an_agents_code_is_imported(tmp_path: Path, number: signal.Signals) -> None:
-    for seconds in (2, 600):  # one that comes to its end, and one that would not
-        root = write_project(tmp_path / f"p{seconds}", {"one": IMPORTS.format(seconds=seconds)})
-        with served(root) as fleet:
-            await until(lambda here=root: (here / "importing").exists(), timeout=60)  # type: ignore[misc]
-            await ends_cleanly(fleet, number)
+@pytest.mark.parametrize(
+    ("number", "seconds"),  # code that comes to its end, and code that would not
+    [(signal.SIGTERM, 2), (signal.SIGTERM, 600), (signal.SIGINT, 600)],
+)
+async def test_it_ends_while_an_agents_code_is_imported(
+    tmp_path: Path, number: signal.Signals, seconds: int
+) -> None:
+    root = write_project(tmp_path / "p", {"one": IMPORTS.format(seconds=seconds)})
+    with served(root) as fleet:
+        await until(lambda: (root / "importing").exists(), timeout=60)
+        await ends_cleanly(fleet, number)
 
 
 async def test_it_ends_while_a_stdio_server_hangs_and_others_wait_for_its_agent(tmp_path: Path) -> None:

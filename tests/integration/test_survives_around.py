@@ -42,10 +42,7 @@ rules:
 
 
 @pytest.mark.parametrize("jump", [3 * DAY, -3 * DAY, 3650 * DAY], ids=["forward", "back", "years"])
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_clock_that_jumps_ends_no_run_and_no_conversation(
-    tmp_path: Path, era: str, jump: float
-) -> None:
+async def test_a_clock_that_jumps_ends_no_run_and_no_conversation(tmp_path: Path, jump: float) -> None:
     off = tmp_path / "off"
     startup = tmp_path / "startup"
     startup.mkdir()
@@ -60,38 +57,46 @@ async def test_a_clock_that_jumps_ends_no_run_and_no_conversation(
         )
         with served(root, PYTHONPATH=str(startup)) as fleet:
             await fleet.says("] running")
-            async with fleet.client("one", era) as one:
-                known = {"message": "hi", "conversation_id": "before-and-after"}
-                assert text_of(await one.call_tool("send_message", known)) == "turn 1"
-                call = asyncio.create_task(one.call_tool("send_message", {"message": "hold a"}))
-                await until(lambda: stile.arrived == ["hold a"])
+            async with fleet.client("one", ERAS[0]) as one, fleet.client("one", ERAS[1]) as elder:
+                callers = {"known": one, "known-too": elder}
+                for handle, each in callers.items():
+                    known = {"message": "hi", "conversation_id": handle}
+                    assert text_of(await each.call_tool("send_message", known)) == "turn 1"
+                calls = [
+                    asyncio.create_task(each.call_tool("send_message", {"message": "hold a"}))
+                    for each in callers.values()
+                ]
+                await until(lambda: stile.arrived == ["hold a", "hold a"])
                 off.write_text(str(jump))
-                assert text_of(await one.call_tool("send_message", known)) == "turn 2"
+                for handle, each in callers.items():
+                    known = {"message": "hi", "conversation_id": handle}
+                    assert text_of(await each.call_tool("send_message", known)) == "turn 2"
+                    assert not (await each.call_tool("get_health", {})).is_error
                 assert (await fleet.get("/readyz")).status_code == 200
-                assert not (await one.call_tool("get_health", {})).is_error
                 fleet.send(signal.SIGTERM)
-                await fleet.says("draining: 1 run in flight, ")
+                await fleet.says("draining: 2 runs in flight, ")
                 stile.open.set()
-                assert text_of(await call) == "hold a went through"
+                assert [text_of(await call) for call in calls] == ["hold a went through"] * 2
             assert await fleet.ended() == 0
 
 
-@pytest.mark.parametrize("era", ERAS)
 async def test_a_configuration_that_is_deleted_changes_nothing_and_is_told_when_it_is_wanted(
-    tmp_path: Path, era: str
+    tmp_path: Path,
 ) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     with served(root) as fleet:
         await fleet.says("] running")
         url, origin = fleet.url("one"), fleet.registry
         kept = (root / "agents.yaml").read_text()
-        async with fleet.client("one", era) as one:
+        async with fleet.client("one", ERAS[0]) as one, fleet.client("one", ERAS[1]) as elder:
             (root / "agents.yaml").unlink()
-            assert text_of(await one.call_tool("send_message", {"message": "hi"})) == "hi"
+            for each in (one, elder):
+                assert text_of(await each.call_tool("send_message", {"message": "hi"})) == "hi"
             fleet.send(signal.SIGHUP)
             line = await fleet.says("not reloaded")
             assert "agents.yaml: there is no such file" in line
-            assert text_of(await one.call_tool("send_message", {"message": "again"})) == "again"
+            for each in (one, elder):
+                assert text_of(await each.call_tool("send_message", {"message": "again"})) == "again"
             (root / "agents.yaml").write_text(kept)
             fleet.send(signal.SIGHUP)
             await fleet.says("project: nothing is different")
