@@ -298,9 +298,11 @@ async def test_while_watching_is_paused_changes_wait_and_a_reload_by_hand_takes_
     assert saves.instruction("card").strip() == "Juniper."
     saves.fleet.control_fleet("resume")
     await until(lambda: saves.instruction("card").strip() == "Apple.")
+    # A change waits until all that it asked for is done, which is a moment after its version is live.
+    await until(lambda: (watch := saves.fleet.snapshot().watch) is not None and not watch.waiting)
     watch = saves.fleet.snapshot().watch
     assert watch is not None
-    assert (watch.mode, watch.waiting) == ("on", ())
+    assert watch.mode == "on"
 
 
 async def test_an_agent_that_was_stopped_by_hand_stays_so_and_reads_everything_when_it_starts(
