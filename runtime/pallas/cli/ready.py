@@ -9,6 +9,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from pallas.config import ConfigError, Project, load_project
+from pallas.config.load import CERTFILE_VARIABLE
 from pallas.text import one_line
 
 from .status import UNUSABLE
@@ -42,6 +43,7 @@ def ready(root: Path, wait: float = 0.0) -> int:
 def _look(project: Project) -> tuple[bool, str]:
     host = project.bind if project.bind not in (None, "0.0.0.0", "::", "localhost") else "127.0.0.1"
     assert host is not None
+    where = f"{host}:{project.registry_port}"
     try:
         connection = _connection(host, project)
         try:
@@ -50,10 +52,18 @@ def _look(project: Project) -> tuple[bool, str]:
             body: Any = json.loads(answer.read(_MAX_BODY))
         finally:
             connection.close()
+    except (http.client.RemoteDisconnected, http.client.BadStatusLine) as error:
+        return False, (
+            f"what listens at {where} gave no answer in HTTP ({one_line(str(error), 120)}); "
+            f"where it was started with --ssl-certfile, set {CERTFILE_VARIABLE} here too"
+        )
+    except ssl.SSLError:
+        return False, f"what listens at {where} speaks no TLS"
     except (OSError, http.client.HTTPException) as error:
-        return False, f"nothing answers at {host}:{project.registry_port} ({one_line(str(error), 120)})"
+        why = one_line((isinstance(error, OSError) and error.strerror) or str(error), 120)
+        return False, f"nothing answers at {where} ({why})"
     except ValueError:
-        return False, f"what answers at {host}:{project.registry_port} is no fleet"
+        return False, f"what answers at {where} is no fleet"
     return answer.status == http.client.OK, _told(body)
 
 

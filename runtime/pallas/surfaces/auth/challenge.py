@@ -7,7 +7,7 @@ from starlette.types import Message, Scope, Send
 
 from pallas.model import Fault, FaultType
 
-MISSING: Final = "this agent needs a token: send Authorization: Bearer TOKEN"
+MISSING: Final = "this agent needs a token; send it as a bearer in the Authorization header"
 WRONG: Final = "this token is not taken here; it may be over, or meant for something else"
 SCOPE: Final = "this token may not do that here"
 TOO_MANY: Final = "too many wrong tokens from this address; wait, then try again"
