@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from support.live import ERAS, ask, client
 from support.ports import free_ports
+from support.raw_client import call
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
@@ -20,7 +20,8 @@ SCRIPT = saying(
     "Apple.",
     "Birch.",
     "Cedar.",
-    more='  - {when: {last: user, text: take your time}, say: "there it is", delay: 4}\n',
+    more='  - {when: {last: user, text: take your time}, say: "there it is", delay: 4}\n'
+    '  - {when: {last: user, text: take for ever}, say: "never", delay: 600}\n',
 )
 both_eras = pytest.mark.parametrize("era", ERAS)
 
@@ -81,13 +82,16 @@ async def test_a_renamed_agent_takes_the_port_over_while_runs_of_the_one_before_
             content["agents"]["uno"] = content["agents"].pop("one")
 
         async with client(saves.fleet, "one", era=era) as caller, knocking(port):
-            call = asyncio.create_task(ask(caller, "take your time"))
+            await caller.list_tools()  # else the library asks for them after the call, of another one
+                caller.list_tools()
+            )  # else the library asks for them after the call: then another one answers
+            slow = asyncio.create_task(ask(caller, "take your time"))
             await until(lambda: (one := saves.fleet.snapshot().agent("one")) is not None and one.runs_active)
             saves.edit("agents.yaml", rename)
             await until(lambda: is_ready(saves, "uno"))
-            assert not call.done()
+            assert not slow.done()
             assert await prompt_at(port, era) == ["uno_history"]
-            assert await call == "there it is"
+            assert await slow == "there it is"
         async with client(saves.fleet, "uno", era=era) as caller:
             assert await ask(caller, "hello") == "Apple. 1"
         assert [each.outcome for each in saves.told()] == ["live", "live"]
@@ -115,13 +119,13 @@ async def test_three_agents_exchange_their_ports_in_one_save(tmp_path: Path, era
 
         async with client(saves.fleet, "one", era=era) as caller, knocking(*before.values()):
             await ask(caller, "hello", conversation_id="c")
-            call = asyncio.create_task(ask(caller, "take your time", conversation_id="c"))
+            slow = asyncio.create_task(ask(caller, "take your time", conversation_id="c"))
             await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
             saves.edit("agents.yaml", rotate)
             await until(lambda: port_of(saves, "one") == before["two"])
             for name, other in zip(names, (*names[1:], names[0]), strict=True):
                 assert await prompt_at(before[other], era) == [f"{name}_history"]
-            assert await call == "there it is"
+            assert await slow == "there it is"
         assert saves.versions() == dict.fromkeys(names, 1)
         assert {each.outcome for each in saves.told()} == {"live"}
         async with client(saves.fleet, "one", era=era) as caller:
@@ -172,34 +176,33 @@ async def test_a_port_that_moved_away_finishes_the_requests_under_way(tmp_path: 
             saves.edit("agents.yaml", lambda content: content["agents"]["one"].update(port=number))
 
         async with client(saves.fleet, "one", era=era) as caller:
-            call = asyncio.create_task(ask(caller, "take your time"))
+            slow = asyncio.create_task(ask(caller, "take your time"))
             await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
             move_to(port)
             await until(lambda: _is_closed(before))
             assert await prompt_at(port, era) == ["one_history"]
             move_to(before)  # and back, while the one of before is not over yet
             await until(lambda: port_of(saves, "one") == before)
-            assert not call.done()
+            assert not slow.done()
             assert await prompt_at(before, era) == ["one_history"]
-            assert await call == "there it is"
+            assert await slow == "there it is"
         assert {each.outcome for each in saves.told()} == {"live"}
 
 
-async def test_a_request_on_a_port_that_moved_away_is_bounded_by_the_drain_timeout(tmp_path: Path) -> None:
+@both_eras
+async def test_a_request_on_a_port_that_moved_away_is_bounded_by_the_drain_timeout(
+    tmp_path: Path, era: str
+) -> None:
     top = {"drain_timeout": 0.5}
     async with watched(tmp_path, agents(one="Apple."), SCRIPT, probe=False, top=top) as saves:
-        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
-            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-            body["params"] = {"name": "send_message", "arguments": {"message": "take your time"}}  # type: ignore[assignment]
-            headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": ERAS[0]}
-            del body, headers, http
-        (port,) = free_ports(1)
-        async with client(saves.fleet, "one") as caller:
-            call = asyncio.create_task(caller.call_tool("send_message", {"message": "take your time"}))
-            await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
-            saves.edit("agents.yaml", lambda content: content["agents"]["one"].update(port=port))
-            await until(lambda: saves.fleet.snapshot().agents[0].runs_active == 0)
-            call.cancel()
+        before, (port,) = port_of(saves, "one"), free_ports(1)
+        writer = await call(saves.fleet.agents[0].url, era, "take for ever")
+        await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
+        saves.edit("agents.yaml", lambda content: content["agents"]["one"].update(port=port))
+        await until(lambda: saves.fleet.snapshot().agents[0].runs_active == 0)
+        assert _is_closed(before)
+        assert await prompt_at(port, era) == ["one_history"]
+        writer.transport.abort()
 
 
 def _is_closed(port: int) -> bool:
