@@ -313,6 +313,7 @@ async def test_an_agent_that_was_stopped_by_hand_stays_so_and_reads_everything_w
         assert agent is not None
         return agent.state
 
+    await until(lambda: not saves.busy())  # nothing is done by hand while a version is made
     saves.fleet.control("card", "stop")
     await until(lambda: state() is AgentState.STOPPED)
     assert await saves.after("cards/card.md", CARD.format("Elm.")) == set()
