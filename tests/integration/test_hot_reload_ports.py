@@ -83,8 +83,6 @@ async def test_a_renamed_agent_takes_the_port_over_while_runs_of_the_one_before_
 
         async with client(saves.fleet, "one", era=era) as caller, knocking(port):
             await caller.list_tools()  # else the library asks for them after the call, of another one
-                caller.list_tools()
-            )  # else the library asks for them after the call: then another one answers
             slow = asyncio.create_task(ask(caller, "take your time"))
             await until(lambda: (one := saves.fleet.snapshot().agent("one")) is not None and one.runs_active)
             saves.edit("agents.yaml", rename)

@@ -225,7 +225,7 @@ async def test_hangup_opens_the_log_anew_for_who_has_moved_it_away(tmp_path: Pat
         await ends_cleanly(fleet, signal.SIGTERM)
 
 
-async def test_hangup_while_it_drains_changes_nothing(tmp_path: Path) -> None:
+async def test_a_hangup_and_a_save_while_it_drains_change_nothing_and_that_is_said(tmp_path: Path) -> None:
     script = """
 rules:
   - when: {last: user}
@@ -239,18 +239,20 @@ rules:
             script,
             config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
         )
-        with served(root) as fleet:
+        with served(root, "--watch") as fleet:
             await fleet.says("] running")
             async with fleet.client("one", ERAS[0]) as one:
                 call = asyncio.create_task(one.call_tool("send_message", {"message": "hold"}))
                 await until(lambda: stile.arrived)
                 fleet.send(signal.SIGTERM)
                 await fleet.says("draining: 1 run")
+                (root / "agents" / "one.py").write_text("raise ValueError\n")
                 fleet.send(signal.SIGHUP)
+                await fleet.says("reload was not done: the fleet is stopping")
                 async with httpx2.AsyncClient(trust_env=False) as http:
                     answer = await http.get(fleet.registry + "/readyz")
                 assert answer.json()["status"] == "draining"
                 stile.open.set()
                 assert text_of(await call) == "one went through"
             assert await fleet.ended() == 0
-            assert not any("reloading" in line for line in fleet.out)
+            assert not any("reloading" in line or "ValueError" in line for line in (*fleet.out, *fleet.err))

@@ -98,6 +98,8 @@ class Serving:
                 return self._outcome.result()
             if heard == DRAINING:
                 deadline = self._end_by + PATIENCE
+            elif heard == RELOAD_SIGNAL:
+                self._narrator.warn("warning: reload was not done: the fleet is stopping")
             elif heard in STOP_SIGNALS:
                 self._at_once(signal.Signals(heard))
             elif heard is None:

@@ -1,0 +1,85 @@
+"""Agents in processes of their own are reloaded by whoever watches their files, as all others are."""
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from support.live import ask, client
+from support.reloading import Saves, module, saying, watched
+from support.waiting import until
+
+from pallas.model import AgentState
+
+WORDS = "from agents.words import WORD\n" + module("one", "@").replace("'@'", "WORD").replace('"@"', "WORD")
+CARD = "---\nname: two\ntype: agent\n---\n{}\n"
+
+
+def pid(saves: Saves, name: str) -> int | None:
+    agent = saves.fleet.snapshot().agent(name)
+    assert agent is not None
+    assert agent.state is AgentState.READY
+    return agent.pid
+
+
+async def says(saves: Saves, name: str) -> str:
+    async with client(saves.fleet, name) as caller:
+        return await ask(caller, "hello")
+
+
+def _card_for(root: Path) -> None:
+    path = root / "agents.yaml"
+    topology = yaml.safe_load(path.read_text())
+    entry = topology["agents"]["two"]
+    del entry["module"]
+    entry["card"] = "cards/two.md"
+    path.write_text(yaml.safe_dump(topology, sort_keys=False))
+
+
+async def test_an_agent_in_its_own_process_is_reloaded_kept_and_moved_out_and_in(tmp_path: Path) -> None:
+    isolated = {"isolation": "process"}
+    async with watched(
+        tmp_path,
+        {"one": WORDS, "two": None, "three": module("three", "Apple.")},
+        saying("Apple.", "Birch.", "Cedar.", "Delta."),
+        probe=False,
+        keys={"one": isolated, "two": isolated},
+        files={"agents/words.py": "WORD = 'Apple.'\n", "cards/two.md": CARD.format("Apple.")},
+        before=_card_for,
+    ) as saves:
+        first = {name: pid(saves, name) for name in ("one", "two")}
+
+        # What its module imports, and a card at the same time.
+        saves.write("agents/words.py", "WORD = 'Birch.'\n")
+        saves.write("cards/two.md", CARD.format("Birch."))
+        await until(lambda: saves.versions() == {"one": 2, "two": 2, "three": 1})
+        assert {name: pid(saves, name) for name in first}.items().isdisjoint(first.items())
+        assert [await says(saves, name) for name in first] == ["Birch. 1", "Birch. 1"]
+        assert {each.files for each in saves.told()} == {("agents/words.py",), ("cards/two.md",)}
+
+        # A broken edit: the process of before goes on, and the place is told.
+        before, mark = pid(saves, "one"), saves.fleet.hub.seq
+        saves.write("agents/words.py", "WORD = 'Cedar.'\nimport ctypes\nWORD += nothing\n")
+        told = await saves.outcome("one", mark)
+        assert (told.outcome, told.place, told.version) == ("failed", "agents/words.py:3", 2)
+        assert "NameError" in told.error
+        assert pid(saves, "one") == before
+        assert await says(saves, "one") == "Birch. 1"
+        saves.write("agents/words.py", "WORD = 'Cedar.'\n")
+        await until(lambda: saves.versions()["one"] == 3)
+        assert await says(saves, "one") == "Cedar. 1"
+
+        # In and out of its own process by what agents.yaml says.
+        def swap(content: dict[str, Any]) -> None:
+            content["agents"]["one"]["isolation"] = "none"
+            content["agents"]["three"]["isolation"] = "process"
+
+        saves.edit("agents.yaml", swap)
+        await until(lambda: saves.versions() == {"one": 4, "two": 2, "three": 2})
+        assert pid(saves, "one") is None
+        assert psutil.pid_exists(pid(saves, "three") or 0)
+        assert [await says(saves, name) for name in ("one", "three")] == ["Cedar. 1", "Apple. 1"]
+        saves.write("agents/words.py", "WORD = 'Delta.'\n")  # and is followed where it is now
+        await until(lambda: saves.versions()["one"] == 5)
+        assert await says(saves, "one") == "Delta. 1"
+        assert {each.outcome for each in saves.told() if each.agent in ("two", "three")} == {"live"}
