@@ -39,6 +39,8 @@ async def test_a_person_who_saves_reads_what_came_of_it(tmp_path: Path) -> None:
         )
         assert line in fleet.err
         assert await says(fleet, ERAS[0]) == "Birch. 1"
+        file.write_text(module("one", "Apple."))
+        await fleet.says("version 3 is live")
         good = (root / "agents.yaml").read_text()
         (root / "agents.yaml").write_text(good + "nonsense: 1\n")
         line = await fleet.says("nonsense")
@@ -51,7 +53,7 @@ async def test_a_person_who_saves_reads_what_came_of_it(tmp_path: Path) -> None:
         assert await fleet.ended() == 0
         # One line each, and none of another kind between.
         told = [line for line in (*fleet.out, *fleet.err) if "reloaded" in line or "version" in line]
-        assert len(told) == 4
+        assert len(told) == 5
 
 
 async def test_a_save_during_the_start_and_a_hangup_then_are_acted_on_after_it(tmp_path: Path) -> None:

@@ -91,14 +91,15 @@ class Door:
     async def close(self) -> None:
         """Stop answering. Requests under way have two seconds."""
         self._app, port = None, self.port
+        held = port is not None and port.holder is self
         if self._streams is not None:
             self._streams.end()
         for stay in self._stays:
-            if port is not None:
+            if port is not None and not held:  # its own answers until it is closed
                 port.leave(stay)
         try:
             await asyncio.gather(
-                *([self._doors.close_port(port)] if port is not None and port.holder is self else []),
+                *([self._doors.close_port(port)] if port is not None and held else []),
                 *([self._place.leave()] if self._place is not None else []),
                 *(stay.leave(GRACE) for stay in self._stays),
             )

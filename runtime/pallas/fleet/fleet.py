@@ -2,18 +2,14 @@
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.routing import Route
 
 from pallas.config import AgentConfig, Project, fill_unset
 from pallas.events import Hub
@@ -36,9 +32,6 @@ from pallas.model import (
 )
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.guard import allowed_hosts_of
-from pallas.surfaces.metrics import Metrics
-from pallas.surfaces.registry import registry_app
-from pallas.surfaces.status import Page, status_pages
 from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
@@ -51,9 +44,12 @@ from .heap import tend
 from .inspect import Inspector
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
+from .manner import Folder, alone, keeps_wire
 from .members import Members, as_it_is
+from .offline import OfflineModel
 from .openness import is_loopback, openness
 from .order import StartOrder
+from .pages import Pages
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
 from .reload.applier import Ground
@@ -63,7 +59,6 @@ from .supervisor.dependants import Dependants
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
-    from pallas.scripted.rules import Script
     from pallas.surfaces.control.opening import OpenControl
 
 log = logging.getLogger(__name__)
@@ -95,21 +90,21 @@ class Fleet:
     ) -> None:
         project = self.project = alone(project, only)
         self.hub = hub or Hub()
-        self.kernel = Kernel(self.hub, wire=WireRecord() if _records(record, dev) else None)
-        self.metrics = Metrics(self.snapshot)
+        self.kernel = Kernel(self.hub, wire=WireRecord() if keeps_wire(record, dev) else None)
         self.state = FleetState.STARTING
-        self.model_server: Starlette | None = None
         self._since = time()
         self._only = only
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
-        self.doors = Doors(
-            project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only
-        )
+        self.doors = Doors(project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only)
         self._claims = Claims()
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind))
         self.inbound.adopt(project)
         self._pace = pace
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
+        self._pages = Pages(
+            lambda: self.project, self.snapshot, lambda: self._providers.reports, alone=bool(only)
+        )
+        self.metrics = self._pages.metrics
         servers = {} if only else project.servers
         self._programs = {name: Program(each, self.hub) for name, each in servers.items()}
         self._members = Members(
@@ -118,7 +113,7 @@ class Fleet:
             kernel=self.kernel,
             make_executor=make_executor,
             provider_problem=self._providers.problem,
-            pages=lambda: self._status_pages() if only else {},
+            pages=self._pages.of_agents,
             inbound=self.inbound,
         )
         self._agents = self._members.by_name
@@ -131,8 +126,8 @@ class Fleet:
         )
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
-        self._script = _script_of(project)
-        self._came_from: Path | None = None
+        self._offline = OfflineModel(project)
+        self._folder = Folder()
         self._programs_ready = asyncio.Event()
         self._dependants = Dependants(lambda: self.agents, self.hub)
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
@@ -149,6 +144,11 @@ class Fleet:
         if self._only:
             return ""
         return self.doors.origin + WELL_KNOWN
+
+    @property
+    def model_server(self) -> Starlette | None:
+        """The offline model that is served, if there is one."""
+        return self._offline.server
 
     @property
     def bind(self) -> str:
@@ -222,9 +222,7 @@ class Fleet:
         """
         if not self.doors.reserved:
             self.reserve()
-        with suppress(OSError):  # it may be gone
-            self._came_from = Path.cwd()
-        os.chdir(self.project.root)
+        self._folder.enter(self.project.root)
         children_use_our_python()
         fill_unset(self.project.root, self.project.unset)
         if self._watches:  # before anything is read: what changes from now on is not missed
@@ -237,9 +235,11 @@ class Fleet:
             self._members.add(self.project, config)
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         self._own(watch_log(self.hub))
-        await self._start_scripted()
+        await self._offline.start(self.doors)
         checked = self._own(self._providers.check())
-        await self._start_registry()
+        if self.doors.has_fleet_port:
+            control = self.control_api.app if self.control_api is not None else None
+            await self.doors.open_fleet(self._pages.app(control))
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
@@ -281,14 +281,8 @@ class Fleet:
             loading.forget(self.project.root)
         self.inbound.close()
         self.doors.release()
-        self._go_back()
+        self._folder.leave(self.project.root)
         self._move(FleetState.STOPPED)
-
-    def _go_back(self) -> None:
-        """Leave the project's folder, unless somebody else has gone on from there."""
-        with suppress(OSError):  # either folder may be gone by now
-            if self._came_from and Path.cwd().samefile(self.project.root):
-                os.chdir(self._came_from)
 
     def _parts(self) -> Parts:
         """What has to be ended."""
@@ -318,33 +312,6 @@ class Fleet:
         finally:
             self._programs_ready.set()
 
-    async def _start_scripted(self) -> None:
-        if self._script is None:
-            return
-        from pallas.scripted.app import scripted_app
-
-        self.model_server = scripted_app(self._script)
-        await self.doors.open_scripted(self.model_server)
-
-    async def _start_registry(self) -> None:
-        if not self.doors.has_fleet_port:
-            return
-        if self._only:
-            pages = [Route(path, page) for path, page in self._status_pages().items()]
-            await self.doors.open_fleet(Starlette(routes=pages))
-            return
-        app = registry_app(
-            lambda: self.project,
-            self.snapshot,
-            metrics=self.metrics,
-            providers=lambda: self._providers.reports,
-            control=self.control_api.app if self.control_api is not None else None,
-        )
-        await self.doors.open_fleet(app)
-
-    def _status_pages(self) -> Mapping[str, Page]:
-        return status_pages(self.snapshot, metrics=self.metrics, providers=lambda: self._providers.reports)
-
     def _refusal(self) -> str:
         """Why nothing can be done with an agent now."""
         gone = self.state in (FleetState.DRAINING, FleetState.STOPPING, FleetState.STOPPED)
@@ -369,7 +336,7 @@ class Fleet:
         return Reloader(
             ground,
             wanted=self._read_anew,
-            script=self._replace_script,
+            script=self._offline.replace,
             running=lambda: self.state is FleetState.RUNNING,
             only=self._only,
         )
@@ -380,12 +347,6 @@ class Fleet:
         self.doors.allow(allowed_hosts_of(project, self._bind))
         self.doors.behind(project.public_url)
         return alone(project, self._only)
-
-    def _replace_script(self, script: "Script") -> None:
-        from pallas.scripted.app import replace_script
-
-        if self.model_server is not None:
-            replace_script(self.model_server, script)
 
     def _refresh_health(self) -> None:
         for agent in self.agents:
@@ -414,25 +375,3 @@ class Fleet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _script_of(project: Project) -> "Script | None":
-    if project.scripted is None:
-        return None
-    from pallas.scripted.script import load_script
-
-    return load_script(project.scripted.script)
-
-
-def alone(project: Project, only: str | None) -> Project:
-    """The project as one is served that serves ``only`` this agent: at its own port alone, if it has one."""
-    if only and project.agents[only].port:
-        return replace(project, port=None, public_url="")
-    return project
-
-
-def _records(wanted: bool | None, dev: bool) -> bool:
-    if wanted is not None:
-        return wanted
-    said = os.environ.get("PALLAS_WIRE_RECORD", "").strip().lower()
-    return said not in ("0", "false", "no", "off") if said else dev

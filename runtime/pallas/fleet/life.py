@@ -171,7 +171,9 @@ class Life:
         elif agent.state is AgentState.READY:
             self.succession.broken = self.succession.version
             agent.fail(reason, passing=True)
-        fault = lost(agent.name, one_line(redact_text(reason), 300), self.supervisor.retry_after)
+        after = self.supervisor.retry_after
+        down = after is None and agent.state in FAILED_STATES
+        fault = lost(agent.name, one_line(redact_text(reason), 300), after, down=down)
         self.own(self._bury(executor, fault), "bury")
 
     async def _bury(self, executor: Executor, fault: Fault) -> None:

@@ -46,13 +46,13 @@ def aftermath_of(verdict: Verdict, cause: str, config: RestartConfig) -> Afterma
     return Aftermath(AgentState.ERROR, told, told)
 
 
-def lost(name: str, cause: str, seconds: float | None) -> Fault:
+def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) -> Fault:
     """What the callers of runs in flight are told when what answered them broke.
 
-    ``seconds`` as ``Supervisor.retry_after``.
+    ``seconds`` as ``Supervisor.retry_after``; ``down`` says that only somebody starts it again.
     """
     data: dict[str, str | float] = {"stage": "run"}
-    again = "send it again"
+    again = "it is not started again by itself; send it again once it is up" if down else "send it again"
     if seconds is not None:
         data["retry_after"] = round(seconds + 0.05, 1)
         again += f" in {data['retry_after']:g} s"

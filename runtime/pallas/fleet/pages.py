@@ -1,0 +1,51 @@
+"""What a fleet as a whole serves: the registry with all that stands beside it, or the pages of one agent."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from pallas.config import Project
+from pallas.model import FleetSnapshot
+from pallas.preflight import ProviderReport
+from pallas.surfaces.metrics import Metrics
+from pallas.surfaces.registry import registry_app
+from pallas.surfaces.status import Page, status_pages
+
+
+class Pages:
+    """The pages of one fleet. With ``alone`` it is one agent's, and nobody is told of others."""
+
+    def __init__(
+        self,
+        project: Callable[[], Project],
+        snapshot: Callable[[], FleetSnapshot],
+        providers: Callable[[], Sequence[ProviderReport]],
+        *,
+        alone: bool,
+    ) -> None:
+        self._project = project
+        self._snapshot = snapshot
+        self._providers = providers
+        self._alone = alone
+        self.metrics = Metrics(snapshot)
+
+    def of_agents(self) -> Mapping[str, Page]:
+        """What is served on the agent's own port, by path."""
+        return self._status() if self._alone else {}
+
+    def app(self, control: ASGIApp | None) -> ASGIApp:
+        """What is served on the fleet's port; ``control`` is the control API, if there is one."""
+        if self._alone:
+            return Starlette(routes=[Route(path, page) for path, page in self._status().items()])
+        return registry_app(
+            self._project,
+            self._snapshot,
+            metrics=self.metrics,
+            providers=self._providers,
+            control=control,
+        )
+
+    def _status(self) -> Mapping[str, Page]:
+        return status_pages(self._snapshot, metrics=self.metrics, providers=self._providers)
