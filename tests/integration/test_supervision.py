@@ -201,10 +201,18 @@ async def test_only_what_may_pass_is_tried_again(tmp_path: Path, error: Exceptio
         assert agent.crashes == (state is AgentState.BACKOFF)
 
 
-async def test_an_agent_that_is_never_started_again_says_so(tmp_path: Path) -> None:
-    fates = Fates()
-    async with mortals(project(tmp_path, NEVER), {"one": fates}) as fleet:
+@ERA
+async def test_an_agent_that_is_never_started_again_says_so(tmp_path: Path, era: str) -> None:
+    fates, gate = Fates(), Gate()
+    root = project(tmp_path, NEVER)
+    async with mortals(root, {"one": fates}) as fleet, client(fleet, "one", era=era) as caller:
+        fates.made[0].answer = gate.answer
+        call = asyncio.create_task(refused(caller))
+        await gate.reached.wait()
         fates.made[0].die("out of memory")
+        body = await asyncio.wait_for(call, 60)
+        assert body["error"].endswith("it is not started again by itself; send it again once it is up")
+        assert "retry_after" not in body["data"]
         agent = shown(fleet)
         assert (agent.state, agent.restart_at, agent.crashes) == (AgentState.ERROR, None, 1)
         assert agent.health.message == "out of memory (restart: never)"
