@@ -270,8 +270,9 @@ async def test_a_refreshed_token_never_runs_on_a_connection_of_the_one_before(
                 assert len([each for each in told.messages if each.role == "user"]) >= 3
 
 
-@ERA
-@pytest.mark.parametrize("how", ["forward", "header", "neither"])
+@pytest.mark.parametrize(
+    ("how", "era"), [("forward", ERAS[0]), ("forward", ERAS[1]), ("header", ERAS[0]), ("neither", ERAS[1])]
+)
 async def test_agents_call_guarded_agents_with_the_callers_token_or_one_of_their_own(
     tmp_path: Path, era: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
