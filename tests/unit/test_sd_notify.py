@@ -88,9 +88,7 @@ def test_a_fleet_is_ready_when_it_runs_and_its_status_follows(
 def test_the_end_asks_for_time_while_it_drains(systemd: tuple[Systemd, dict[str, str]]) -> None:
     there, environ = systemd
     told = report(Notifier(environ), desk())
-    told.hear(
-        FleetChanged(state=FleetState.DRAINING, detail="2 runs in flight: a b (1 s)\nx=1")
-    )
+    told.hear(FleetChanged(state=FleetState.DRAINING, detail="2 runs in flight: a b (1 s)\nx=1"))
     told.hear(FleetChanged(state=FleetState.STOPPING))
     draining, stopping = there.heard()
     assert draining["STOPPING"] == "1"
