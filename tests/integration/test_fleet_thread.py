@@ -1,33 +1,19 @@
 """A fleet in a thread of its own, as the workbench holds it."""
 
 import asyncio
-import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mcp import Client
 from support.live import ECHO, agent_module, write_project
 from support.ports import is_free
+from support.threads import started
 from support.waiting import until
 
 from pallas.config import load_project
 from pallas.fleet.thread import FleetThread
 from pallas.model import AgentState, FleetState, RunFinished, RunStarted
-
-
-@contextmanager
-def started(root: Path) -> Iterator[FleetThread]:
-    before = Path.cwd()
-    fleet = FleetThread(root)
-    fleet.start()
-    try:
-        yield fleet
-    finally:
-        fleet.stop(10)
-        os.chdir(before)
 
 
 @pytest.fixture(autouse=True)

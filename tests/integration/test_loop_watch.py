@@ -1,16 +1,14 @@
 """Code of an agent that blocks the event loop of the fleet: noticed while it does, and named."""
 
 import asyncio
-import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mcp import Client
 from support.live import ERAS
 from support.offline import offline_project
+from support.threads import started
 from support.waiting import until
 
 from pallas.fleet.thread import FleetThread
@@ -55,18 +53,6 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "pallas.log"
     monkeypatch.setenv("PALLAS_LOG_FILE", str(path))
     return path
-
-
-@contextmanager
-def started(root: Path) -> Iterator[FleetThread]:
-    before = Path.cwd()
-    fleet = FleetThread(root)
-    fleet.start()
-    try:
-        yield fleet
-    finally:
-        fleet.stop(10)
-        os.chdir(before)
 
 
 def told(fleet: FleetThread) -> list[LoopBlocked]:
