@@ -88,7 +88,7 @@ class ProcessExecutor:
         if link is None:
             link = await self._spawn()
         await link.do("start")
-        self._started = True
+        self._started = link.answering = True
 
     async def _spawn(self) -> Link:
         try:

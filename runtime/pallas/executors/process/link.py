@@ -94,6 +94,8 @@ class Link:
         self.process = process
         self.state = State(0, ())
         self.loaded = False
+        self.answering = False
+        """It was started: from then on callers hear of its end, before that who starts it, and names it."""
         self.leaving = False
         """It is meant to end: that is no news then."""
         self._reader = asyncio.create_task(self._read(), name=f"{name}: channel")
@@ -108,12 +110,14 @@ class Link:
         """What a call is told that it cannot answer any more."""
         how = self._ended or "ended"
         if self._stranger:
-            return Fault(FaultType.CONFIG, f"{self._name}: its process {how}")
+            return Fault(FaultType.CONFIG, f"its process {how}")
         last = self.process.last_lines
         said = f": {last[-1]}" if last and not self.loaded and "exit status" in how else ""
         return Fault(
             FaultType.TRANSPORT,
-            f"{self._name}: its process {how}{said}; try again in a moment",
+            f"{self._name}: its process {how}; try again in a moment"
+            if self.answering
+            else f"its process {how}{said}",
             data={"agent": self._name, "ended": how},
         )
 
