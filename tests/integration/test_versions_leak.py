@@ -17,12 +17,14 @@ from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.live import ECHO, agent_module, ask, client, running, write_project
+from support.ports import free_ports
 from support.waiting import until
 
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.reads import Reads
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.reload.version import Version
+from pallas.model import Reloaded
 
 # So many of each kind of object may be alive: the version that answers, the parked one, the other agent's.
 LIVING = (FastAgent, AgentHarness, FastAgentExecutor, Version, Reads, MCPAggregator)
@@ -141,3 +143,40 @@ async def test_versions_that_failed_and_ways_back_leave_nothing_behind(
             await rounds(fleet, root, range(first, first + 2), say, "failed")
             await there_and_back()
         await back_to(root, before)
+
+
+async def test_saves_that_a_watcher_hears_of_leave_nothing_behind(root: Path) -> None:
+    async with running(root, watch=True) as fleet, client(fleet, "one") as caller:
+        topology = (root / "agents.yaml").read_text("utf-8")
+        ports = free_ports(2)
+
+        async def saved(numbers: range) -> None:
+            """New versions; each third is broken at first; each fifth time one comes, goes, and one moves."""
+            for number in numbers:
+                version = fleet.snapshot().agents[0].version
+                if number % 3 == 0:
+                    mark = fleet.hub.seq
+                    (root / "agents/one.py").write_text(source(number, ("two",), "raise ValueError\n"))
+                    await until(lambda mark=mark: _told(fleet, mark, "failed"))
+                (root / "agents/one.py").write_text(source(number, ("two",)))
+                await until(lambda version=version: fleet.snapshot().agents[0].version == version + 1)
+                assert await ask(caller, "hello") == "hello"
+                if number % 5 == 0:
+                    changed = yaml.safe_load(topology)
+                    changed["agents"]["three"] = {"module": "agents.two", "port": ports[0]}
+                    changed["agents"]["two"]["port"] = ports[1]
+                    (root / "agents.yaml").write_text(yaml.safe_dump(changed, sort_keys=False), "utf-8")
+                    await until(lambda: (three := fleet.snapshot().agent("three")) and three.version)
+                    (root / "agents.yaml").write_text(topology, "utf-8")
+                    await until(lambda: fleet.kernel.list() == ("one", "two"))
+                await until(lambda: not (watch := fleet.snapshot().watch) or not watch.reloading)
+
+        await saved(range(10, 17))  # the last one moves nothing: what calls it is connected
+        before = level(root)
+        await saved(range(100, 132))
+        await back_to(root, before)
+
+
+def _told(fleet: Fleet, mark: int, outcome: str) -> bool:
+    events = fleet.hub.since(mark).events
+    return any(isinstance(each, Reloaded) and each.outcome == outcome for each in events)
