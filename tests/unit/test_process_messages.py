@@ -47,7 +47,7 @@ SAID: tuple[Any, ...] = (
     Cancel(2),
     Forget("id:x", over=True),
     Hello("1.0", 1, 4711),
-    Done(1, ExecutorInfo(model="m", servers=("a", "b"), files=("x.py",), providers=("p",), names_models=True)),
+    Done(1, ExecutorInfo(model="m", servers=("a", "b"), providers=("p",), names_models=True)),
     Failed(1, Fault(FaultType.CONFIG, "x.py:3: no", data={"place": "x.py:3"}).to_body(), "story", True),
     Made(2, (PIECE,)),
     Result(2, ("one", "two"), Usage(1, None), "endTurn", False),
