@@ -124,7 +124,7 @@ async def test_it_ends_while_a_program_of_the_project_starts(tmp_path: Path) -> 
 
 
 async def test_it_ends_as_soon_as_it_listens_to_signals_at_all(tmp_path: Path) -> None:
-    root = write_project(tmp_path / "p", {"one": None})
+    root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
     with served(root) as fleet:
         status = Path(f"/proc/{fleet.process.pid}/status")
 
