@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -296,8 +297,11 @@ async def test_while_watching_is_paused_changes_wait_and_a_reload_by_hand_takes_
     saves.write("cards/card.md", CARD.format("Apple."))
     await until(lambda: (watch := saves.fleet.snapshot().watch) is not None and watch.waiting)
     assert saves.instruction("card").strip() == "Juniper."
+    mark, asked = saves.fleet.hub.seq, monotonic()
     saves.fleet.control_fleet("resume")
-    await until(lambda: saves.instruction("card").strip() == "Apple.")
+    live = await saves.outcome("card", mark)
+    assert live.seconds <= monotonic() - asked  # the time while it was paused is no part of it
+    assert saves.instruction("card").strip() == "Apple."
     # A change waits until all that it asked for is done, which is a moment after its version is live.
     await until(lambda: (watch := saves.fleet.snapshot().watch) is not None and not watch.waiting)
     watch = saves.fleet.snapshot().watch

@@ -140,6 +140,8 @@ class Reloader:
             self._tell("warning", f"{verb}: this fleet does not watch its files; start it with --watch")
         else:
             self._mode = "paused" if verb == "pause" else "on"
+            if self._since is not None:  # the wait while it was paused is nobody's delay
+                self._since = monotonic()
             self._mode_since = time()
             waiting = f"; {len(self._waiting)} changed" if self._waiting else ""
             self._tell("info", f"watching the files is {'paused' if verb == 'pause' else 'resumed'}{waiting}")
@@ -325,6 +327,8 @@ class Reloader:
             self._watcher.also(uses.folders)
         if first:
             self._heard = set(uses.among(self._heard))
+            if not self._is_due():  # what was heard while it started concerns nobody
+                self._since = None
             self._show_waiting()
 
     def _facts(self) -> list[Known]:
