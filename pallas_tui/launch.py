@@ -116,7 +116,7 @@ def _main(show: Callable[[Path], Shown]) -> int:
             end_with_parent()
         failure, report = _work(show(log), log, guard)
         guard.restore()
-        close_logging()
+        close_logging(for_good=True)
     finally:
         guard.restore()
     if failure is None:

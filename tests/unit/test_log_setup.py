@@ -329,3 +329,24 @@ def test_closing_leaves_logging_as_it_was(file: Path) -> None:
     close_logging()
     assert (logging.lastResort, logging.raiseExceptions) == (last_resort, raising)
     assert logging.getLogger().handlers == handlers
+
+
+@pytest.mark.parametrize("for_good", [True, False])
+def test_what_threads_still_log_when_the_process_is_about_to_end_goes_nowhere(
+    tmp_path: Path, for_good: bool
+) -> None:
+    # PR-33: in a process of its own, where nobody else listens to the root logger.
+    code = (
+        "import logging\nfrom pallas.log import close_logging, setup_logging\n"
+        f"setup_logging(stderr=False)\nclose_logging(for_good={for_good})\n"
+        "logging.getLogger('late').warning('babble')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ("babble" in done.stderr) is not for_good

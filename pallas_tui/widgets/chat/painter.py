@@ -9,6 +9,8 @@ from textual.widget import MountError
 
 PAINT_EVERY: Final = 0.1
 """Seconds between two paintings at least, however fast the text comes."""
+MAX_PAUSE: Final = 2.0
+"""Seconds at most: a machine that was busy once must not keep a conversation from being seen."""
 
 
 class Painter:
@@ -34,4 +36,4 @@ class Painter:
                 except MountError:  # the screen goes away in the middle of it
                     return
             # What takes long is done less often: the keys get most of the time.
-            await asyncio.sleep(max(PAINT_EVERY, 4 * (perf_counter() - started)))
+            await asyncio.sleep(min(MAX_PAUSE, max(PAINT_EVERY, 4 * (perf_counter() - started))))

@@ -148,8 +148,11 @@ def log_state() -> LogState | None:
     return LogState(file.path, wanted or file.path, file.failed, file.trouble)
 
 
-def close_logging() -> None:
-    """Take our handlers out again and close the file. Every record is on disk already."""
+def close_logging(*, for_good: bool = False) -> None:
+    """Take our handlers out again and close the file. Every record is on disk already.
+
+    ``for_good`` is for a process that is about to end: what its threads still log goes nowhere then.
+    """
     global _state
     with _lock:
         for handler in (_state.file, _state.stderr):
@@ -157,8 +160,9 @@ def close_logging() -> None:
                 logging.getLogger().removeHandler(handler)
                 handler.close()
         if _state.file is not None:
-            logging.lastResort = _state.last_resort
-            logging.raiseExceptions = _state.raised
+            # A thread that still logs while the process ends must not do so on the terminal.
+            logging.lastResort = logging.NullHandler() if for_good else _state.last_resort
+            logging.raiseExceptions = not for_good and _state.raised
             logging.captureWarnings(False)
             logging.getLogger(_RECUT).removeFilter(_rejoin)
         _state = _State()
