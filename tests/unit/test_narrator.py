@@ -50,3 +50,20 @@ def test_a_mistake_that_is_taken_back_is_told_once(capfd: pytest.CaptureFixture[
         "[shop] error: desk: not reloaded (agents/desk.py): agents/desk.py:3: NameError: x; "
         "the version before goes on"
     ]
+
+
+def test_every_mistake_of_the_projects_files_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    mistakes = ["agents.yaml:3: agents.desk.prot: unknown key", "agents.yaml:3: agents.desk.port: is missing"]
+    failed = Reloaded(
+        outcome="failed",
+        files=("agents.yaml",),
+        place="agents.yaml:3",
+        error=f"{mistakes[0]} (and 1 more)",
+        story="\n".join(mistakes),
+    )
+    _, err = told(capfd, failed)
+    assert err == [
+        f"[shop] error: project: not reloaded (agents.yaml): {mistakes[0]} (and 1 more); "
+        "the version before goes on",
+        f"[shop] error: {mistakes[1]}",
+    ]

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from pallas.fleet.reload.telling import story_line
+from pallas.fleet.reload.telling import more_mistakes, story_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -65,6 +65,8 @@ class Narrator:
         if event.outcome == "failed":
             self._broken.add(event.agent)
             self.warn(f"error: {story_line(event)}; the version before goes on")
+            for mistake in more_mistakes(event):
+                self.warn(f"error: {mistake}")
             return
         # Of the whole somebody has asked; and who took a mistake back wants to know that it is gone.
         if event.outcome == "live" or not event.agent or event.agent in self._broken:

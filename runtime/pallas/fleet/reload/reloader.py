@@ -32,7 +32,7 @@ from .folders import may_matter
 from .mentions import Mentions
 from .quiet import until_quiet
 from .restless import Restless
-from .telling import story_line
+from .telling import more_mistakes, story_line
 from .uses import Uses, uses_of
 from .watcher import Watcher
 
@@ -387,6 +387,8 @@ class Reloader:
         extra = {"agent": event.agent} if event.agent else {}
         level = logging.ERROR if event.outcome == "failed" else logging.INFO
         log.log(level, "%s", story_line(event), extra=extra)
+        for mistake in more_mistakes(event):
+            log.log(level, "%s", mistake)
 
     def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
         self._hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))

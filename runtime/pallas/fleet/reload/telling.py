@@ -1,6 +1,17 @@
 """An attempt at a new version in one line, for the log and for a terminal."""
 
+from typing import Final
+
 from pallas.model import Reloaded
+
+MAX_MISTAKES: Final = 50
+
+
+def more_mistakes(event: Reloaded) -> list[str]:
+    """The mistakes of a project's files after the first, which ``story_line`` tells; a line each."""
+    if event.agent or event.outcome != "failed":
+        return []
+    return event.story.splitlines()[1:MAX_MISTAKES]
 
 
 def story_line(event: Reloaded) -> str:
