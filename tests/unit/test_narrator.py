@@ -3,7 +3,7 @@
 import pytest
 
 from pallas.cli.narrator import Narrator
-from pallas.model import AgentChanged, AgentState, Event, Reloaded
+from pallas.model import AgentChanged, AgentState, Event, Notice, Reloaded
 
 FILES = ("agents/desk.py",)
 
@@ -67,3 +67,13 @@ def test_every_mistake_of_the_projects_files_is_told(capfd: pytest.CaptureFixtur
         "the version before goes on",
         f"[shop] error: {mistakes[1]}",
     ]
+
+
+def test_what_the_log_says_on_stderr_is_not_said_twice(capfd: pytest.CaptureFixture[str]) -> None:
+    narrator = Narrator("shop", logged=True)
+    narrator.hear(Notice(level="warning", text="desk is away"))
+    narrator.hear(AgentChanged(agent="desk", state=AgentState.READY, detail="ready in 1.6 s"))
+    narrator.warn("the log cannot be written")
+    out, err = capfd.readouterr()
+    assert out == "[shop] desk: ready in 1.6 s\n"
+    assert err == "[shop] the log cannot be written\n"

@@ -21,14 +21,15 @@ _TOLD: Final = (FleetState.RUNNING, FleetState.DRAINING, FleetState.STOPPED)
 
 
 class Narrator:
-    """Tells what such a person waits for.
+    """Tells what such a person waits for. With ``logged`` stderr is the log's, and nothing of it is repeated.
 
     Where a line cannot be written (a terminal that is gone, a closed pipe, a full disk) it is lost, and the
     fleet goes on.
     """
 
-    def __init__(self, project: str) -> None:
+    def __init__(self, project: str, *, logged: bool = False) -> None:
         self._project = project
+        self._logged = logged
         self._broken: set[str] = set()  # agents whose last attempt at a new version failed
 
     def say(self, text: str) -> None:
@@ -49,11 +50,11 @@ class Narrator:
             case AgentChanged(state=state) if state is AgentState.READY or state in FAILED_STATES:
                 self.say(f"{event.agent}: {event.detail or state.value}")
             case Notice(level=level) if level != "info":
-                self.warn(f"{level}: {event.text}")
+                self._complain(f"{level}: {event.text}")
             case LoopBlocked(over=False):
                 where = f" at {event.place}" if event.place else ""
                 culprit = event.agent or "something"
-                self.warn(f"warning: {culprit} blocks the event loop of all agents{where}")
+                self._complain(f"warning: {culprit} blocks the event loop of all agents{where}")
             case Reloaded():
                 self._reloaded(event)
             case FleetChanged(state=state) if state in _TOLD:
@@ -61,12 +62,16 @@ class Narrator:
             case _:
                 pass
 
+    def _complain(self, text: str) -> None:
+        if not self._logged:
+            self.warn(text)
+
     def _reloaded(self, event: Reloaded) -> None:
         if event.outcome == "failed":
             self._broken.add(event.agent)
-            self.warn(f"error: {story_line(event)}; the version before goes on")
+            self._complain(f"error: {story_line(event)}; the version before goes on")
             for mistake in more_mistakes(event):
-                self.warn(f"error: {mistake}")
+                self._complain(f"error: {mistake}")
             return
         # Of the whole somebody has asked; and who took a mistake back wants to know that it is gone.
         if event.outcome == "live" or not event.agent or event.agent in self._broken:

@@ -18,7 +18,7 @@ from pallas.fleet import heap
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
-from pallas.log import close_logging, log_state
+from pallas.log import close_logging, is_on_stderr, log_state
 from pallas.model import Fault
 
 from .children import children, end_children
@@ -55,7 +55,7 @@ class Serving:
         self._log_file = log_file
         self._signals = signals
         self._notifier = notifier
-        self._narrator = Narrator(project.name)
+        self._narrator = Narrator(project.name, logged=is_on_stderr())
         self._reloading = Reloading(self._narrator)
         self._fleet: Fleet | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -148,6 +148,11 @@ def log_state() -> LogState | None:
     return LogState(file.path, wanted or file.path, file.failed, file.trouble)
 
 
+def is_on_stderr() -> bool:
+    """Whether every record is on the error stream as well."""
+    return _state.stderr is not None
+
+
 def close_logging(*, for_good: bool = False) -> None:
     """Take our handlers out again and close the file. Every record is on disk already.
 
