@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from pallas.model import CredentialSource, Fault, FaultType
 from pallas.text import one_line
 
 _CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "RemoteProtocolError")
+# It was there a moment ago, and went while its connection was made anew.
+_OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
 _TIMEOUT: Final = ("APITimeoutError", "ReadTimeout", "TimeoutError")
 
 
@@ -47,7 +50,7 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, Fault):
         return error
     first = _safe(str(error)) or type(error).__name__
-    if isinstance(error, ServerInitializationError):
+    if isinstance(error, ServerInitializationError) or servers_in(error):
         names = ", ".join(servers_in(error)) or "a server"
         return Fault(
             FaultType.UPSTREAM,
@@ -81,7 +84,9 @@ def refused_fault(refused: Mapping[str, tuple[int, CredentialSource]]) -> Fault 
 
 
 def servers_in(error: BaseException) -> tuple[str, ...]:
-    """The downstream that an initialisation error is about, by name; empty where it is another error."""
+    """The downstream that could not be reached while connecting, by name; empty where it is another error."""
+    if isinstance(error, RuntimeError) and (lost := _OFFLINE.fullmatch(str(error))):
+        return (one_line(lost[1], 80),)
     if not isinstance(error, ServerInitializationError):
         return ()
     parts = str(error).split("'")
