@@ -91,7 +91,7 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         return found if root in found else [*found, root]
 
     def _advance(self, now: float, changed: bool) -> None:
-        if not self.is_mounted:
+        if not self.is_mounted or not self.query(RunList):  # what is in it goes before it does
             return
         self.rows.advance(now, changed)
         if self._was_running != self.run.running:
