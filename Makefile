@@ -53,11 +53,12 @@ dev: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/pallas --serve --project $(DIR)
 
-# tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md.
+# tmux drives the tests in a real terminal, chromium those in a browser; jq runs the recipe of docs/logging.md,
+# systemd-analyze looks at units, setpriv takes the rights away in deploy/rehearse.py.
 system-packages:
-	@missing() { for program in tmux jq chromium; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; }; \
+	@missing() { for program in tmux jq chromium systemd-analyze setpriv; do command -v $$program >/dev/null 2>&1 || printf ' %s' $$program; done; }; \
 	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-	  echo "Installing$$(missing)"; apt-get update -qq && apt-get install -y -qq $$(missing) >/dev/null || true; fi; \
+	  echo "Installing$$(missing)"; apt-get update -qq && apt-get install -y -qq $$(missing | sed 's/systemd-analyze/systemd/; s/setpriv/util-linux/') >/dev/null || true; fi; \
 	if [ -n "$$(missing)" ]; then \
 	  echo "not installed:$$(missing); the tests that need it are skipped, with CI=true they fail" >&2; fi
 

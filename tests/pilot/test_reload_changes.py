@@ -5,7 +5,7 @@ from typing import Any
 
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
 from support.pane_app import still
-from support.shell import StandInChat, screen_text, workbench
+from support.shell import StandInChat, line_with, screen_text, top, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -21,14 +21,6 @@ from pallas_tui.widgets.text_lines import TextLines
 
 WIDE = (120, 40)
 SMALL = (80, 24)
-
-
-def top(app: Workbench) -> str:
-    return screen_text(app).splitlines()[0]
-
-
-def line_with(app: Workbench, words: str) -> str:
-    return next(line for line in screen_text(app).splitlines() if words in line)
 
 
 async def ready(app: Workbench, pilot: Pilot[Any]) -> None:

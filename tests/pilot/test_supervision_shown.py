@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.chat import Chat, chat, server
 from support.fake_fleet import NOON, FakeFleet, agent
-from support.shell import screen_text, workbench
+from support.shell import line_with, screen_text, top, workbench
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -40,14 +40,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def top(app: Workbench) -> str:
-    return screen_text(app).splitlines()[0]
-
-
-def line_with(app: Workbench, words: str) -> str:
-    return next(line for line in screen_text(app).splitlines() if words in line)
 
 
 async def ready(app: Workbench, pilot: Pilot[Any]) -> None:

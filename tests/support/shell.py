@@ -123,3 +123,13 @@ def screen_text(app: Workbench) -> str:
     """What stands on the screen now, line by line."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+def top(app: Workbench) -> str:
+    """The top line."""
+    return screen_text(app).splitlines()[0]
+
+
+def line_with(app: Workbench, words: str) -> str:
+    """The first line on the screen with these words."""
+    return next(line for line in screen_text(app).splitlines() if words in line)
