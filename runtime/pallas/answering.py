@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from pallas.executors import Executor
-from pallas.model import AgentState, Health
+from pallas.model import AgentState, Health, Params
 
 
 class Answering(Protocol):
@@ -21,4 +21,6 @@ class Answering(Protocol):
     def retry_after(self) -> float | None: ...
     @property
     def run_timeout(self) -> float: ...
+    @property
+    def params(self) -> Params: ...
     async def health(self) -> Health: ...

@@ -13,6 +13,7 @@ from pallas.model import (
     AgentChanged,
     AgentDetail,
     AuthHop,
+    Compacted,
     Event,
     Exchange,
     Fault,
@@ -26,6 +27,7 @@ from pallas.model import (
     Reloaded,
     RunFinished,
     RunStarted,
+    Said,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -37,7 +39,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
     kind.__name__: kind
     for kind in (
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
-        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked,
+        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
     )
 }  # fmt: skip
 """The kinds of events by the name they travel under."""

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -50,6 +51,8 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return built(hint)
+    if hint == Mapping[str, Any]:
+        return st.dictionaries(st.text("abc"), st.none() | st.integers(-9, 9) | st.text("xyz"), max_size=3)
     if origin is tuple and arguments[-1] is ...:
         return st.lists(_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pallas.model import NO_PARAMS, Params
+
 from .auth import AuthConfig
 from .where import Where as Where
 
@@ -79,14 +81,44 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmConfig:
+    """A model endpoint that was made over the API.
+
+    ``type`` is fast-agent's provider (``openai``, ``anthropic``), ``url`` is empty for the provider's own.
+    """
+
+    name: str
+    type: str
+    model: str
+    url: str = ""
+    api_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What an agent is that no file defines: its instruction, its model, the downstreams it may call.
+
+    ``llm`` is None for the project's own ``default_model``. ``servers`` are names among the project's
+    downstreams; ``own_servers`` those that only its own project has.
+    """
+
+    instruction: str
+    llm: LlmConfig | None = None
+    servers: tuple[str, ...] = ()
+    own_servers: tuple["DownstreamConfig", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """One entry under ``agents:``. Exactly one of ``module`` (dotted) and ``card`` (a file) is set.
+    """One entry under ``agents:``. Exactly one of ``module`` (dotted), ``card`` (a file) and ``definition``
+    (made over the API) is set.
 
     ``capabilities`` is the fleet's ``model_capabilities`` with the agent's own keys laid over it, None
     when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time;
     ``run_timeout`` and ``start_timeout`` are in seconds. ``port`` is 0 for an agent that has none of its own:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
-    over it, None where nobody is asked who they are.
+    over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
+    those of its LLM below them.
     """
 
     name: str
@@ -95,6 +127,8 @@ class AgentConfig:
     description: str
     module: str | None = None
     card: Path | None = None
+    definition: Definition | None = None
+    params: Params = NO_PARAMS
     needs: tuple[Need, ...] = ()
     icons: tuple[Icon, ...] = ()
     instance_scope: InstanceScope = "pooled"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pallas.model import ANONYMOUS, Event, Image, Message, ServerDetail, Usage
+from pallas.model import ANONYMOUS, NO_PARAMS, Event, Image, Message, Params, ServerDetail, Usage
 
 Emit = Callable[[Event], None]
 
@@ -27,6 +27,7 @@ class Turn:
     lease: str | None = None
     principal: str = ANONYMOUS.id
     stream_text: bool = False
+    params: Params = NO_PARAMS
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -26,6 +26,7 @@ from pallas.model import (
     AgentState,
     Health,
     Notice,
+    Params,
     Reloaded,
 )
 from pallas.surfaces.auth.gate import Asking, Gate
@@ -144,6 +145,11 @@ class FleetAgent:
     def run_timeout(self) -> float:
         """Seconds a run may take."""
         return self.config.run_timeout
+
+    @property
+    def params(self) -> Params:
+        """The defaults of its runs."""
+        return self.config.params
 
     @property
     def url(self) -> str:

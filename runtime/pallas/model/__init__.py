@@ -3,6 +3,7 @@
 from .events import (
     AgentChanged,
     AuthHop,
+    Compacted,
     CredentialSource,
     Event,
     FleetChanged,
@@ -15,6 +16,7 @@ from .events import (
     RunEvent,
     RunFinished,
     RunStarted,
+    Said,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -23,9 +25,31 @@ from .events import (
 from .fault import Fault, FaultType
 from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
 from .inspect import AgentDetail, Exchange, ServerDetail, Side, ToolChanges, ToolDetail, ToolOutcome
+from .params import NO_PARAMS, Params
 from .port import EventBatch, FleetPort, FleetVerb, Verb
+from .records import (
+    MessageRecord,
+    MessageStatus,
+    Page,
+    Resource,
+    ResourceKind,
+    RunRecord,
+    RunStatus,
+    ThreadRecord,
+)
 from .reload import Change, ChangeKind, Part, Reloaded, ReloadOutcome, WatchMode, WatchSnapshot
-from .runs import ANONYMOUS, Image, Message, Principal, RunRequest, RunResult, Usage
+from .runs import (
+    ANONYMOUS,
+    Image,
+    Message,
+    Principal,
+    Role,
+    RunRequest,
+    RunResult,
+    ToolAnswer,
+    ToolCall,
+    Usage,
+)
 from .snapshot import AgentSnapshot, FleetSnapshot, Isolation, ServerSnapshot
 from .states import FAILED_STATES, AgentState, FleetState
 from .trace import TraceContext
@@ -33,6 +57,7 @@ from .trace import TraceContext
 __all__ = [
     "ANONYMOUS",
     "FAILED_STATES",
+    "NO_PARAMS",
     "AgentChanged",
     "AgentDetail",
     "AgentSnapshot",
@@ -41,6 +66,7 @@ __all__ = [
     "CallOutcome",
     "Change",
     "ChangeKind",
+    "Compacted",
     "CredentialSource",
     "Downstream",
     "Event",
@@ -62,23 +88,36 @@ __all__ = [
     "LoopStop",
     "LoopStopped",
     "Message",
+    "MessageRecord",
+    "MessageStatus",
     "Notice",
     "Outcome",
+    "Page",
+    "Params",
     "Part",
     "Principal",
     "Reach",
     "ReloadOutcome",
     "Reloaded",
+    "Resource",
+    "ResourceKind",
+    "Role",
     "RunEvent",
     "RunFinished",
+    "RunRecord",
     "RunRequest",
     "RunResult",
     "RunStarted",
+    "RunStatus",
+    "Said",
     "ServerDetail",
     "ServerSnapshot",
     "Side",
     "StepStarted",
     "TextDelta",
+    "ThreadRecord",
+    "ToolAnswer",
+    "ToolCall",
     "ToolChanges",
     "ToolDetail",
     "ToolEvent",

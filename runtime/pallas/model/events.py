@@ -9,6 +9,7 @@ from time import time
 from typing import Literal
 
 from .health import Health
+from .runs import Role, ToolAnswer, ToolCall
 from .states import AgentState, FleetState
 
 Outcome = Literal["ok", "error", "cancelled"]
@@ -66,7 +67,8 @@ class RunStarted(RunEvent):
     fingerprint of who asked, empty for anonymous; ``identity`` who that is where it was verified, for example
     ``token:ci``, else empty; ``caller`` what the client calls itself. ``trace_id``
     (32 hex digits), ``span_id`` (16, this run's own) and ``parent_span`` (the ``span_id`` of the ToolEvent or
-    client that asked, empty without one) are those of W3C Trace Context.
+    client that asked, empty without one) are those of W3C Trace Context. ``surface`` is how the message came
+    in, ``thread`` the beginning of its durable thread's id.
     """
 
     preview: str = ""
@@ -78,6 +80,8 @@ class RunStarted(RunEvent):
     trace_id: str = ""
     span_id: str = ""
     parent_span: str = ""
+    surface: str = ""
+    thread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,34 @@ class LoopStopped(RunEvent):
     reason: LoopStop
     tool: str = ""
     count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said(RunEvent):
+    """A message of the agent's own loop is complete: what the model decided to call, or what came back.
+
+    For the ledger and for the caller of this run, never published: it holds whole texts and arguments.
+    ``native`` is the executor's own form of the message as JSON text. What a run ends with is in its result.
+    """
+
+    role: Role
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    native: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted(RunEvent):
+    """The conversation came near the model's window: ``messages`` older ones are now told by a summary.
+
+    ``before`` and ``after`` are its tokens as they are estimated, ``window`` the model's.
+    """
+
+    messages: int
+    before: int
+    after: int
+    window: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
 """A run: one message in, a result or a Fault out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .params import NO_PARAMS, Params
 from .trace import TraceContext
 
 Role = Literal["user", "assistant", "tool"]
@@ -17,16 +19,39 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What a model decided to call: ``name`` is ``server__tool``, ``arguments`` are plain JSON values."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What came of the call of that id, as text."""
+
+    call_id: str
+    text: str
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One entry of a thread. ``native`` is the executor's own form of it, opaque to everyone else.
 
-    The text of a ``tool`` entry is what the tools answered.
+    ``calls`` are those that an ``assistant`` entry asks for. A ``tool`` entry holds the answers to all calls
+    of the entry before it; its text is what they said, one after the other. ``summary`` says that it stands
+    for all that was said before it.
     """
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
     native: Any = field(default=None, compare=False, repr=False)
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    summary: bool = False
 
     @property
     def size(self) -> int:
@@ -81,7 +106,9 @@ class RunRequest:
     stored: it is put before the conversation's own messages when that conversation is new (PR-18).
     ``stream_text``: the caller hears the text as it is written, from the agents below as well.
     ``new_conversation``: the handle was made for this very request. ``caller`` is what the client calls
-    itself, sanitised; ``trace`` the span that asked, None where the caller sends none.
+    itself, sanitised; ``trace`` the span that asked, None where the caller sends none. ``params`` are the
+    caller's own, laid over the agent's defaults. ``surface`` is how the message came in (``mcp``, ``rest``,
+    ``chat``, ``agent-tool``).
     """
 
     agent: str
@@ -95,12 +122,18 @@ class RunRequest:
     new_conversation: bool = False
     caller: str = ""
     trace: TraceContext | None = None
+    params: Params = NO_PARAMS
+    surface: str = "mcp"
     bearer: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of it: ``texts`` are all assistant texts of the run in order, the last is the answer."""
+    """What came of it: ``texts`` are all assistant texts of the run in order, the last is the answer.
+
+    ``thread`` is the durable thread that it was written to and ``turn_index`` the place of the answer in it;
+    empty and None where nothing is kept.
+    """
 
     run_id: str
     texts: tuple[str, ...]
@@ -110,6 +143,8 @@ class RunResult:
     tools: int = 0
     usage: Usage = Usage()
     stop_reason: str = "endTurn"
+    thread: str = ""
+    turn_index: int | None = None
 
     @property
     def text(self) -> str:

@@ -1,0 +1,41 @@
+"""Faults that surfaces tell apart by more than their type: each has its ``data["reason"]``."""
+
+from typing import Any, Final, Literal
+
+from pallas.model import Fault, FaultType
+
+Reason = Literal["not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable"]
+
+REASON: Final = "reason"
+"""The key in a Fault's data. HTTP: not_found 404, conflict and in_use 409, forbidden 403,
+unauthenticated 401, unprocessable 422."""
+
+
+def not_found(message: str) -> Fault:
+    """There is none, or it is another caller's: both in the same words (UPSTREAM)."""
+    return Fault(FaultType.UPSTREAM, message, data={REASON: "not_found"})
+
+
+def conflict(message: str, **data: Any) -> Fault:
+    """It is there already, or what declares it is elsewhere (CONFIG)."""
+    return Fault(FaultType.CONFIG, message, data={REASON: "conflict", **data})
+
+
+def in_use(message: str, **data: Any) -> Fault:
+    """Others need it (CONFIG)."""
+    return Fault(FaultType.CONFIG, message, data={REASON: "in_use", **data})
+
+
+def unprocessable(message: str, **data: Any) -> Fault:
+    """It was understood and cannot be done as it is written (CONFIG)."""
+    return Fault(FaultType.CONFIG, message, data={REASON: "unprocessable", **data})
+
+
+def forbidden(message: str, **data: Any) -> Fault:
+    """Who asks is known and may not (AUTH)."""
+    return Fault(FaultType.AUTH, message, data={REASON: "forbidden", **data})
+
+
+def unauthenticated(message: str) -> Fault:
+    """Nobody knows who asks (AUTH)."""
+    return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated"})
