@@ -19,6 +19,7 @@ from pallas.model import (
     Outcome,
     RunFinished,
     RunResult,
+    Said,
     StepStarted,
     ToolEvent,
     TraceContext,
@@ -86,6 +87,7 @@ class Run:
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
     own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
+    ``journal`` hears what is ``Said`` on the way, where that is kept.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Run:
     draft: Draft = field(init=False)
     left: asyncio.Future[None] | None = None
     broken: Fault | None = None
+    journal: Listener | None = None
     _calls: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -152,7 +155,16 @@ class Run:
         return f"cancelled: {self.why}" if self.why else "cancelled"
 
     def emit(self, event: Event) -> None:
-        """Publish an event of this run, counting its own steps and calls."""
+        """Publish an event of this run, counting its own steps and calls.
+
+        What was ``Said`` is for those that this run belongs to, and not for everyone.
+        """
+        if isinstance(event, Said):
+            for hear in (self.journal, self.listener):
+                if hear is not None:
+                    with suppress(Exception):
+                        hear(event)
+            return
         if isinstance(event, StepStarted) and event.actor == self.agent:
             self.steps = max(self.steps, event.step)
         elif isinstance(event, ToolEvent) and event.phase == "started" and not event.nested:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pallas.executors.packed import Packed, packed_of
 from pallas.executors.process.channel import MAX_FRAME, PART
-from pallas.executors.process.threads import Ledger, Threads, pieces
+from pallas.executors.process.threads import Book, Threads, pieces
 from pallas.model import Fault, Image, Message
 
 LEASES = ("a", "b", "c", None)
@@ -32,7 +32,7 @@ def said(count: int) -> tuple[Message, ...]:
 def test_a_run_always_finds_the_thread_that_the_fleet_has(
     steps: Sequence[tuple[str | None, str, int, bool]],
 ) -> None:
-    ledger, threads = Ledger(max_threads=2, max_size=40), Threads[Message]()
+    ledger, threads = Book(max_threads=2, max_size=40), Threads[Message]()
     conversations: dict[str | None, tuple[Message, ...]] = dict.fromkeys(LEASES, ())
     for call, (lease, outcome, count, anew) in enumerate(steps):
         history = said(count) if anew else conversations[lease]
@@ -51,7 +51,7 @@ def test_a_run_always_finds_the_thread_that_the_fleet_has(
 
 
 def test_a_conversation_that_goes_on_gives_nothing_twice() -> None:
-    ledger = Ledger()
+    ledger = Book()
     history: tuple[Message, ...] = said(2)
     for turn in range(5):
         assert ledger.begin("a", history) == (0 if turn == 0 else len(history))
@@ -72,7 +72,7 @@ def test_a_run_that_comes_late_adds_nothing_to_a_thread_that_has_gone_on() -> No
 
 
 def test_what_a_process_keeps_is_bounded_and_never_a_conversation_that_runs() -> None:
-    ledger = Ledger(max_threads=2, max_size=1_000)
+    ledger = Book(max_threads=2, max_size=1_000)
     for lease in ("a", "b", "c"):
         ledger.begin(lease, ())
     assert ledger.end("c", (), said(1), replaces=False) == ["c"]

@@ -16,7 +16,9 @@ class Turn:
     ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
     for executors that keep an instance for it, None for a throw-away one. ``principal`` tells callers
     apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``: the caller hears the text
-    as it is written, so agents further down are asked for theirs.
+    as it is written, so agents further down are asked for theirs. ``params`` are those of the run, merged:
+    what is absent is the executor's own default, what is cleared is not sent. ``durable``: what is said on
+    the way is kept, so it is told in the executor's own form too.
     """
 
     run_id: str
@@ -28,6 +30,7 @@ class Turn:
     principal: str = ANONYMOUS.id
     stream_text: bool = False
     params: Params = NO_PARAMS
+    durable: bool = False
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -31,6 +31,7 @@ from .pool import Pool
 from .preload import files_of, preload, sought
 from .progress import RunProgress, stream_listener
 from .reads import Reads, noting
+from .saying import Saying
 from .text_seam import asking_for_text
 from .tools_seam import tools_of
 
@@ -381,6 +382,7 @@ class FastAgentExecutor:
             threshold=self._config.loop_repeat_threshold,
             max_iterations=self._config.max_iterations,
         )
+        saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
         params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
         def text(piece: str, reasoning: bool, rollback: bool) -> None:
@@ -403,7 +405,7 @@ class FastAgentExecutor:
                 agent.usage_accumulator.reset()
             # Finished as it comes: the places that copy it are given the same.
             question = keep(user_message(turn.text, turn.images))
-            with guard.watching(instance.all), asking_for_text(turn.stream_text):
+            with saying.heard(agent), guard.watching(instance.all), asking_for_text(turn.stream_text):
                 answer = await agent.generate([question], params)
             raise_failure(answer)
             history = list(agent.message_history)

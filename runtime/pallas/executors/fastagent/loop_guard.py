@@ -1,7 +1,7 @@
 """An agent's loop that gets nowhere is stopped, and its answer says why (SPEC PR-24)."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from pallas.model import LoopStop, LoopStopped
 from pallas.text import one_line
 
 from ..base import Emit
+from .both import both
 from .faults import raise_if_cancelled
 
 # What fast-agent puts between a server and its tool.
@@ -78,9 +79,9 @@ class LoopGuard:
         # sub-agents share their parameters: so ours comes last after a tool, and first after the turn.
         return replace(
             hooks,
-            before_llm_call=_both(_unless_cancelled, hooks.before_llm_call),
-            after_tool_call=_both(hooks.after_tool_call, self._after_tools),
-            after_turn_complete=_both(_both(self._after_turn, hooks.after_turn_complete), _let_go),
+            before_llm_call=both(_unless_cancelled, hooks.before_llm_call),
+            after_tool_call=both(hooks.after_tool_call, self._after_tools),
+            after_turn_complete=both(both(self._after_turn, hooks.after_turn_complete), _let_go),
         )
 
     async def _after_tools(self, runner: ToolRunner, answered: PromptMessageExtended) -> None:
@@ -166,17 +167,3 @@ async def _let_go(runner: ToolRunner, answer: PromptMessageExtended) -> None:
 
 async def _unless_cancelled(runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
     raise_if_cancelled()
-
-
-def _both[T](
-    first: Callable[[ToolRunner, T], Awaitable[None]] | None,
-    second: Callable[[ToolRunner, T], Awaitable[None]] | None,
-) -> Callable[[ToolRunner, T], Awaitable[None]] | None:
-    if first is None or second is None:
-        return first or second
-
-    async def both(runner: ToolRunner, message: T) -> None:
-        await first(runner, message)
-        await second(runner, message)
-
-    return both

@@ -8,7 +8,7 @@ from fast_agent.types import PromptMessageExtended
 from mcp_types import ContentBlock, ImageContent, TextContent
 from pydantic import ValidationError
 
-from pallas.model import Image, Message
+from pallas.model import Image, Message, ToolAnswer, ToolCall
 
 from ..packed import Packed
 
@@ -53,8 +53,16 @@ def to_message(native: PromptMessageExtended) -> Message:
     kept = keep(native)
     if kept.tool_results:
         blocks = [block for result in kept.tool_results.values() for block in result.content]
-        return Message("tool", _text(blocks), _images(blocks), kept)
-    return Message(kept.role, _text(kept.content), _images(kept.content), kept)
+        answers = tuple(
+            ToolAnswer(call_id, _text(result.content), not result.is_error)
+            for call_id, result in kept.tool_results.items()
+        )
+        return Message("tool", _text(blocks), _images(blocks), kept, answers=answers)
+    calls = tuple(
+        ToolCall(call_id, call.params.name, call.params.arguments or {})
+        for call_id, call in (kept.tool_calls or {}).items()
+    )
+    return Message(kept.role, _text(kept.content), _images(kept.content), kept, calls)
 
 
 def _text(blocks: Iterable[ContentBlock]) -> str:

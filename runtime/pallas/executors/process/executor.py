@@ -8,16 +8,15 @@ from typing import Final
 from pallas import __version__
 from pallas.bearer import salt
 from pallas.config import AgentConfig, Project
-from pallas.model import Fault, FaultType, Message
+from pallas.model import Fault, FaultType
 from pallas.text import one_line
 from pallas.trace import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from ..packed import Packed
 from .link import CANCEL_TIMEOUT, Asked, Link
-from .messages import PROTOCOL, Begin, Do, Done, Failed, Forget, Given, Piece, Result, Run
+from .messages import PROTOCOL, Begin, Do, Done, Failed, Forget, Given, Result, Run
 from .spawn import Spawned
-from .threads import Ledger, pieces
+from .threads import Book, pieces
 
 # Seconds that a process has beyond what it was given for parking.
 _LEEWAY: Final = 1.0
@@ -39,7 +38,7 @@ class ProcessExecutor:
         self._name = config.name
         self._info = ExecutorInfo()
         self._sources: dict[str, str] = {}
-        self._ledger = Ledger()
+        self._ledger = Book()
         self._link: Link | None = None
         self._started = False
         self._closing = False
@@ -98,7 +97,7 @@ class ProcessExecutor:
                 FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
             ) from error
         link = self._link = Link(self._name, process, learned=self._learned, broke=self._broke)
-        self._ledger = Ledger()
+        self._ledger = Book()
         project, key = self._for_itself(), salt().hex()
         link.send(Begin(__version__, PROTOCOL, self._name, project, key, self._sources))
         await link.do("load")
@@ -126,6 +125,7 @@ class ProcessExecutor:
             stream_text=turn.stream_text,
             trace=trace.context if trace is not None else None,
             record=wire is not None,
+            durable=turn.durable,
             bearer=turn.bearer,
         )
         result: TurnResult | None = None
@@ -224,13 +224,8 @@ def _result(asked: Asked) -> TurnResult:
         raise Fault(FaultType.INTERNAL, "the agent's process gave no result")
     return TurnResult(
         texts=answer.texts,
-        messages=tuple(map(_message, asked.made)),
+        messages=tuple(piece.message() for piece in asked.made),
         usage=answer.usage,
         stop_reason=answer.stop_reason,
         replaces=answer.replaces,
     )
-
-
-def _message(piece: Piece) -> Message:
-    native = Packed(piece.native) if piece.native is not None else None
-    return Message(piece.role, piece.text, piece.images, native)

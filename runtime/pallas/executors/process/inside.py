@@ -21,7 +21,6 @@ from pallas.codec import Undecodable, encode_event
 from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
-from pallas.executors.packed import Packed
 from pallas.fleet.loop import new_runner
 from pallas.log import Forwarder, forget, forward_logging, redact, redact_project, redact_text
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
@@ -270,6 +269,7 @@ class _Inside:
             lease=asked.lease,
             principal=asked.principal,
             stream_text=asked.stream_text,
+            durable=asked.durable,
             bearer=asked.bearer,
         )
         trace = RunTrace(asked.run_id, asked.agent, asked.trace or child_of(None), wire)
@@ -347,8 +347,7 @@ class _Inside:
 
 
 def _message(piece: Piece) -> Message:
-    native = Packed(piece.native) if piece.native is not None else None
-    return revived(Message(piece.role, piece.text, piece.images, native))
+    return revived(piece.message())
 
 
 def _fault(error: Exception) -> Fault:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from pallas.codec import Undecodable, decode, encode_fields
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
-from pallas.model import Exchange, Image, TraceContext, Usage
+from pallas.executors.packed import Packed, packed_of
+from pallas.model import Exchange, Image, Message, ToolAnswer, ToolCall, TraceContext, Usage
 from pallas.model.runs import Role
 
 PROTOCOL: Final = 1
@@ -25,6 +26,37 @@ class Piece:
     text: str = ""
     images: tuple[Image, ...] = ()
     native: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    summary: bool = False
+
+    @staticmethod
+    def of(message: Message, *, whole: bool) -> "Piece":
+        """``message`` as it travels; ``whole`` with all of it beside the native form."""
+        native = packed_of(message.native)
+        if native is not None and not whole:
+            return Piece(message.role, native=native, summary=message.summary)
+        return Piece(
+            message.role,
+            message.text,
+            message.images,
+            native,
+            message.calls,
+            message.answers,
+            message.summary,
+        )
+
+    def message(self) -> Message:
+        """The entry of a thread that it stands for; its native form stays packed."""
+        return Message(
+            self.role,
+            self.text,
+            self.images,
+            Packed(self.native) if self.native is not None else None,
+            self.calls,
+            self.answers,
+            self.summary,
+        )
 
 
 # What the fleet says.
@@ -77,6 +109,7 @@ class Run:
     stream_text: bool = False
     trace: TraceContext | None = None
     record: bool = False
+    durable: bool = False
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pallas.executors.packed import Packed, packed_of
+from pallas.executors.packed import Packed
 from pallas.model import Fault, FaultType, Message
 
 from .channel import MAX_FRAME, PART
@@ -19,7 +19,7 @@ MAX_THREADS: Final = 1_000
 MAX_SIZE: Final = 64 * 1024 * 1024
 
 
-class Ledger:
+class Book:
     """The fleet's book: which messages of which conversation the process has."""
 
     def __init__(self, max_threads: int = MAX_THREADS, max_size: int = MAX_SIZE) -> None:
@@ -125,12 +125,7 @@ def pieces(messages: Iterable[Message], *, whole: bool) -> Iterator[tuple[Piece,
     part: list[Piece] = []
     filled = 0
     for message in messages:
-        native = packed_of(message.native)
-        piece = (
-            Piece(message.role, message.text, message.images, native)
-            if whole or native is None
-            else Piece(message.role, native=native)
-        )
+        piece = Piece.of(message, whole=whole)
         size = _size(piece)
         if size > MAX_FRAME // 2:
             raise Fault(
@@ -153,4 +148,6 @@ def _weight(message: Message) -> int:
 
 
 def _size(piece: Piece) -> int:
-    return len(piece.text) + len(piece.native or "") + sum(len(image.data) for image in piece.images)
+    answers = sum(len(answer.text) for answer in piece.answers)
+    images = sum(len(image.data) for image in piece.images)
+    return len(piece.text) + len(piece.native or "") + answers + images
