@@ -64,6 +64,30 @@ def read_table(
     return None
 
 
+def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...], bool]:
+    """Every document of a text, empty ones left out, and whether all could be read; what cannot is noted.
+
+    Nothing in it is expanded: a ``${VAR}`` is what it says.
+    """
+    found: list[Node] = []
+    try:
+        for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            # An empty document is a null that nobody wrote.
+            if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
+                continue
+            found.append(_Builder(file, notes, {}, lenient=False, verbatim=True).build(root, "", 0))
+    except yaml.YAMLError as error:
+        _note_syntax(error, text, file, notes)
+        return tuple(found), False
+    except RecursionError:
+        notes.error(Where(file), "", "is nested too deep", f"allowed: {MAX_DEPTH} levels")
+        return tuple(found), False
+    except _Refused as refused:
+        notes.error(refused.where, "", refused.problem, refused.hint)
+        return tuple(found), False
+    return tuple(found), True
+
+
 def _note_syntax(error: yaml.YAMLError, text: str, file: str, notes: Notes) -> None:
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
@@ -93,8 +117,11 @@ class _Refused(Exception):
 class _Builder:
     """Turns composed nodes into a tree. Aliases are followed, within bounds."""
 
-    def __init__(self, file: str, notes: Notes, environ: Mapping[str, str], lenient: bool) -> None:
+    def __init__(
+        self, file: str, notes: Notes, environ: Mapping[str, str], lenient: bool, verbatim: bool = False
+    ) -> None:
         self._file, self._notes, self._environ, self._lenient = file, notes, environ, lenient
+        self._verbatim = verbatim
         self._scalars = SafeConstructor()
         self._open: set[int] = set()
         self._left = MAX_VALUES
@@ -133,7 +160,7 @@ class _Builder:
     def _leaf(self, node: yaml.ScalarNode, where: Where, path: str) -> Leaf:
         raw = str(node.value)
         if node.tag == _TAG + "str":
-            if not refers(raw):
+            if self._verbatim or not refers(raw):
                 return Leaf(raw, raw, where)
             for name in shell_style_defaults(raw):
                 self._notes.warn(
