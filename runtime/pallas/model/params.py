@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any, Final
 
 from .fault import Fault, FaultType
@@ -54,7 +53,7 @@ class Params:
     ``values`` has the names of ``KEYS`` and values that were checked.
     """
 
-    values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @staticmethod
     def read(given: Mapping[str, Any], *, strict: bool, refused: frozenset[str] = frozenset()) -> "Params":
@@ -83,7 +82,7 @@ class Params:
             if found.get("extra", {}) is None:
                 raise _wrong(next(iter(extra)), "is no parameter, and extra is null; leave one of them out")
             found["extra"] = _extra("extra", {**found.get("extra", {}), **extra})
-        return Params(MappingProxyType(found))
+        return Params(found)
 
     def over(self, below: "Params") -> "Params":
         """These laid over others: a key of these wins, None clears it for whoever comes above (AG-8).
@@ -94,7 +93,7 @@ class Params:
         mine, theirs = self.values.get("extra"), below.values.get("extra")
         if mine and theirs:
             merged["extra"] = {**theirs, **mine}
-        return Params(MappingProxyType(merged))
+        return Params(merged)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key; ``default`` where it is absent or cleared."""
@@ -108,7 +107,7 @@ class Params:
     def without(self, keys: frozenset[str]) -> "Params":
         """All but these."""
         kept = {key: value for key, value in self.values.items() if key not in keys}
-        return Params(MappingProxyType(kept))
+        return Params(kept)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON values, cleared keys as null."""
@@ -125,7 +124,7 @@ NO_PARAMS: Final = Params()
 
 
 def _restored(values: dict[str, Any]) -> Params:
-    return Params(MappingProxyType(values))
+    return Params(values)
 
 
 def _wrong(key: str, problem: str) -> Fault:

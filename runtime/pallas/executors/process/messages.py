@@ -10,7 +10,7 @@ from pallas.codec import Undecodable, decode, encode_fields
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
 from pallas.executors.packed import Packed, packed_of
-from pallas.model import Exchange, Image, Message, ToolAnswer, ToolCall, TraceContext, Usage
+from pallas.model import NO_PARAMS, Exchange, Image, Message, Params, ToolAnswer, ToolCall, TraceContext, Usage
 from pallas.model.runs import Role
 
 PROTOCOL: Final = 1
@@ -109,8 +109,9 @@ class Run:
     stream_text: bool = False
     trace: TraceContext | None = None
     record: bool = False
-    durable: bool = False
     bearer: str | None = field(default=None, repr=False)
+    durable: bool = False
+    params: Params = field(default=NO_PARAMS, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
