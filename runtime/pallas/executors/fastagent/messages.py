@@ -5,7 +5,15 @@ from dataclasses import replace
 from typing import Any, Self
 
 from fast_agent.types import PromptMessageExtended
-from mcp_types import ContentBlock, ImageContent, TextContent
+from fast_agent.types.llm_stop_reason import LlmStopReason
+from mcp_types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    ImageContent,
+    TextContent,
+)
 from pydantic import ValidationError
 
 from pallas.model import Image, Message, ToolAnswer, ToolCall
@@ -74,7 +82,7 @@ def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:
 
 
 def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
-    """Entries of a thread as fast-agent takes them; those made elsewhere are built from their text."""
+    """Entries of a thread as fast-agent takes them; those made elsewhere are built from what they say."""
     # Once a run over the whole thread: the usual case stays a single look.
     return [each.native if type(each.native) is Kept else _native(each) for each in history]
 
@@ -91,6 +99,25 @@ def _native(message: Message) -> Kept:
         except ValidationError:  # made by another release: what was said is still there
             pass
     if message.role == "assistant":
-        block = TextContent(type="text", text=message.text)
-        return keep(PromptMessageExtended(role="assistant", content=[block]))
+        said: list[ContentBlock] = [TextContent(type="text", text=message.text)]
+        return keep(
+            PromptMessageExtended(
+                role="assistant",
+                content=[] if message.calls and not message.text else said,
+                tool_calls={call.id: _call(call) for call in message.calls} or None,
+                stop_reason=LlmStopReason.TOOL_USE if message.calls else None,
+            )
+        )
+    if message.answers:
+        results = {answer.call_id: _answer(answer) for answer in message.answers}
+        return keep(PromptMessageExtended(role="user", content=[], tool_results=results))
     return keep(user_message(message.text, message.images))
+
+
+def _call(call: ToolCall) -> CallToolRequest:
+    params = CallToolRequestParams(name=call.name, arguments=dict(call.arguments))
+    return CallToolRequest(method="tools/call", params=params)
+
+
+def _answer(answer: ToolAnswer) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=not answer.ok)

@@ -126,6 +126,7 @@ class ProcessExecutor:
             trace=trace.context if trace is not None else None,
             record=wire is not None,
             durable=turn.durable,
+            params=turn.params,
             bearer=turn.bearer,
         )
         result: TurnResult | None = None

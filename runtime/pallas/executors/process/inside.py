@@ -270,6 +270,7 @@ class _Inside:
             principal=asked.principal,
             stream_text=asked.stream_text,
             durable=asked.durable,
+            params=asked.params,
             bearer=asked.bearer,
         )
         trace = RunTrace(asked.run_id, asked.agent, asked.trace or child_of(None), wire)

@@ -10,7 +10,17 @@ from pallas.codec import Undecodable, decode, encode_fields
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
 from pallas.executors.packed import Packed, packed_of
-from pallas.model import NO_PARAMS, Exchange, Image, Message, Params, ToolAnswer, ToolCall, TraceContext, Usage
+from pallas.model import (
+    NO_PARAMS,
+    Exchange,
+    Image,
+    Message,
+    Params,
+    ToolAnswer,
+    ToolCall,
+    TraceContext,
+    Usage,
+)
 from pallas.model.runs import Role
 
 PROTOCOL: Final = 1
