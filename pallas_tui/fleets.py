@@ -16,6 +16,9 @@ from pallas.model import (
     FleetSnapshot,
     FleetState,
     FleetVerb,
+    MessageRecord,
+    Page,
+    ThreadRecord,
     ToolOutcome,
     Verb,
 )
@@ -74,6 +77,26 @@ class NoFleet:
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
     ) -> ToolOutcome:
+        raise _not_there()
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        raise _not_there()
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        raise _not_there()
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        raise _not_there()
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        raise _not_there()
+
+    async def delete_thread(self, thread: str) -> None:
+        raise _not_there()
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         raise _not_there()
 
 

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from pallas.model import (
     AgentDetail,
@@ -18,6 +18,9 @@ from pallas.model import (
     FaultType,
     FleetSnapshot,
     FleetVerb,
+    MessageRecord,
+    Page,
+    ThreadRecord,
     ToolOutcome,
     Verb,
 )
@@ -27,9 +30,6 @@ from .address import label
 from .connection import Connection, decoded
 from .state import Known
 from .tokens import TokenSource
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,53 @@ class RemoteFleet:
         document = await self._asked(lambda wire: wire.post(path, call, timeout=CALL_TIMEOUT), CALL_TIMEOUT)
         outcome: ToolOutcome = decoded(ToolOutcome, document)
         return outcome
+
+    # Durable threads
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        """Durable threads, the one that was used last first. Raises Fault."""
+        query = urlencode({"agent": agent, "limit": limit, "cursor": cursor})
+        page: Page[ThreadRecord] = decoded(Page[ThreadRecord], await self._got(f"/threads?{query}"))
+        return page
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        """One thread of an agent. Raises Fault."""
+        path = f"/agents/{quote(agent, safe='')}/thread?{urlencode({'which': thread})}"
+        found: ThreadRecord = decoded(ThreadRecord, await self._got(path))
+        return found
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        """Some rows of a thread. Raises Fault."""
+        query = urlencode({"limit": limit, "cursor": cursor, "newest": int(newest_first)})
+        document = await self._got(f"/threads/{quote(thread, safe='')}/messages?{query}")
+        page: Page[MessageRecord] = decoded(Page[MessageRecord], document)
+        return page
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        """Give a thread another title. Raises Fault."""
+        path = f"/threads/{quote(thread, safe='')}/rename"
+        renamed: ThreadRecord = decoded(ThreadRecord, await self._put("POST", path, {"title": title}))
+        return renamed
+
+    async def delete_thread(self, thread: str) -> None:
+        """Delete a thread with all its messages. Raises Fault."""
+        await self._put("DELETE", f"/threads/{quote(thread, safe='')}")
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+        """Keep parameters as the agent's own. Raises Fault."""
+        path = f"/agents/{quote(agent, safe='')}/params"
+        document = await self._put("POST", path, {"params": dict(params)})
+        return str(document.get("said", "")) if isinstance(document, dict) else ""
+
+    async def _got(self, path: str) -> Any:
+        return await self._asked(lambda wire: wire.get(path), LOOKUP_TIMEOUT)
+
+    async def _put(self, method: str, path: str, document: Any = None) -> Any:
+        if not self.can_control:
+            raise Fault(FaultType.AUTH, READ_ONLY)
+        return await self._asked(lambda wire: wire.ask(method, path, document), LOOKUP_TIMEOUT)
 
     # Asking, from any thread
 

@@ -81,7 +81,11 @@ class Wire:
 
     async def post(self, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
         """Ask for a change; the JSON that comes back."""
-        body, _ = await self._ask("POST", path, document, timeout=timeout)
+        return await self.ask("POST", path, document, timeout=timeout)
+
+    async def ask(self, method: str, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
+        """The same by another method."""
+        body, _ = await self._ask(method, path, document, timeout=timeout)
         return _document(body)
 
     async def read(self, path: str) -> tuple[bytes, Mapping[str, str]]:

@@ -58,6 +58,11 @@ def encode(value: Value) -> bytes:
     return dumps(_adapter(kind).dump_python(value))
 
 
+def encode_as(kind: Any, value: Any) -> bytes:
+    """A value as JSON, where its type alone does not say what is in it (``Page[ThreadRecord]``)."""
+    return dumps(_adapter(kind).dump_python(value))
+
+
 def decode[T](kind: type[T], document: Any) -> T:
     """The value of ``kind`` that plain JSON values stand for. Raises Undecodable."""
     try:

@@ -452,7 +452,7 @@ async def test_too_much_work_at_once_is_refused(served: Served, monkeypatch: pyt
 
 async def test_unknown_paths_and_torn_requests_are_borne(served: Served) -> None:
     async with served.client() as http:
-        for path in ("/", "/nothing", "/agents", "/threads"):
+        for path in ("/", "/nothing", "/agents", "/threads/x/y"):
             assert (await http.get(path)).status_code == 404, path
     for request in (b"GET", b"POST /api/v1/fleet/agents/research/tools/call HTTP/1.1\r\nhost: 127.0.0.1\r\n"):
         _, writer = await asyncio.open_connection("127.0.0.1", served.port)

@@ -21,13 +21,18 @@ from pallas.model import (
     FleetVerb,
     Health,
     HealthStatus,
+    MessageRecord,
+    Page,
     Reach,
     Reloaded,
+    ThreadRecord,
     ToolOutcome,
     Verb,
     WatchMode,
     WatchSnapshot,
 )
+
+from .fake_threads import FakeThreads
 
 NOON = 1_750_000_000.0
 """A fixed moment: 2025-06-15 15:06:40 UTC."""
@@ -107,6 +112,7 @@ class FakeFleet:
         self.outcome = ToolOutcome(ok=True, content="{}", seconds=0.1)
         self.started = 0
         self.stopped = 0
+        self.kept = FakeThreads()
 
     def start(self) -> None:
         """Note that it was started."""
@@ -155,6 +161,32 @@ class FakeFleet:
         """Note the call; gives ``outcome``."""
         self.called.append((agent, server, tool, dict(arguments), bearer))
         return self.outcome
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        """What ``kept`` has."""
+        return self.kept.page(agent, limit, cursor)
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        """What ``kept`` has."""
+        return self.kept.find(agent, thread)
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        """What ``kept`` has."""
+        return self.kept.messages(thread, limit, cursor, newest_first)
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        """Another title in ``kept``."""
+        return self.kept.rename(thread, title)
+
+    async def delete_thread(self, thread: str) -> None:
+        """No longer in ``kept``."""
+        self.kept.delete(thread)
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+        """Note what was saved."""
+        return self.kept.save_params(agent, params)
 
     def say(self, *events: Event) -> None:
         """Publish events."""

@@ -4,9 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pallas.model import AgentDetail, EventBatch, Exchange, FleetSnapshot, FleetVerb, ToolOutcome, Verb
+from pallas.model import (
+    AgentDetail,
+    EventBatch,
+    Exchange,
+    FleetSnapshot,
+    FleetVerb,
+    MessageRecord,
+    Page,
+    ThreadRecord,
+    ToolOutcome,
+    Verb,
+)
 from pallas.surfaces.control.opening import open_control
 
+from . import kept
 from .fleet import Fleet
 
 
@@ -51,6 +63,32 @@ class LoopPort:
     ) -> ToolOutcome:
         """Call a tool by hand. Raises Fault."""
         return await self._fleet.call_tool(agent, server, tool, arguments, bearer)
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        """Durable threads, the one that was used last first. Raises Fault."""
+        return await kept.threads(self._fleet, agent, limit, cursor)
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        """One thread of an agent. Raises Fault."""
+        return await kept.thread(self._fleet, agent, thread)
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        """Some rows of a thread. Raises Fault."""
+        return await kept.messages(self._fleet, thread, limit, cursor, newest_first)
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        """Give a thread another title. Raises Fault."""
+        return await kept.rename(self._fleet, thread, title)
+
+    async def delete_thread(self, thread: str) -> None:
+        """Delete a thread with all its messages. Raises Fault."""
+        await kept.delete(self._fleet, thread)
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+        """Keep parameters as the agent's own. Raises Fault."""
+        return await kept.save_params(self._fleet, agent, params)
 
 
 def offer_control(fleet: Fleet, log_file: Path) -> None:

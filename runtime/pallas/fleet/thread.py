@@ -23,12 +23,16 @@ from pallas.model import (
     FleetSnapshot,
     FleetState,
     FleetVerb,
+    MessageRecord,
     Notice,
+    Page,
+    ThreadRecord,
     ToolOutcome,
     Verb,
 )
 from pallas.text import one_line
 
+from . import kept
 from .loop import run
 
 if TYPE_CHECKING:
@@ -133,6 +137,34 @@ class FleetThread:
         return await self._ask(
             lambda fleet: fleet.call_tool(agent, server, tool, arguments, bearer), CALL_TIMEOUT
         )
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        """Durable threads, the one that was used last first. Raises Fault."""
+        return await self._ask(lambda fleet: kept.threads(fleet, agent, limit, cursor), ANSWER_TIMEOUT)
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        """One thread of an agent. Raises Fault."""
+        return await self._ask(lambda fleet: kept.thread(fleet, agent, thread), ANSWER_TIMEOUT)
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        """Some rows of a thread. Raises Fault."""
+        return await self._ask(
+            lambda fleet: kept.messages(fleet, thread, limit, cursor, newest_first), ANSWER_TIMEOUT
+        )
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        """Give a thread another title. Raises Fault."""
+        return await self._ask(lambda fleet: kept.rename(fleet, thread, title), ANSWER_TIMEOUT)
+
+    async def delete_thread(self, thread: str) -> None:
+        """Delete a thread with all its messages. Raises Fault."""
+        await self._ask(lambda fleet: kept.delete(fleet, thread), ANSWER_TIMEOUT)
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+        """Keep parameters as the agent's own. Raises Fault."""
+        return await self._ask(lambda fleet: kept.save_params(fleet, agent, params), ANSWER_TIMEOUT)
 
     async def _ask[T](self, work: Callable[["Fleet"], Coroutine[Any, Any, T]], seconds: float) -> T:
         """Have the fleet's loop do ``work``; cancelling the caller cancels it. Raises Fault.

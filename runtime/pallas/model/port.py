@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 
 from .events import Event
 from .inspect import AgentDetail, Exchange, ToolOutcome
+from .records import MessageRecord, Page, ThreadRecord
 from .snapshot import FleetSnapshot
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
@@ -34,7 +35,8 @@ class FleetPort(Protocol):
 
     What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
     ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
-    ``control_fleet`` and ``call_tool`` are refused there.
+    ``control_fleet``, ``call_tool`` and everything about durable threads are refused there (AUTH). A fleet
+    that keeps nothing refuses the latter as well (CONFIG).
     """
 
     @property
@@ -77,5 +79,38 @@ class FleetPort(Protocol):
 
         A downstream is called as the agent would, with the project's settings; ``bearer`` goes along only
         where that downstream was opted in.
+        """
+        ...
+
+    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
+        """Durable threads of whomever, of one agent or of all, the one that was used last first.
+
+        At most 200 at once; ``cursor`` is the ``next`` of the page before.
+        """
+        ...
+
+    async def thread(self, agent: str, thread: str) -> ThreadRecord:
+        """One thread of an agent, by its id or by the handle that its caller made; UPSTREAM without it."""
+        ...
+
+    async def thread_messages(
+        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
+    ) -> Page[MessageRecord]:
+        """Some rows of a thread, by its id; what they cost does not grow with the thread."""
+        ...
+
+    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
+        """Give a thread another title; returns it as it is then."""
+        ...
+
+    async def delete_thread(self, thread: str) -> None:
+        """Delete a thread with all its messages, for good."""
+        ...
+
+    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+        """Keep these as the agent's own parameters, for every caller from then on (AG-26).
+
+        What holds for one conversation only (the instruction's) is left out (AG-13). Returns in words what
+        was done; CONFIG that says where to write them for an agent whose parameters stand in a file.
         """
         ...

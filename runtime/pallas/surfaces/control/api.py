@@ -1,9 +1,8 @@
 """The paths of the control API (``/api/v1/fleet/...``) over any fleet."""
 
 import asyncio
-import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import time
@@ -12,22 +11,37 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from pallas import __version__, codec
 from pallas.log import forget, redact
-from pallas.model import Fault, FaultType, FleetPort, FleetVerb, Verb
+from pallas.model import FaultType, FleetPort, FleetVerb, Verb
 from pallas.text import one_line
 
-from .gate import CALLER, READ_ONLY, Gate, audit
+from .answers import (
+    HEADERS,
+    Page,
+    Quiet,
+    Status,
+    body_of,
+    busy,
+    caller_of,
+    faults,
+    json_answer,
+    nothing_here,
+    number_of,
+    other_method,
+    within,
+    wrong,
+)
+from .gate import READ_ONLY, Gate, audit
 from .log_range import MAX_RANGE, LogFiles
 from .stream import resume_at, stream
-from .tokens import Access, Attempts, Caller, Tokens
-
-log = logging.getLogger(__name__)
+from .threads import ThreadRoutes
+from .tokens import Access, Attempts, Tokens
 
 VERSION: Final = 1
 HEARTBEAT: Final = 10.0
@@ -36,23 +50,11 @@ SEND_TIMEOUT: Final = 20.0
 MAX_STREAMS: Final = 16
 MAX_WORK: Final = 32
 """Requests at once that wait for something: looked up, or called."""
-MAX_BODY: Final = 1024 * 1024
-BODY_TIMEOUT: Final = 10.0
 LOOKUP_TIMEOUT: Final = 35.0
 CALL_TIMEOUT: Final = 305.0
 """A little more than the fleet's own deadlines."""
 
 _MAX_SEQ: Final = 10**15
-_STATUS: Final = {
-    FaultType.CONFIG: 400,
-    FaultType.PROTOCOL: 400,
-    FaultType.TIMEOUT: 504,
-    FaultType.INTERNAL: 500,
-}
-_BROKEN: Final = Fault(FaultType.INTERNAL, "the control API broke; the fleet's log has the details")
-_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-
-type Page = Callable[[Request], Awaitable[Response]]
 
 
 class ToolCall(BaseModel):
@@ -93,22 +95,23 @@ class ControlApi:
         self._tokens = tokens
         redact(*(token for token in (tokens.full, tokens.read) if token))
         routes = [
-            Route("/snapshot", _faults(self._snapshot)),
-            Route("/events", _faults(self._events)),
-            Route("/log", _faults(self._log_parts)),
-            Route("/log/{part}", _faults(self._log_bytes)),
-            Route("/runs/{run}/cancel", _faults(self._cancel), methods=["POST"]),
-            Route("/runs/{run}/exchanges", _faults(self._exchanges)),
+            Route("/snapshot", faults(self._snapshot)),
+            Route("/events", faults(self._events)),
+            Route("/log", faults(self._log_parts)),
+            Route("/log/{part}", faults(self._log_bytes)),
+            Route("/runs/{run}/cancel", faults(self._cancel), methods=["POST"]),
+            Route("/runs/{run}/exchanges", faults(self._exchanges)),
             *(
-                Route(f"/{verb}", _faults(self._control_fleet(verb)), methods=["POST"])
+                Route(f"/{verb}", faults(self._control_fleet(verb)), methods=["POST"])
                 for verb in get_args(FleetVerb)
             ),
-            Route("/agents/{agent}", _faults(self._describe)),
-            Route("/agents/{agent}/tools/call", _faults(self._call_tool), methods=["POST"]),
-            Route("/agents/{agent}/{verb}", _faults(self._control), methods=["POST"]),
+            *ThreadRoutes(fleet, self._known, self._allow, self._work).routes,
+            Route("/agents/{agent}", faults(self._describe)),
+            Route("/agents/{agent}/tools/call", faults(self._call_tool), methods=["POST"]),
+            Route("/agents/{agent}/{verb}", faults(self._control), methods=["POST"]),
         ]
-        known = {404: _nothing_here, 405: _other_method}
-        inner = _Quiet(Starlette(routes=routes, exception_handlers=known))
+        known = {404: nothing_here, 405: other_method}
+        inner = Quiet(Starlette(routes=routes, exception_handlers=known))
         self.app: ASGIApp = Gate(inner, tokens, attempts)
 
     def close(self) -> None:
@@ -122,9 +125,9 @@ class ControlApi:
     async def _snapshot(self, request: Request) -> Response:
         """The fleet as it is now, which life of it that is, and what the token allows."""
         self._still_here()
-        may = self._fleet.can_control and _caller(request).access is Access.FULL
+        may = self._fleet.can_control and caller_of(request).access is Access.FULL
         snapshot = codec.loads(codec.encode(self._fleet.snapshot()))
-        return _json(
+        return json_answer(
             {
                 "api": VERSION,
                 "pallas": __version__,
@@ -137,17 +140,17 @@ class ControlApi:
 
     async def _events(self, request: Request) -> Response:
         if request.method == "HEAD":
-            return Response(headers=_HEADERS, media_type="text/event-stream")
+            return Response(headers=HEADERS, media_type="text/event-stream")
         self._still_here()
         last = request.headers.get("last-event-id", "")
         since: int | None
         if last:
             if (since := resume_at(self.boot, last)) is None:
-                raise _wrong("Last-Event-ID is none of this stream's ids; leave it out to begin anew")
+                raise wrong("Last-Event-ID is none of this stream's ids; leave it out to begin anew")
         else:
-            since = _number(request, "since", 0, _MAX_SEQ)
+            since = number_of(request, "since", 0, _MAX_SEQ)
         if self._streams >= MAX_STREAMS:
-            raise _busy(f"{MAX_STREAMS} readers follow this fleet already; close one of them")
+            raise busy(f"{MAX_STREAMS} readers follow this fleet already; close one of them")
 
         async def counted() -> Any:
             self._streams += 1
@@ -159,7 +162,7 @@ class ControlApi:
 
         return EventSourceResponse(
             counted(),
-            headers=_HEADERS,
+            headers=HEADERS,
             ping=self._heartbeat,
             sep="\n",
             send_timeout=SEND_TIMEOUT,
@@ -169,16 +172,16 @@ class ControlApi:
     async def _log_parts(self, _: Request) -> Response:
         """The files of the log, the one that is written now first."""
         parts = await asyncio.to_thread(self._log.parts)
-        return _json({"files": [{"id": part.id, "size": part.size} for part in parts]})
+        return json_answer({"files": [{"id": part.id, "size": part.size} for part in parts]})
 
     async def _log_bytes(self, request: Request) -> Response:
-        offset = _number(request, "offset", 0, _MAX_SEQ)
-        limit = _number(request, "limit", MAX_RANGE, MAX_RANGE)
+        offset = number_of(request, "offset", 0, _MAX_SEQ)
+        limit = number_of(request, "limit", MAX_RANGE, MAX_RANGE)
         found = await asyncio.to_thread(self._log.read, request.path_params["part"], offset, limit)
         if found is None:
-            raise _Status(410, "that file of the log is no longer there; ask for the list of files")
+            raise Status(410, "that file of the log is no longer there; ask for the list of files")
         headers = {
-            **_HEADERS,
+            **HEADERS,
             "pallas-log-size": str(found.size),
             "pallas-log-newer": found.newer,
         }
@@ -187,12 +190,12 @@ class ControlApi:
     async def _describe(self, request: Request) -> Response:
         agent = self._known(request)
         with self._work():
-            detail = await _within(LOOKUP_TIMEOUT, request, self._fleet.describe(agent))
+            detail = await within(LOOKUP_TIMEOUT, request, self._fleet.describe(agent))
         return _value(detail)
 
     async def _exchanges(self, request: Request) -> Response:
         with self._work():
-            wire = await _within(
+            wire = await within(
                 LOOKUP_TIMEOUT, request, self._fleet.exchanges(request.path_params["run"][:200])
             )
         return _value(wire)
@@ -203,153 +206,64 @@ class ControlApi:
         run = request.path_params["run"][:200]
         self._allow(request, f"cancel run {one_line(run, 60)}", run_id=one_line(run, 60))
         self._fleet.cancel(run)
-        return _json({"accepted": True}, 202)
+        return json_answer({"accepted": True}, 202)
 
     async def _control(self, request: Request) -> Response:
         agent, verb = self._known(request), request.path_params["verb"]
         if verb not in get_args(Verb):
-            raise _wrong(f"what can be done with an agent is {', '.join(get_args(Verb))}", 404)
+            raise wrong(f"what can be done with an agent is {', '.join(get_args(Verb))}", 404)
         self._allow(request, f"{verb} {agent}", agent=agent)
         self._fleet.control(agent, verb)
-        return _json({"accepted": True}, 202)
+        return json_answer({"accepted": True}, 202)
 
     def _control_fleet(self, verb: FleetVerb) -> Page:
         async def control(request: Request) -> Response:
             self._allow(request, f"{verb} the fleet")
             self._fleet.control_fleet(verb)
-            return _json({"accepted": True}, 202)
+            return json_answer({"accepted": True}, 202)
 
         return control
 
     async def _call_tool(self, request: Request) -> Response:
         agent = self._known(request)
-        call = _tool_call(await _body(request))
+        call = _tool_call(await body_of(request))
         shown = one_line("/".join(part for part in (call.server, call.tool) if part), 120)
         self._allow(request, f"call tool {shown} of {agent}", agent=agent)
         bearer = call.bearer.get_secret_value() if call.bearer is not None else None
         with self._work(), _masked(bearer):
             work = self._fleet.call_tool(agent, call.server, call.tool, call.arguments, bearer or None)
-            return _value(await _within(CALL_TIMEOUT, request, work))
+            return _value(await within(CALL_TIMEOUT, request, work))
 
     # Help
 
     def _still_here(self) -> None:
         # Whoever was told goodbye comes back at once, and would find a fleet that is about to go.
         if self._closed:
-            raise _Status(503, "the fleet is stopping", FaultType.TRANSPORT)
+            raise Status(503, "the fleet is stopping", FaultType.TRANSPORT)
 
     def _known(self, request: Request) -> str:
         name = str(request.path_params["agent"])
         agents = [agent.name for agent in self._fleet.snapshot().agents]
         if name not in agents:
-            raise _wrong(f"there is no such agent; this fleet has {one_line(', '.join(agents), 400)}", 404)
+            raise wrong(f"there is no such agent; this fleet has {one_line(', '.join(agents), 400)}", 404)
         return name
 
     def _allow(self, request: Request, what: str, **more: str) -> None:
         """Refuse a change where the fleet takes none; write it down otherwise."""
         if not self._fleet.can_control:
-            audit(_caller(request), request.scope, "refused", what, **more)
-            raise _Status(403, READ_ONLY, FaultType.AUTH)
-        audit(_caller(request), request.scope, "accepted", what, **more)
+            audit(caller_of(request), request.scope, "refused", what, **more)
+            raise Status(403, READ_ONLY, FaultType.AUTH)
+        audit(caller_of(request), request.scope, "accepted", what, **more)
 
     @contextmanager
     def _work(self) -> Iterator[None]:
         if self._working >= MAX_WORK:
-            raise _busy(f"{MAX_WORK} requests are being answered already")
+            raise busy(f"{MAX_WORK} requests are being answered already")
         self._working += 1
         try:
             yield
         finally:
             self._working -= 1
-
-
-class _Status(Exception):
-    """An answer other than 200: a Fault with the status it has here."""
-
-    def __init__(self, status: int, message: str, kind: FaultType = FaultType.PROTOCOL) -> None:
-        super().__init__(message)
-        self.status = status
-        self.fault = Fault(kind, message)
-
-
-class _Quiet:
-    """ASGI middleware: a reader that goes away or takes nothing more is no error of ours."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except* (TimeoutError, OSError, ClientDisconnect) as gone:
-            log.debug("control: a reader went away: %s", type(gone.exceptions[0]).__name__)
-
-
-def _faults(page: Page) -> Page:
-    """``page``, with what it raises as an answer."""
-
-    async def answered(request: Request) -> Response:
-        try:
-            return await page(request)
-        except _Status as refused:
-            return _json(refused.fault.to_body(), refused.status)
-        except Fault as fault:
-            return _json(fault.to_body(), _STATUS.get(fault.type, 502))
-        except (ClientDisconnect, asyncio.CancelledError):
-            raise
-        except Exception:
-            log.exception("control: %s broke", getattr(page, "__name__", "a page").strip("_"))
-            return _json(_BROKEN.to_body(), 500)
-
-    return answered
-
-
-async def _nothing_here(_: Request, __: Exception) -> Response:
-    return _json(Fault(FaultType.PROTOCOL, "there is nothing under this path").to_body(), 404)
-
-
-async def _other_method(_: Request, error: Exception) -> Response:
-    allowed = dict(getattr(error, "headers", None) or {})
-    fault = Fault(FaultType.PROTOCOL, "this path is asked with another method")
-    answer = _json(fault.to_body(), 405)
-    answer.headers.update(allowed)
-    return answer
-
-
-async def _within[T](seconds: float, request: Request, work: Awaitable[T]) -> T:
-    """What ``work`` gives; it is cancelled at the deadline, and when nobody waits for it any more."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        if gone.done():
-            raise ClientDisconnect
-        raise Fault(FaultType.TIMEOUT, f"the fleet did not answer within {seconds:.0f} s")
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.wait({task, gone}, timeout=1.0)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body. Raises a refusal when it is too large or does not come."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise _Status(413, f"the body is larger than {MAX_BODY // 1024} KiB")
-    except TimeoutError:
-        raise _Status(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
-    return bytes(body)
 
 
 def _tool_call(body: bytes) -> ToolCall:
@@ -358,7 +272,7 @@ def _tool_call(body: bytes) -> ToolCall:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = one_line(".".join(str(part) for part in first["loc"]), 100)
-        raise _wrong(f"the body is no tool call: {where + ': ' if where else ''}{first['msg']}") from None
+        raise wrong(f"the body is no tool call: {where + ': ' if where else ''}{first['msg']}") from None
 
 
 @contextmanager
@@ -374,32 +288,5 @@ def _masked(secret: str | None) -> Iterator[None]:
         forget(secret)
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    if not given.isascii() or not given.isdigit() or len(given) > 16 or int(given) > most:
-        raise _wrong(f"{name} must be a whole number from 0 to {most}")
-    return int(given)
-
-
-def _caller(request: Request) -> Caller:
-    caller = request.scope[CALLER]
-    assert isinstance(caller, Caller)
-    return caller
-
-
-def _wrong(message: str, status: int = 400) -> _Status:
-    return _Status(status, message)
-
-
-def _busy(message: str) -> _Status:
-    return _Status(503, message, FaultType.TRANSPORT)
-
-
 def _value(value: codec.Value) -> Response:
-    return Response(codec.encode(value), headers=_HEADERS, media_type="application/json")
-
-
-def _json(document: dict[str, Any], status: int = 200) -> Response:
-    return Response(codec.dumps(document), status, _HEADERS, media_type="application/json")
+    return Response(codec.encode(value), headers=HEADERS, media_type="application/json")

@@ -1,0 +1,104 @@
+"""What a fleet keeps of its conversations, for whoever may see all of them: workbench and control API.
+
+Who else may see what is decided by ``pallas.threads``; here nobody is asked.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas import refusals
+from pallas.model import Fault, FaultType, MessageRecord, Page, Params, ThreadRecord
+from pallas.model.params import SYSTEM_KEYS
+from pallas.text import one_line
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
+
+MAX_PAGE: Final = 200
+MAX_TITLE: Final = 200
+_NOTHING_KEPT: Final = (
+    "this fleet keeps nothing: it was started without a database, and its conversations go with it; "
+    "database_url: in agents.yaml or PALLAS_DATABASE_URL says where to keep them"
+)
+
+
+async def threads(fleet: "Fleet", agent: str, limit: int, cursor: str) -> Page[ThreadRecord]:
+    """Threads of one agent or of all, the one that was used last first. Raises Fault."""
+    page: Page[ThreadRecord] = await _store(fleet).list(
+        agent=agent or None, limit=_bounded(limit), cursor=cursor
+    )
+    return page
+
+
+async def thread(fleet: "Fleet", agent: str, which: str) -> ThreadRecord:
+    """A thread of an agent, by its id or its caller's own handle. Raises Fault."""
+    found: ThreadRecord | None = await _store(fleet).find(agent, which)
+    if found is None:
+        raise _not_found()
+    return found
+
+
+async def messages(
+    fleet: "Fleet", which: str, limit: int, cursor: str, newest_first: bool
+) -> Page[MessageRecord]:
+    """Some rows of a thread, by its id. Raises Fault."""
+    store = _store(fleet)
+    if await store.get(which) is None:
+        raise _not_found()
+    page: Page[MessageRecord] = await store.messages(
+        which, limit=_bounded(limit), cursor=cursor, newest_first=newest_first
+    )
+    return page
+
+
+async def rename(fleet: "Fleet", which: str, title: str) -> ThreadRecord:
+    """Give a thread another title. Raises Fault."""
+    store = _store(fleet)
+    if await store.get(which) is None:
+        raise _not_found()
+    renamed: ThreadRecord = await store.rename(which, one_line(title, MAX_TITLE))
+    return renamed
+
+
+async def delete(fleet: "Fleet", which: str) -> None:
+    """Delete a thread and all that was said in it. Raises Fault."""
+    store = _store(fleet)
+    if await store.get(which) is None:
+        raise _not_found()
+    await store.delete(which)
+
+
+async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> str:
+    """Keep parameters as the agent's own, laid over those it has (AG-13, AG-26). Raises Fault."""
+    catalog: Any = getattr(fleet, "catalog", None)
+    if catalog is None:
+        raise Fault(
+            FaultType.CONFIG,
+            f"parameters cannot be saved in this fleet, which keeps nothing; write them under params: of "
+            f"{one_line(agent, 80)} in agents.yaml",
+        )
+    params = Params.read(given, strict=False).without(SYSTEM_KEYS | {"messages"})
+    if not params:
+        raise Fault(
+            FaultType.CONFIG,
+            "there is nothing to save: no parameter is set here but the instruction's, which is never saved",
+        )
+    resource = await catalog.get("agent", agent)
+    before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)
+    await catalog.update("agent", agent, {"defaultParams": params.over(before).to_json()})
+    return f"{', '.join(params.values)} saved: {agent} has them for every caller from now on."
+
+
+def _store(fleet: "Fleet") -> Any:
+    ledger: Any = getattr(fleet, "ledger", None)
+    if ledger is None:
+        raise Fault(FaultType.CONFIG, _NOTHING_KEPT)
+    return ledger.threads
+
+
+def _bounded(limit: int) -> int:
+    return max(1, min(limit, MAX_PAGE))
+
+
+def _not_found() -> Fault:
+    return refusals.not_found("there is no such thread (any more); it may have been deleted")
