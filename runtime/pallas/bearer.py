@@ -30,6 +30,14 @@ def fingerprint(credential: str) -> str:
     return hashlib.blake2b(credential.encode(), key=_salt, digest_size=12).hexdigest()
 
 
+def subject_id(name: str, issuer: str, subject: str) -> str:
+    """The id of the principal who is ``subject`` at the issuer called ``name``, whose own name is ``issuer``.
+
+    A token that was refreshed is the same caller's. It says nothing of who that is.
+    """
+    return f"jwt:{name}:{fingerprint(f'{issuer}\0{subject}')}"
+
+
 def salt() -> bytes:
     """What fingerprints are made with, for a process of ours that has to make the same."""
     return _salt

@@ -4,11 +4,13 @@ from typing import Any, Final, Literal
 
 from pallas.model import Fault, FaultType
 
-Reason = Literal["not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable"]
+Reason = Literal[
+    "not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable", "too_many"
+]
 
 REASON: Final = "reason"
 """The key in a Fault's data. HTTP: not_found 404, conflict and in_use 409, forbidden 403,
-unauthenticated 401, unprocessable 422."""
+unauthenticated 401, unprocessable 422, too_many 429."""
 
 
 def not_found(message: str) -> Fault:
@@ -36,6 +38,11 @@ def forbidden(message: str, **data: Any) -> Fault:
     return Fault(FaultType.AUTH, message, data={REASON: "forbidden", **data})
 
 
-def unauthenticated(message: str) -> Fault:
+def unauthenticated(message: str, **data: Any) -> Fault:
     """Nobody knows who asks (AUTH)."""
-    return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated"})
+    return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated", **data})
+
+
+def too_many(message: str, seconds: float) -> Fault:
+    """Wrong tokens from that address: it may come again in so many ``seconds`` (AUTH)."""
+    return Fault(FaultType.AUTH, message, data={REASON: "too_many", "retry_after": round(seconds + 0.05, 1)})

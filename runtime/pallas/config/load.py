@@ -110,6 +110,7 @@ def _project(
         drain_timeout=topology.drain_timeout,
         loop_lag=topology.loop_lag,
         auth=topology.auth,
+        rbac=topology.rbac,
         bind=topology.bind,
         allowed_hosts=topology.allowed_hosts,
         server_cards=topology.server_cards,

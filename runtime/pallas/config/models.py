@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pallas.grant_rules import RbacConfig
 from pallas.model import NO_PARAMS, Params
 
 from .auth import AuthConfig
@@ -237,6 +238,7 @@ class Project:
     drain_timeout: float = 30.0
     loop_lag: float = 1.0
     auth: AuthConfig | None = None
+    rbac: RbacConfig | None = None
     bind: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     server_cards: bool = False

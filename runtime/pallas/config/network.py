@@ -9,7 +9,11 @@ _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
-OWN_PATHS: Final = frozenset({"agents", ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp"})
+OWN_PATHS: Final = frozenset(
+    {
+        "agents", "virtual", "projects", ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp",
+    }
+)  # fmt: skip
 """First parts of the paths that are served at the one port."""
 _GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
 

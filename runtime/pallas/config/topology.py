@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pallas.grant_rules import RbacConfig
+
 from .agents import Draft, read_agent
 from .auth import AuthConfig
 from .graph import check_depends_on, check_slugs
@@ -14,6 +16,7 @@ from .network import allowed_host_problem, bind_problem, host_problem, public_ur
 from .notes import Notes
 from .ports import Ports
 from .programs import read_scripted, read_servers
+from .rbac import read_rbac
 from .read_auth import check_agent_auth, read_auth
 from .section import Section
 from .tree import Leaf, Table
@@ -30,6 +33,7 @@ PROJECT_KEYS: Final = (
     "drain_timeout",
     "loop_lag",
     "auth",
+    "rbac",
     "bind",
     "allowed_hosts",
     "server_cards",
@@ -64,6 +68,7 @@ class Topology:
     drain_timeout: float
     loop_lag: float
     auth: AuthConfig | None
+    rbac: RbacConfig | None
     bind: str | None
     allowed_hosts: tuple[str, ...]
     server_cards: bool
@@ -100,6 +105,7 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         drain_timeout=DEFAULT_DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
         loop_lag=DEFAULT_LOOP_LAG if loop_lag is None else loop_lag,
         auth=auth,
+        rbac=read_rbac(top, auth, agents),
         bind=top.text("bind", check=bind_problem),
         allowed_hosts=_allowed_hosts(top),
         server_cards=top.flag("server_cards") or False,

@@ -65,11 +65,13 @@ class Principal:
 
     ``id`` is ``anonymous``, ``bearer:FINGERPRINT`` of a token that nobody checked, ``token:NAME`` of one of
     the project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
-    was shown. Never a token, and nothing that a token says of a person.
+    was shown, ``scopes`` what the token is good for where it was verified. Never a token, and nothing that a
+    token says of a person. ``control:full`` and ``control:read`` hold a token of the control API.
     """
 
     id: str = "anonymous"
     credential: str = field(default="", compare=False)
+    scopes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:

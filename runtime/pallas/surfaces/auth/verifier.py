@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import time
 from typing import Any, Final
 
-from pallas.bearer import fingerprint
+from pallas.bearer import fingerprint, subject_id
 from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.model import Principal
 
@@ -43,13 +43,14 @@ class Verifier:
             return Verified(Principal(OWN, fingerprint(token)), own=True)
         known = find_token(auth.tokens.values(), token, self._clock())
         if known is not None:
-            return Verified(Principal(f"token:{known.name}", fingerprint(token)), frozenset(known.scopes))
+            scopes = frozenset(known.scopes)
+            return Verified(Principal(f"token:{known.name}", fingerprint(token), scopes), scopes)
         if not auth.issuers or not looks_like_jwt(token):
             raise Refused("nobody has such a token")
         issuer, claims = await claims_of(token, auth.issuers.values(), self._key)
-        # Who it is stands in `iss` and `sub`: a token that was refreshed is the same caller's.
-        who = fingerprint(f"{issuer.issuer}\0{claims['sub']}")
-        return Verified(Principal(f"jwt:{issuer.name}:{who}", fingerprint(token)), scopes_of(claims))
+        who = subject_id(issuer.name, issuer.issuer, claims["sub"])
+        scopes = scopes_of(claims)
+        return Verified(Principal(who, fingerprint(token), scopes), scopes)
 
     def close(self) -> None:
         """Give up what is being fetched."""
