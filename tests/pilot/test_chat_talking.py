@@ -284,7 +284,7 @@ async def test_clear_begins_anew_in_the_same_tab(chat: Chat) -> None:
 async def test_save_asks_for_a_file_and_export_takes_one(chat: Chat, tmp_path: Path) -> None:
     # AG-26
     await chat.ask("work")
-    await chat.type("/save")
+    await chat.type("/export")
     await chat.until(lambda: isinstance(chat.app.screen, LineScreen))
     chat.app.screen.query_one(Input).value = "talk.md"
     await chat.pilot.press("enter")

@@ -86,12 +86,13 @@ def test_what_is_a_command_and_what_a_message(text: str, typed: Typed) -> None:
         ("/set era modern", ("set", "era", "modern")),
         ("/set era=modern", ("set", "era", "modern")),
         ("/clear", ("clear",)),
-        ("/save", ("export", "", "")),
-        ("/save 'my talk.json'", ("export", "", "my talk.json")),
+        ("/export", ("export", "", "")),
+        ("/export 'my talk.json'", ("export", "", "my talk.json")),
         ("/export json", ("export", "json", "")),
         ("/export md notes/it's fine.md", ("export", "md", "notes/it's fine.md")),
         ("/export talk.md", ("export", "", "talk.md")),
         ("/quit", ("quit",)),
+        ("/exit", ("quit",)),
     ],
 )
 async def test_each_command_does_what_it_says(text: str, done: tuple[str, ...]) -> None:
@@ -112,7 +113,15 @@ async def test_set_shows_what_there_is_and_what_stands_in_one() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("/set temperature 0.2", "an agent's MCP server takes no parameters of its model"),
+        ("/set temperature 0.2", "this agent's server takes no parameters of its model"),
+        ("/unset temperature", "takes no parameters of its model"),
+        ("/append be brief", "takes no parameters of its model"),
+        ("/save", "takes no parameters of its model"),
+        ("/save talk.md", "To write the transcript: /export talk.md"),
+        ("/threads", "not known here"),
+        ("/resume 1", "not known here"),
+        ("/image cat.png", "cannot be sent from here"),
+        ("/retry", "Nothing can be asked again"),
         ("/set eras modern", "Did you mean era?"),
         ("/set zzz 1", "There are era, stream."),
         ("/set era bad", "bad is bad"),
@@ -148,7 +157,7 @@ async def test_instruction_tools_and_facts_are_shown() -> None:
 async def test_help_lists_every_command_and_tells_one() -> None:
     # AG-26
     text = (await run("/help")).text
-    for name in ("set", "system", "tools", "clear", "save", "quit", "help", "thread", "export"):
+    for name in ("set", "system", "tools", "clear", "save", "quit", "help", "thread", "export", "retry"):
         assert f"/{name}" in text
         assert name in COMMANDS.commands
     assert (await run("/?")).text == text
@@ -159,7 +168,7 @@ async def test_help_lists_every_command_and_tells_one() -> None:
 @pytest.mark.parametrize(
     ("line", "candidates", "common"),
     [
-        ("/", ("help", "set", "system", "tools", "clear", "thread", "save", "export", "quit"), ""),
+        ("/", tuple(COMMANDS.commands), ""),
         ("/s", ("set", "system", "save"), "s"),
         ("/sy", ("system",), "system"),
         ("/set ", ("era", "stream"), ""),

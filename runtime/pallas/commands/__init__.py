@@ -1,16 +1,21 @@
 """Slash commands of a conversation: the same in the workbench and on the command line, no screen in here."""
 
-from .chat import COMMANDS, ChatHost, Parameter
+from .chat import COMMANDS
+from .host import Attaching, ChatHost, Parameter, Repeating, Threaded, Tunable
 from .registry import Command, Completion, Outcome, Registry, Typed, read
 
 __all__ = [
     "COMMANDS",
+    "Attaching",
     "ChatHost",
     "Command",
     "Completion",
     "Outcome",
     "Parameter",
     "Registry",
+    "Repeating",
+    "Threaded",
+    "Tunable",
     "Typed",
     "read",
 ]

@@ -53,7 +53,8 @@ class Completion:
 class Command[Host]:
     """``run`` gets the host and what stands behind the name; ``values`` what may stand there, for completion.
 
-    ``usage`` is the form of it without the slash, ``help`` one sentence.
+    ``usage`` is the form of it without the slash, ``help`` one sentence. With ``lines`` what stands there may
+    have more than one.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Command[Host]:
     help: str
     run: Callable[[Host, str], Awaitable[Outcome]]
     values: Callable[[Host, str], Iterable[str]] = lambda host, rest: ()
+    lines: bool = False
 
 
 def read(text: str) -> Typed:
@@ -85,7 +87,7 @@ class Registry[Host]:
         command = self.commands.get(name)
         if command is None:
             return Outcome(self._unknown(name), ok=False)
-        if "\n" in typed.rest:
+        if "\n" in typed.rest and not command.lines:
             return Outcome(f"/{name} takes one line. To send this as a message, begin it with //.", ok=False)
         try:
             return await command.run(host, typed.rest)
