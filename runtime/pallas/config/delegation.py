@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
-from .models import DownstreamConfig
-from .network import local_port
+from .models import AgentConfig, DownstreamConfig, Project
+from .network import PROJECTS, VIRTUAL, local_port, url_problem
 from .notes import Notes
 from .read_auth import auth_of
 from .topology import Topology
@@ -33,18 +33,51 @@ def warn_of_delegation(topology: Topology, downstreams: Mapping[str, DownstreamC
 
 def agent_at(url: str, topology: Topology) -> str | None:
     """The agent of this fleet that is called at ``url``; None for a server that is none of them."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    except ValueError:
+    agents = {name: draft.config for name, draft in topology.agents.items()}
+    return _agent_at(url, topology.host, topology.public_url, agents)
+
+
+def leads_to(url: str, agent: str, project: Project) -> bool:
+    """Whether the agent of this fleet is called at ``url``: at its own address, or as a virtual server."""
+    path = _path_at(url, project.host, project.public_url)
+    if path is None:
+        return False
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    port = _port_of(url)
+    if parts[0] in (VIRTUAL, PROJECTS):
+        at_fleet = port in (project.registry_port, _port_of(project.public_url))
+        return at_fleet and (parts[0] == PROJECTS or parts[1:2] == [f"agent-{agent}"])
+    if parts[0] == "agents":  # one that was made over the API is in no file
+        return (
+            agent in parts[1:2] or _agent_at(url, project.host, project.public_url, project.agents) == agent
+        )
+    return _agent_at(url, project.host, project.public_url, project.agents) == agent
+
+
+def _agent_at(url: str, host: str, public_url: str, agents: Mapping[str, AgentConfig]) -> str | None:
+    path, port = _path_at(url, host, public_url), _port_of(url)
+    if path is None or not port:
         return None
-    public = urlsplit(topology.public_url)
-    ours = local_port(url) is not None or parts.hostname in (topology.host.lower(), public.hostname)
-    if not ours or not port:
-        return None
-    path = parts.path.removeprefix(public.path.rstrip("/"))
     named = unquote(path.removeprefix("/agents/").partition("/")[0]) if path.startswith("/agents/") else ""
-    for name, draft in topology.agents.items():
-        if named in (name, draft.config.slug) or (not named and draft.config.port == port):
+    for name, config in agents.items():
+        if named in (name, config.slug) or (not named and config.port == port):
             return name
     return None
+
+
+def _path_at(url: str, host: str, public_url: str) -> str | None:
+    """The path at this fleet that ``url`` has; None for one that is elsewhere."""
+    if url_problem(url):
+        return None
+    parts, public = urlsplit(url), urlsplit(public_url)
+    if local_port(url) is None and parts.hostname not in (host.lower(), public.hostname):
+        return None
+    return parts.path.removeprefix(public.path.rstrip("/"))
+
+
+def _port_of(url: str) -> int | None:
+    try:
+        parts = urlsplit(url)
+        return parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None

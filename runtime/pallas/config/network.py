@@ -9,11 +9,13 @@ _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
+VIRTUAL: Final = "virtual"
+"""The path below which each agent is an MCP server with the one tool ``chat``."""
+PROJECTS: Final = "projects"
+"""The path below which each project is an MCP server with a tool for each of its agents."""
 OWN_PATHS: Final = frozenset(
-    {
-        "agents", "virtual", "projects", ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp",
-    }
-)  # fmt: skip
+    {"agents", VIRTUAL, PROJECTS, ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp"}
+)
 """First parts of the paths that are served at the one port."""
 _GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
 

@@ -12,7 +12,7 @@ from time import monotonic, time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pallas.config import AgentConfig, Project
+from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import module_file
 from pallas.events import Hub
 from pallas.executors import Executor
@@ -147,6 +147,11 @@ class FleetAgent:
         return self.config.run_timeout
 
     @property
+    def window(self) -> int:
+        """Tokens that its model takes in at once, as they are declared."""
+        return (self.config.capabilities or Capabilities()).context_window
+
+    @property
     def params(self) -> Params:
         """The defaults of its runs."""
         return self.config.params
@@ -167,6 +172,7 @@ class FleetAgent:
             health=self.health,
             history=_has_history(self.config),
             authorize=partial(self.inbound.authorize, self.name),
+            permit=partial(self.inbound.permit, self.name),
         )
         for path, page in self._pages.items():
             server.custom_route(path, methods=["GET"])(page)

@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from pallas.config import AgentConfig, Project, fill_unset
 from pallas.events import Hub
+from pallas.grants import Grants
 from pallas.kernel import Kernel
 from pallas.model import (
     AgentDetail,
@@ -38,6 +39,7 @@ from pallas.wire import WireRecord
 from .agent import FleetAgent, fastagent_executor
 from .claims import Claims
 from .control import Control
+from .delegations import Delegations
 from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
 from .heap import tend
@@ -97,7 +99,8 @@ class Fleet:
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         self.doors = Doors(project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only)
         self._claims = Claims()
-        self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind))
+        delegations = Delegations(self.kernel.in_flight, lambda name: self._members.by_name.get(name))
+        self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind), asked_for=delegations.asked_for)
         self.inbound.adopt(project)
         self._pace = pace
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
@@ -137,6 +140,11 @@ class Fleet:
         lag = project.loop_lag
         self._loop_watch = LoopWatch(self.hub, project.root, lag) if lag else None
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
+
+    @property
+    def grants(self) -> Grants:
+        """Who may do what, by the project's files as they were last read without a mistake."""
+        return self.inbound.grants
 
     @property
     def registry_url(self) -> str:

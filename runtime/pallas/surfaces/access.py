@@ -10,15 +10,17 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 
-from pallas.model import Fault, FaultType, Principal
+from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.text import one_line
 
-from .calls import caller_of, fault_result
+from .calls import caller_of, fault_result, trace_of
 
 log = logging.getLogger(__name__)
 
 Authorize = Callable[[str, Principal], Awaitable[None]]
 """Asked with the name of a tool or prompt and the caller; raises Fault (AUTH) to refuse."""
+Permit = Callable[[Principal, TraceContext | None], None]
+"""Asked after that with the caller and its span, whether it has the grants; raises Fault (AUTH) to refuse."""
 
 PUBLIC: Final = frozenset({"get_health"})
 """Tools that anyone may call: whoever watches a fleet needs no credential for that."""
@@ -27,8 +29,8 @@ PUBLIC: Final = frozenset({"get_health"})
 class Access(Middleware):
     """The outermost middleware of an agent (PR-31).
 
-    Reads the tool's name from the call itself and asks ``authorize`` unless the tool is public; a call by
-    one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
+    Reads the tool's name from the call itself, asks ``authorize`` and ``permit`` unless it is public; a call
+    by one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
     named in the answer, with ``tools``, those there are. What goes wrong inside, here or further in, is
     written with its traceback and answered with a Fault that says no more than its kind. Whatever is wrong
     with ``authorize`` itself refuses the call.
@@ -40,10 +42,12 @@ class Access(Middleware):
         *,
         aliases: Mapping[str, str] | None = None,
         authorize: Authorize | None = None,
+        permit: Permit | None = None,
     ) -> None:
         self._tools = tuple(tools)
         self._aliases = dict(aliases or {})
         self._authorize = authorize
+        self._permit = permit
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
         """A tool's result, or a Fault as one."""
@@ -87,9 +91,14 @@ class Access(Middleware):
         return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; this agent has {known}")
 
     async def _admit(self, name: str) -> None:
-        if self._authorize is None or name in PUBLIC:
+        if name in PUBLIC:
             return
-        await self._authorize(name, caller_of(fastmcp_request_ctx.get()))
+        context = fastmcp_request_ctx.get()
+        caller = caller_of(context)
+        if self._authorize is not None:
+            await self._authorize(name, caller)
+        if self._permit is not None:
+            self._permit(caller, trace_of(context))
 
 
 def _is_told(error: Exception) -> bool:

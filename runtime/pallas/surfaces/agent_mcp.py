@@ -19,7 +19,7 @@ from pallas.model import Fault, FaultType, Health
 from pallas.text import one_line
 from pallas.wire import WireRecord
 
-from .access import Access, Authorize
+from .access import Access, Authorize, Permit
 from .body_limit import BodyLimit
 from .caller import CallerOfRequest
 from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
@@ -48,12 +48,13 @@ def agent_app(
     health: Callable[[], Awaitable[Health]],
     history: bool = True,
     authorize: Authorize | None = None,
+    permit: Permit | None = None,
 ) -> FastMCP:
     """The MCP server of one agent (PR-15).
 
     Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
-    listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize`` is asked before all of
-    them but ``get_health``.
+    listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize``, who a caller is, and
+    ``permit``, what it was granted, are asked before all of them but ``get_health``.
     """
     server: FastMCP = FastMCP(
         name,
@@ -63,7 +64,8 @@ def agent_app(
         dereference_schemas=False,  # ours hold no references
     )
     aliases = {} if name in (SEND_MESSAGE, GET_HEALTH) else {name: SEND_MESSAGE}
-    server.add_middleware(Access((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize))
+    access = Access((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit)
+    server.add_middleware(access)
     server.add_tool(_SendMessage(kernel, name, description))
     server.add_tool(_GetHealth(health))
     if history:
@@ -205,7 +207,7 @@ class _History(Prompt):
         if wanted is None and session is None:
             return PromptResult([], description="No conversation: pass its conversation_id.")
         try:
-            messages = self._kernel.open(self._agent, wanted, session, caller_of(context))
+            messages = await self._kernel.open(self._agent, wanted, session, caller_of(context))
         except Fault as fault:
             if wanted is None:  # a session in which nothing was said yet
                 return PromptResult([], description="Nothing was said in this session yet.")

@@ -138,7 +138,7 @@ def client_of(context: FastMCPRequestContext | None) -> str:
     return one_line(params.client_info.name, 60) if params is not None else ""
 
 
-def _trace(context: FastMCPRequestContext | None) -> TraceContext | None:
+def trace_of(context: FastMCPRequestContext | None) -> TraceContext | None:
     """The caller's span: as its ``_meta`` says, else as the HTTP headers do."""
     if context is None:
         return None
@@ -171,7 +171,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         stream_text=_wants_text(arguments, context),
         new_conversation=new,
         caller=client_of(context),
-        trace=_trace(context),
+        trace=trace_of(context),
         bearer=_bearer(context),
     )
 

@@ -2,12 +2,15 @@
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
+from pallas.grant_rules import CONTROL_FULL
+from pallas.grants import Grants
 from pallas.log import forget, redact
-from pallas.model import Fault, FaultType, Principal
+from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.text import one_line
 
 from ..attempts import Attempts
@@ -18,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _WELCOME: Final = 4_096
 _NOBODY: Final = AuthConfig(public_health=False)
+FLEET: Final = ""
+"""In place of an agent's name: what is asked of those who come to the fleet as a whole."""
 
 
 class Inbound:
@@ -29,10 +34,24 @@ class Inbound:
 
     What is asked is what the project's files said when they were last read without a mistake: a version of an
     agent that is rolled back, or one that does not get ready, changes nothing here.
+
+    ``grants`` says who of those may run which agent. ``asked_for`` says whether a call of an agent that came
+    with some span is what a run in flight asks of it: then nobody is asked for a grant, since whoever may run
+    an agent may have it do its work.
     """
 
-    def __init__(self, *, dev: bool, loopback: bool, attempts: Attempts | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        dev: bool,
+        loopback: bool,
+        attempts: Attempts | None = None,
+        asked_for: Callable[[str, TraceContext | None], bool] = lambda agent, trace: False,
+    ) -> None:
         self.verifier = Verifier()
+        self.grants = Grants(dev=dev, loopback=loopback, admits=self.admits)
+        self._asked_for = asked_for
+        self._anywhere = False
         redact(self.verifier.own)
         self._dev = dev
         self._loopback = loopback
@@ -43,6 +62,10 @@ class Inbound:
     def adopt(self, project: Project) -> None:
         """The project was read anew: its rules hold from the next request on."""
         self._rules |= {name: agent.auth for name, agent in project.agents.items()}
+        self._rules[FLEET] = project.auth
+        # Where grants are asked for in any case, so is who it is that has them.
+        self._anywhere = project.rbac is not None and project.rbac.enabled is True
+        self.grants.adopt(project)
 
     def introduce(self, agent: str, auth: AuthConfig | None) -> None:
         """An agent is about to be served, and this is asked of its callers."""
@@ -53,7 +76,20 @@ class Inbound:
 
         Nobody gets through to one of which nothing is known.
         """
-        return in_force(self._rules.get(agent, _NOBODY), dev=self._dev, loopback=self._loopback)
+        dev = self._dev and not self._anywhere
+        return in_force(self._rules.get(agent, _NOBODY), dev=dev, loopback=self._loopback)
+
+    def admits(self, agent: str, principal: Principal) -> bool:
+        """Whether the agent's own ``auth:`` takes a caller who was let in elsewhere: at the fleet's port.
+
+        Whoever holds the control token may use all of them.
+        """
+        auth = self.asked(agent) if agent in self._rules else None
+        if auth is None or principal.id == CONTROL_FULL:
+            return True
+        kind, _, rest = principal.id.partition(":")
+        known = rest in auth.tokens if kind == "token" else rest.rpartition(":")[0] in auth.issuers
+        return kind in ("token", "jwt") and known and principal.scopes.issuperset(auth.scopes)
 
     async def authorize(self, agent: str, tool: str, principal: Principal) -> None:
         """Asked once more before a tool or prompt of the agent is used, behind all that reads the request.
@@ -63,6 +99,15 @@ class Inbound:
         if self.asked(agent) is not None and (not principal.name or principal.id == OWN):
             log.error("%s: %s was asked for behind the gate, without a token", agent, one_line(tool, 80))
             raise Fault(FaultType.AUTH, MISSING)
+
+    def permit(self, agent: str, principal: Principal, trace: TraceContext | None = None) -> None:
+        """Asked where the project has rules of grants, before a tool or prompt of the agent is used.
+
+        Raises Fault (AUTH) for who lacks ``run:agents:<agent>``, but not for what a run in flight asks of
+        this agent, as ``trace`` shows.
+        """
+        if self.grants.ruled and not self._asked_for(agent, trace):
+            self.grants.require_run(principal, agent)
 
     def own_token(self, agent: str) -> str | None:
         """What the fleet shows its own agent in order to list its tools; None where nobody is asked."""
