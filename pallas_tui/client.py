@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal, Protocol
@@ -34,8 +34,9 @@ class Reply:
 
     All text is sanitised. ``seconds`` is wall time as the caller felt it. ``steps`` and ``tools`` are
     None where the agent does not tell; ``stop_reason`` is empty then. ``images`` are bounded and judged by
-    their content. Tokens are those of the agent's own model. ``note`` is something the person should know
-    about how the message was sent, else empty.
+    their content. Tokens are those of the agent's own model. ``thread`` is the durable thread that it was
+    written to, empty where none is told. ``note`` is something the person should know about how the message
+    was sent, else empty.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Reply:
     tokens_in: int | None = None
     tokens_out: int | None = None
     run_id: str = ""
+    thread: str = ""
     note: str = ""
 
 
@@ -115,13 +117,15 @@ class AgentClient:
         history: Sequence[Said] = (),
         traceparent: str = "",
         stream: bool = True,
+        params: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Ask the agent and wait for its answer; cancelling the caller cancels the run on the server.
 
         ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` is what was said
         before and the agent does not know; the oldest of it is left out where it is too much for one request.
-        ``traceparent`` goes into the call's metadata. Raises Fault when the agent could not be asked:
-        TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a message that is too big.
+        ``traceparent`` and ``params``, the parameters of the model that hold for this call, go into the call's
+        metadata. Raises Fault when the agent could not be asked: TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a
+        message that is too big.
         """
         _check_size(text, images)
         offered = await self._link.arguments_of(TOOL)
@@ -132,9 +136,11 @@ class AgentClient:
             arguments = {name: value for name, value in arguments.items() if name in offered}
             if images and "images" not in offered:
                 raise Fault(FaultType.CONFIG, "This agent's server takes no images: take them away.")
-        meta = {"traceparent": traceparent} if traceparent else None
+        meta: dict[str, Any] = {"traceparent": traceparent} if traceparent else {}
+        if params:
+            meta[f"{_META}params"] = dict(params)
         started = perf_counter()
-        result = await self._call(arguments, on_progress, meta)
+        result = await self._call(arguments, on_progress, meta or None)
         seconds = perf_counter() - started
         pictures = list(_pictures(result))
         # Their headers are read by a library: never on the loop that draws.
@@ -191,6 +197,7 @@ def _reply(result: Any, seconds: float, images: tuple[Attachment, ...] = ()) -> 
         tokens_in=_number(usage.get("inputTokens")),
         tokens_out=_number(usage.get("outputTokens")),
         run_id=one_line(str(meta.get(f"{_META}runId", "")), 60),
+        thread=one_line(str(meta.get(f"{_META}threadId", "")), 200),
     )
 
 

@@ -1,116 +1,48 @@
 """A conversation as values: what was said, and the run in flight. No screen in here."""
 
+import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import count as counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from time import monotonic
-from typing import Final, Literal
+from typing import Final
 
-from pallas.model import Fault, Image
-from pallas.text import one_line
+from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params
 
 from ..client import Reply
 from ..pictures.images import MAX_KEPT, Attachment, forgotten
+from .entry import (
+    STATUS_LIMIT,
+    Entry,
+    Run,
+    Turn,
+    last_answer,
+    last_question,
+    next_key,
+    turns_of,
+)
 from .pricing import Price
-from .progress import Piece, Remark, Step, ToolCall, parse
-from .trace import Trace
+from .stored import ROWS, StoredThread, entries_of
 from .tree import Tree
+
+__all__ = [
+    "KEEP",
+    "STATUS_LIMIT",
+    "Conversation",
+    "Entry",
+    "Run",
+    "Turn",
+    "last_answer",
+    "last_question",
+    "turns_of",
+]
 
 KEEP: Final = 200
 """Messages of one conversation that stay on the screen."""
 REMEMBER: Final = 2_000
 """Messages beyond those that are kept for exports and branches."""
-STREAM_LIMIT: Final = 1_000_000
-STATUS_LIMIT: Final = 300
-
-_keys: Final = counter(1)
-
-
-@dataclass(slots=True)
-class Entry:
-    """One message on the screen; ``at`` in Unix seconds, ``seconds`` how long the answer took.
-
-    ``role`` ``error`` is a run that failed, ``note`` what the workbench itself had to say: neither is part of
-    what the agent knows. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``. Tokens and
-    ``cost`` are None where they are not known; ``run_id`` and ``trace_id`` empty then.
-    """
-
-    role: Literal["user", "assistant", "error", "note"]
-    text: str
-    at: float
-    key: int = field(default_factory=lambda: next(_keys))
-    attachments: tuple[Attachment, ...] = ()
-    seconds: float | None = None
-    steps: int = 0
-    tools: int = 0
-    cut: str = ""
-    stopped: str = ""
-    retryable: bool = False
-    tree: Tree | None = None
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    cost: float | None = None
-    run_id: str = ""
-    trace_id: str = ""
-
-
-@dataclass(slots=True)
-class Run:
-    """The question in flight. ``status`` is the line under the thinking indicator (PI-25).
-
-    ``at`` in Unix seconds; ``started`` as the stopwatch of the conversation showed then.
-    """
-
-    question: Entry
-    at: float
-    started: float
-    tree: Tree
-    key: int = field(default_factory=lambda: next(_keys))
-    trace: Trace = field(default_factory=Trace)
-    status: str = "sending"
-    text: str = ""
-    steps: int = 0
-    tools: int = 0
-    _speaker: str = ""
-    _break: bool = False
-
-    def hear(self, message: str, now: float) -> None:
-        """Take in one progress message: it replaces the status line, or adds to the text."""
-        progress = parse(message)
-        self.tree.hear(progress, now)
-        match progress:
-            case Piece(actor, text):
-                self._write(actor, text)
-            case Step(actor, number, kind):
-                self.steps += 1
-                self._break = bool(self.text)
-                self.status = f"{actor} step {number} ({kind})"
-            case ToolCall(label, phase):
-                self.tools += phase == "started"
-                self.status = f"{label}: {phase}"
-            case Remark(text):
-                self.status = one_line(text, STATUS_LIMIT)
-        self.status = one_line(self.status, STATUS_LIMIT)
-
-    def _write(self, actor: str, text: str) -> None:
-        self._speaker = self._speaker or actor
-        if actor != self._speaker:  # another agent's words are no part of this one's answer
-            return
-        self.status = f"{actor} is writing"
-        if self._break:  # what a later step says is a paragraph of its own, as in the final text
-            self.text = self.text.rstrip("\n") + "\n\n"
-            self._break = False
-        self.text = (self.text + text)[:STREAM_LIMIT]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One message as the agent is told of it."""
-
-    role: Literal["user", "assistant"]
-    text: str
-    images: tuple[Image, ...] = ()
+OLDER: Final = 30
+"""Messages that come back at once when somebody scrolls up to them."""
 
 
 class Conversation:
@@ -121,6 +53,10 @@ class Conversation:
 
     The agent's server keeps the history under the handle. What it does not know (this was branched off, an
     earlier message was changed, somebody else asks) is told with the next question, under a new handle.
+
+    ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
+    as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as it
+    is not known whether it may be gone on with.
     """
 
     def __init__(
@@ -140,13 +76,52 @@ class Conversation:
         self.changed = changed
         self.callers: Callable[[str], Collection[str]] = lambda server: ()
         """Names of the agents that call a server, none where that is not known."""
+        self.params: Params = NO_PARAMS
+        self.stored: StoredThread | None = None
+        self.thread = self.owner = ""
         self._older: list[Entry] = []
         self._untold = False
+
+    def open(self, stored: StoredThread) -> None:
+        """Go on in a durable thread, of which nothing was read yet."""
+        self.stored = stored
+        self.handle = self.thread = stored.record.id
+        self.owner = stored.record.owner if stored.record.owner != ANONYMOUS.id else ""
+
+    @property
+    def more_above(self) -> bool:
+        """Whether there are older messages that ``read_older`` gives."""
+        unread = self.stored is not None and not self.stored.complete
+        return bool(self._older) or (unread and len(self.entries) < REMEMBER)
+
+    async def read_older(self, rows: int = ROWS) -> bool:
+        """Put older messages before the others; False when there are none. Raises Fault."""
+        if self._older:
+            self.entries[:0] = self._older[-OLDER:]
+            self.pruned = max(0, self.pruned - len(self._older[-OLDER:]))
+            del self._older[-OLDER:]
+        elif (stored := self.stored) is not None and self.more_above:
+            found = await asyncio.to_thread(entries_of, await stored.older(rows), self.agent)
+            if stored is not self.stored:  # cleared meanwhile
+                return False
+            # What came meanwhile pushed older ones away: these are older still.
+            place = self._older or self.entries
+            place[:0] = found
+            self._shed()
+        else:
+            return False
+        self.changed()
+        return True
 
     @property
     def untouched(self) -> bool:
         """Whether nothing was said yet."""
         return not self.entries and self.run is None
+
+    @property
+    def hidden(self) -> Collection[int]:
+        """The keys of older messages that are kept and not shown."""
+        return {entry.key for entry in self._older}
 
     @property
     def transcript(self) -> list[Entry]:
@@ -198,6 +173,7 @@ class Conversation:
             return False
         self.handle = _handle()
         self.entries, self._older, self.pruned, self.unread, self._untold = [], [], 0, 0, False
+        self.stored, self.thread, self.owner = None, "", ""
         self.changed()
         return True
 
@@ -206,7 +182,7 @@ class Conversation:
     def reseat(self) -> None:
         """Go on under a new handle; the agent is told what was said with the next question."""
         self.handle = _handle()
-        self._untold = True
+        self._untold, self.thread, self.owner = True, "", ""
 
     def untold(self, run: Run) -> tuple[Turn, ...]:
         """What must be told with the question of ``run``: nothing when its server knows everything."""
@@ -228,8 +204,9 @@ class Conversation:
         new = Conversation(self.agent, changed, self._stopwatch)
         kept = self._before(entry) + ([] if entry.role == "user" else [entry])
         for each in kept:
-            new._add(replace(each, key=next(_keys)))
+            new._add(replace(each, key=next_key()))
         new.reseat()
+        new.params = self.params
         return new
 
     def _before(self, entry: Entry) -> list[Entry]:
@@ -255,7 +232,8 @@ class Conversation:
         if reply.fault is not None:
             self.fail(run, reply.fault, at, reply.seconds)
             return
-        self._untold = False
+        self._untold, self.owner = False, ""
+        self.thread = reply.thread or self.thread
         known = reply.tokens_in is not None and reply.tokens_out is not None
         cost = price.cost(reply.tokens_in or 0, reply.tokens_out or 0) if price and known else None
         self._finish(
@@ -344,34 +322,6 @@ class Conversation:
             room -= sum(len(one.data) for one in entry.attachments)
             if room < 0 and entry.attachments:
                 entry.attachments = forgotten(entry.attachments)
-
-
-def turns_of(entries: Iterable[Entry]) -> tuple[Turn, ...]:
-    """What an agent knows after these: questions that were answered, and the answers."""
-    turns: list[Turn] = []
-    question: Entry | None = None
-    for entry in entries:
-        if entry.role == "user":
-            question = entry
-        elif entry.role == "assistant" and not entry.cut and question is not None:
-            turns.append(
-                Turn("user", question.text, tuple(one.image for one in question.attachments if one.data))
-            )
-            turns.append(Turn("assistant", entry.text))
-            question = None
-    return tuple(turns)
-
-
-def last_answer(entries: list[Entry]) -> Entry | None:
-    """The newest message of the agent, else the newest of all."""
-    newest_first: Iterator[Entry] = reversed(entries)
-    answers = (entry for entry in newest_first if entry.role in ("assistant", "error"))
-    return next(answers, entries[-1] if entries else None)
-
-
-def last_question(entries: list[Entry]) -> Entry | None:
-    """The newest message of the person."""
-    return next((entry for entry in reversed(entries) if entry.role == "user"), None)
 
 
 def _handle() -> str:

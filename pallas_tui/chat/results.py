@@ -50,11 +50,14 @@ def result_text(exchange: Exchange) -> str:
 def story(node: Node, exchange: Exchange | None, figures: str) -> str:
     """Everything known of a call: figures, what was asked, what came back, what an agent below wrote."""
     parts = [node.label + (f"  {figures}" if figures else "")]
-    if exchange is not None:
+    if exchange is None and (node.arguments or node.result):
+        parts += ["", "Asked", sanitize(node.arguments, MAX_RESULT), "", "Answered"]
+        parts.append(sanitize(node.result, MAX_RESULT) or "nothing that is known of")
+    elif exchange is not None:
         parts += ["", "Asked", _pretty(exchange.request), "", "Answered", result_text(exchange)]
     if node.words:
         parts += ["", "Written meanwhile", node.words]
-    if exchange is None and not node.words:
+    if exchange is None and not (node.words or node.arguments or node.result):
         parts += [
             "",
             "What was asked and answered is not kept for this call: the fleet keeps it for its newest runs.",

@@ -14,6 +14,9 @@ from .model import STATUS_LIMIT
 PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
 """Tones whose words change with the time."""
 
+WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thread of your own."
+"""What can be done about a thread that is another caller's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -25,13 +28,17 @@ class Standing:
 
 
 def standing(
-    name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0
+    name: str, agent: AgentSnapshot | None, *, with_bearer: bool = False, now: float = 0.0, owner: str = ""
 ) -> Standing:
     """How the conversation with ``name`` stands; ``agent`` is None when the fleet does not have it.
 
     The health of an agent elsewhere is asked for without a credential. Where that is all that is wrong, the
-    agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down.
+    agent may be written to ``with_bearer``. ``now`` (Unix seconds) is for what counts down. ``owner`` is whose
+    thread it is where that is somebody else: without a bearer nobody can go on in it.
     """
+    if owner and not with_bearer and agent is not None and can_answer(agent):
+        told = f"This thread belongs to {one_line(owner, 60)}: you can read it. {WAYS_OUT}"
+        return Standing(tone_of(agent), False, told)
     if agent is None and is_attached_name(name):
         return Standing(
             Tone.STOPPED, False, f"{name} is not attached any more. The Instances screen attaches it again."

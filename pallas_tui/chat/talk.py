@@ -1,17 +1,19 @@
 """One conversation held over MCP: in which era, as whom, and over which connection."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pallas.model import Fault, FaultType, Image, ToolDetail
+from pallas.text import one_line
 
 from ..client import OnProgress, Reply, Said
 from ..link import Bearer, Era, origin_of
 from .model import Conversation, Run
 from .pricing import Price
 from .principal import NOBODY, Principal
+from .standing import WAYS_OUT
 
 ERAS: Final[dict[str, Era]] = {"auto": "auto", "modern": "modern", "handshake": "legacy"}
 """What a person calls the eras."""
@@ -31,6 +33,7 @@ class Client(Protocol):
         history: Sequence[Said] = (),
         traceparent: str = "",
         stream: bool = True,
+        params: Mapping[str, Any] | None = None,
     ) -> Reply:
         """Ask and wait; raises Fault."""
         ...
@@ -103,9 +106,10 @@ class Talk:
         """Ask as ``principal`` from the next question on, also without encryption at the URL ``plain``.
 
         A conversation belongs to whoever began it: for another one it begins anew, with what was said told.
+        A thread that was opened and is somebody's else may be this one's: its server knows.
         """
-        old = self.options.principal
-        if principal.token != old.token and not self.conversation.untouched:
+        old, theirs = self.options.principal, self.conversation.owner
+        if principal.token != old.token and not self.conversation.untouched and not theirs:
             self.conversation.reseat()
         self.options = replace(self.options, principal=principal, plain=origin_of(plain) if plain else None)
         if principal is not old:
@@ -123,6 +127,7 @@ class Talk:
                 history=conversation.untold(run),
                 traceparent=run.trace.parent,
                 stream=self.options.stream,
+                params=conversation.params.to_json() or None,
             )
         except asyncio.CancelledError:
             conversation.cancel(run, clock())
@@ -133,7 +138,10 @@ class Talk:
             conversation.answer(run, reply, clock(), self.price)
 
     def _with_way_out(self, fault: Fault) -> Fault:
-        """What a refusal may come from, where an era was chosen that not every server speaks."""
+        """What a refusal may come from: an era that not every server speaks, or somebody else's thread."""
+        if self.conversation.owner and "not found" in fault.message:
+            hint = f"It belongs to {one_line(self.conversation.owner, 60)}. {WAYS_OUT}"
+            return Fault(fault.type, f"{fault.message}. {hint}", data=fault.data)
         if self.options.era == "auto" or fault.type is not FaultType.PROTOCOL:
             return fault
         hint = f"Perhaps it does not speak the chosen era ({self.era}): /set era auto finds one it does."

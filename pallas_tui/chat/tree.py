@@ -29,7 +29,7 @@ class Node:
 
     ``started`` and ``ended`` are seconds on the stopwatch of the conversation; ``started`` is None where
     the start was never told. ``steps`` are those of the agent, ``text`` is what it wrote; ``calling`` says
-    whether its last step calls tools.
+    whether its last step calls tools. ``arguments`` and ``result`` are those of a call in a durable thread.
     """
 
     kind: Literal["call", "agent"]
@@ -41,6 +41,8 @@ class Node:
     steps: int = 0
     calling: bool = False
     text: str = ""
+    arguments: str = ""
+    result: str = ""
     children: list["Node"] = field(default_factory=list)
 
     def seconds(self, now: float) -> float | None:
@@ -111,6 +113,17 @@ class Tree:
             case Piece(actor, text) if (agent := self._agent(actor)) is not None:
                 agent.text = (agent.text + text)[:MAX_TEXT]
                 self.version += 1
+
+    def add_stored(self, label: str, state: State, arguments: str, result: str) -> None:
+        """A call of the agent itself as a durable thread has it: over, and nobody knows how long it took."""
+        self._count += 1
+        self.failed += state == "error"
+        if len(self.root.children) >= MAX_CALLS:
+            self.left_out += 1
+            return
+        node = Node("call", one_line(label, MAX_LABEL), None, self.root, state)
+        node.arguments, node.result = arguments, result
+        self.root.children.append(node)
 
     def close(self) -> None:
         """The run is over: what never said how it ended stays unknown."""

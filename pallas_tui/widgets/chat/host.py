@@ -80,7 +80,7 @@ class ViewHost:
                 return await self._bearer(value)
             case _:
                 names = () if value.lower() == "off" else tuple(value.replace(",", " ").split())
-                view.ask_beside(names)
+                view.post_message(view.Beside(view, names))
                 return ""
 
     async def _bearer(self, value: str) -> str:

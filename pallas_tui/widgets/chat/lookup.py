@@ -27,7 +27,7 @@ async def result(fleet: Any, run_id: str, tree: Tree, node: Node | None, now: fl
     exchange = await _exchange(fleet, run_id, tree, node)
     if exchange is not None:
         return result_text(exchange)
-    return node.words or f"{node.label} {figures_of(node, now)}".strip()
+    return node.result or node.words or f"{node.label} {figures_of(node, now)}".strip()
 
 
 async def _exchange(fleet: Any, run_id: str, tree: Tree, node: Node) -> Exchange | None:

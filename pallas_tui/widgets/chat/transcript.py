@@ -1,6 +1,7 @@
 """What was said, scrolled: follows only at the end, and never moves what is being read."""
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -26,6 +27,9 @@ class Transcript(VerticalScroll, can_focus=True):
     class Moved(Message):
         """It was scrolled, or a message was selected."""
 
+    class Top(Message):
+        """Somebody is at the first message that is shown, and there are older ones."""
+
     def __init__(self, conversation: Conversation, glyphs: Glyphs = UNICODE) -> None:
         super().__init__(classes="chat-transcript")
         self._conversation = conversation
@@ -35,6 +39,10 @@ class Transcript(VerticalScroll, can_focus=True):
         self._views: dict[int, MessageView] = {}
         self._below = 0
         self._away = False
+        self._staying = False
+        self.reading = False
+        self.problem = ""
+        """Why older messages could not be read."""
         self.selected: MessageView | None = None
 
     def on_mount(self) -> None:
@@ -64,18 +72,19 @@ class Transcript(VerticalScroll, can_focus=True):
         conversation, following = self._conversation, not self._away
         # The model goes on while widgets are mounted: paint this moment of it, the next is painted next.
         run, entries = conversation.run, tuple(conversation.entries)
-        self._welcome.display = conversation.untouched
-        self._pruned.display = bool(conversation.pruned)
-        if conversation.pruned:
-            self._pruned.update(f"{count(conversation.pruned, 'earlier message')} not shown any more")
+        self._welcome.display = conversation.untouched and conversation.stored is None
+        self._tell_of_older()
         kept = {entry.key for entry in entries} | ({run.key} if run else set())
         # What is too old goes only while nobody reads further up: it would pull the text away.
-        oldest = entries[0].key if self._away and entries and len(self._views) < 2 * KEEP else 0
-        gone = [self._views.pop(key) for key in list(self._views) if key not in kept and key > oldest]
+        if self._away and len(self._views) < len(entries) + KEEP:
+            kept |= self._views.keys() & conversation.hidden
+        gone = [self._views.pop(key) for key in list(self._views) if key not in kept]
         if gone:
             if self.selected in gone:
                 self._select(None)
             await self.remove_children(gone)
+        older = list(takewhile(lambda entry: entry.key not in self._views, entries)) if self._views else []
+        await self._add_above(older)
         added = [entry for entry in entries if entry.key not in self._views]
         await self._add(added)
         if not following:
@@ -89,6 +98,43 @@ class Transcript(VerticalScroll, can_focus=True):
                 await self._add([Entry("assistant", "", run.at, key=run.key)], live=True)
             await self._views[run.key].follow(run.tree)
             await self._views[run.key].stream(run.text)
+
+    def _tell_of_older(self) -> None:
+        """What is not shown, in a line above the rest."""
+        conversation = self._conversation
+        stored = conversation.stored
+        text = f"{count(conversation.pruned, 'earlier message')} not shown any more"
+        if self.problem:
+            text = f"{self.problem} (g tries again)"
+        elif self.reading:
+            text = "reading what was said before" + self._glyphs.ellipsis
+        elif conversation.more_above and (stored is not None or conversation.pruned):
+            text = (text if conversation.pruned else "more was said before") + ": scroll up (g) for it"
+        elif not conversation.pruned:
+            text = "" if stored is None or stored.complete else "the rest is in the thread: export it there"
+        self._pruned.display = bool(text)
+        if text:
+            self._pruned.update(text)
+
+    async def _add_above(self, entries: list[Entry]) -> None:
+        """Older messages before the others: what is read stays where it is."""
+        if not entries:
+            return
+        first = next(child for child in self.children if isinstance(child, MessageView))
+        views = self._made(entries)
+        self._views = {view.entry.key: view for view in views} | self._views
+        if not self._away:
+            await self.mount_all(views, before=first)
+            return
+        below = self.max_scroll_y - self.scroll_offset.y
+        await self.mount_all(views, before=first)
+
+        def stay() -> None:
+            self._staying = True
+            self.scroll_to(y=max(0, self.max_scroll_y - below), animate=False, force=True, immediate=True)
+            self._staying = False
+
+        self.call_after_refresh(stay)
 
     def open_calls(self) -> bool:
         """Unfold the calls of the message pointed at, else of the newest that has some, and go there."""
@@ -108,8 +154,8 @@ class Transcript(VerticalScroll, can_focus=True):
     def _who(self, entry: Entry) -> str:
         return {"user": "you", "note": "pallas"}.get(entry.role, self._conversation.agent)
 
-    async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
-        views = [
+    def _made(self, entries: Iterable[Entry], live: bool = False) -> list[MessageView]:
+        return [
             MessageView(
                 entry,
                 self._who(entry),
@@ -119,6 +165,9 @@ class Transcript(VerticalScroll, can_focus=True):
             )
             for entry in entries
         ]
+
+    async def _add(self, entries: Iterable[Entry], live: bool = False) -> None:
+        views = self._made(entries, live)
         self._views.update({view.entry.key: view for view in views})
         if views:
             await self.mount_all(views)
@@ -130,7 +179,20 @@ class Transcript(VerticalScroll, can_focus=True):
         self._away = not self.at_end and (self._away or new_value < old_value)
         if not self._away:
             self._below = 0
+        if new_value <= 0 < old_value and not self._staying:
+            self.want_older()
         self.post_message(self.Moved())
+
+    def want_older(self) -> None:
+        """Somebody would read what was said before."""
+        if self._conversation.more_above and not self.reading:
+            self.post_message(self.Top())
+
+    def action_scroll_home(self) -> None:
+        """Go to the first message; from there to older ones."""
+        if self.scroll_offset.y <= 0:
+            self.want_older()
+        super().action_scroll_home()
 
     def action_select(self, by: int) -> None:
         """Point at the message before or after; past the last one, at none."""
@@ -139,6 +201,8 @@ class Transcript(VerticalScroll, can_focus=True):
             return
         if self.selected is None:
             self._select(views[-1] if by < 0 else None)
+        elif self.selected is views[0] and by < 0:
+            self.want_older()
         else:
             index = views.index(self.selected) + by
             self._select(views[max(0, index)] if index < len(views) else None)

@@ -4,7 +4,6 @@ from typing import Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import TextArea
 from textual.worker import Worker
@@ -23,6 +22,7 @@ from .editing import Editing
 from .host import MAX_NAME, ViewHost
 from .painter import Painter
 from .prompt import Prompt
+from .reading import Reading
 from .runline import RunLine
 from .slash import Slash
 from .transcript import Transcript
@@ -31,7 +31,7 @@ from .tray import Tray
 SURE_WITHIN: Final = 3.0
 
 
-class ConversationView(Vertical):
+class ConversationView(Reading):
     """A conversation with one agent. The model is the truth; ``_paint`` makes the screen follow it.
 
     As a ``column`` it stands beside others: the prompt they share takes the place of its own.
@@ -142,9 +142,8 @@ class ConversationView(Vertical):
 
     def judge(self, *, anew: bool = False) -> None:
         """Whether the agent can be written to, as things are now."""
-        with_bearer = bool(self.talk.options.principal.token)
-        now = self.desk.clock()
-        new = standing(self.conversation.agent, self._agent, with_bearer=with_bearer, now=now)
+        held, now, bearer = self.conversation, self.desk.clock(), bool(self.talk.options.principal.token)
+        new = standing(held.agent, self._agent, with_bearer=bearer, now=now, owner=held.owner)
         if new != self.standing or anew:
             self.standing = new
             self._stand()
@@ -159,6 +158,7 @@ class ConversationView(Vertical):
         self._active = active
         if active:
             self.conversation.unread = 0
+            self.look()
             self.touch()
 
     def set_column(self, column: bool) -> None:
@@ -222,10 +222,6 @@ class ConversationView(Vertical):
         if not self.standing.may_write:
             return self.standing.text
         return why_no_images(name, self._agent) if with_images else ""
-
-    def ask_beside(self, agents: tuple[str, ...]) -> None:
-        """Ask these agents side by side, or with none of them not any more."""
-        self.post_message(self.Beside(self, agents))
 
     def _refuses(self, possible: bool, otherwise: str) -> bool:
         """Say why something cannot be done now, if it cannot."""
