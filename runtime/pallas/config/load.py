@@ -114,6 +114,7 @@ def _project(
         bind=topology.bind,
         allowed_hosts=topology.allowed_hosts,
         server_cards=topology.server_cards,
+        database_url=topology.database_url,
         servers=topology.servers,
         scripted=topology.scripted,
         config_file=files.config_file,

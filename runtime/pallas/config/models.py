@@ -222,6 +222,7 @@ class Project:
     how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
     event loop until it is told of (0: never), both in seconds.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
+    ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
 
     root: Path
@@ -242,6 +243,7 @@ class Project:
     bind: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     server_cards: bool = False
+    database_url: str = field(default="", repr=False)
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     scripted: ScriptedConfig | None = None
     config_file: Path | None = None

@@ -10,6 +10,7 @@ from pallas.grant_rules import RbacConfig
 
 from .agents import Draft, read_agent
 from .auth import AuthConfig
+from .database import database_url_problem
 from .graph import check_depends_on, check_slugs
 from .models import ScriptedConfig, ServerConfig
 from .network import allowed_host_problem, bind_problem, host_problem, public_url_problem
@@ -37,6 +38,7 @@ PROJECT_KEYS: Final = (
     "bind",
     "allowed_hosts",
     "server_cards",
+    "database_url",
     "scripted",
     "servers",
     "agents",
@@ -72,6 +74,7 @@ class Topology:
     bind: str | None
     allowed_hosts: tuple[str, ...]
     server_cards: bool
+    database_url: str
     scripted: ScriptedConfig | None
     servers: Mapping[str, ServerConfig]
     agents: Mapping[str, Draft]
@@ -109,10 +112,17 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         bind=top.text("bind", check=bind_problem),
         allowed_hosts=_allowed_hosts(top),
         server_cards=top.flag("server_cards") or False,
+        database_url=_database_url(top),
         scripted=read_scripted(scripted, root, ports) if scripted else None,
         servers=read_servers(top, root, ports),
         agents=agents,
     )
+
+
+def _database_url(top: Section) -> str:
+    """Where threads are kept. It may hold a password: what is wrong is said without repeating any of it."""
+    quiet = Section(top.table, top.path, top.where, top.notes, echo=False)
+    return quiet.text("database_url", check=database_url_problem) or ""
 
 
 def _registry_port(top: Section, port: int | None, ports: Ports) -> int:

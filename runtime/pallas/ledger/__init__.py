@@ -1,0 +1,39 @@
+"""What lasts: threads, their messages, runs, and what was made over the API (SPEC 6.1, C11).
+
+The database library is loaded when a ledger is opened, and not before.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .address import database_url_of, masked
+
+if TYPE_CHECKING:
+    from .ledger import Ledger, open_ledger
+    from .resources import ResourceStore
+    from .runs import RunStore
+    from .threads import ThreadStore
+
+__all__ = [
+    "Ledger",
+    "ResourceStore",
+    "RunStore",
+    "ThreadStore",
+    "database_url_of",
+    "masked",
+    "open_ledger",
+]
+
+_LATER = {
+    "Ledger": "ledger",
+    "open_ledger": "ledger",
+    "ResourceStore": "resources",
+    "RunStore": "runs",
+    "ThreadStore": "threads",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,81 @@
+"""Where the ledger is: what a project and its environment say, as one URL. Loads no database library."""
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from platformdirs.unix import Unix
+
+from pallas.config import Project
+from pallas.config.database import MEMORY, database_url_problem, masked
+from pallas.model import Fault, FaultType
+
+VARIABLE: Final = "PALLAS_DATABASE_URL"
+_SLUG: Final = re.compile(r"[^a-z0-9]+")
+
+__all__ = ["VARIABLE", "Address", "address_of", "database_url_of", "masked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A database URL that was understood. ``path`` is that of an SQLite file, None in memory or elsewhere.
+
+    ``full`` asks SQLite to wait for the disk at every commit. ``dsn`` is what PostgreSQL's driver takes:
+    never shown, ``shown`` is for people.
+    """
+
+    kind: Literal["sqlite", "memory", "postgresql"]
+    shown: str
+    path: Path | None = None
+    full: bool = False
+    dsn: str = ""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+
+def database_url_of(project: Project, environ: Mapping[str, str]) -> str:
+    """The URL of a project's ledger: ``PALLAS_DATABASE_URL``, else ``database_url:`` of agents.yaml, else an
+    SQLite file in the user's state directory. ``memory`` keeps nothing.
+
+    The file of ``sqlite:///FILE`` starts at the project's folder. Nothing is created. Raises Fault (CONFIG).
+    """
+    given = environ.get(VARIABLE, "").strip() or project.database_url
+    if not given:
+        return _sqlite_url(default_path(project))
+    address = address_of(given, project.root)
+    return _sqlite_url(address.path, full=address.full) if address.path is not None else given
+
+
+def default_path(project: Project) -> Path:
+    """The file of a project that says nothing: of its own, whoever else has a project of that name."""
+    state = Unix("pallas", appauthor=False).user_state_path
+    if not state.is_absolute():  # neither HOME nor an entry in the user database
+        state = Path(tempfile.gettempdir()).absolute() / "pallas"
+    slug = _SLUG.sub("-", project.name.lower()).strip("-")[:60] or "project"
+    tag = hashlib.sha256(str(project.root).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return state / "projects" / f"{slug}-{tag}" / "ledger.sqlite3"
+
+
+def address_of(url: str, base: Path | None = None) -> Address:
+    """What a URL says. A relative file starts at ``base``. Raises Fault (CONFIG) without the password."""
+    shown = masked(url)
+    if problem := database_url_problem(url):
+        raise Fault(FaultType.CONFIG, f"the database URL {shown} {problem}")
+    if url == MEMORY:
+        return Address("memory", shown)
+    parts = urlsplit(url)
+    if parts.scheme.partition("+")[0] != "sqlite":
+        return Address("postgresql", shown, dsn="postgresql" + url[len(parts.scheme) :])
+    path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
+    options = dict(parse_qsl(parts.query))
+    return Address("sqlite", shown, (base or Path.cwd()) / path, options.get("synchronous") == "full")
+
+
+def _sqlite_url(path: Path, *, full: bool = False) -> str:
+    return f"sqlite:///{quote(str(path))}" + ("?synchronous=full" if full else "")

@@ -1,0 +1,82 @@
+"""The database as the stores see it: work that reads, work that writes, each a function of a connection.
+
+A write is one transaction, committed when ``write`` returns; what it raises undoes all of it. Work waits for
+nothing but the database, so no transaction lasts longer than a few statements (SPEC AG-19).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from pallas.codec import dumps
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+DEADLINE: Final = 30.0
+"""Seconds that a piece of work may wait for the database and use it."""
+MAX_WAITING: Final = 10_000
+"""Writes that wait at a time; more are refused."""
+
+type Work[T] = Callable[[Connection], T]
+
+
+class Database(Protocol):
+    """One database, opened."""
+
+    @property
+    def shown(self) -> str:
+        """Its URL without the password."""
+        ...
+
+    async def read[T](self, work: Work[T]) -> T:
+        """What ``work`` finds. Raises Fault (TRANSPORT, TIMEOUT)."""
+        ...
+
+    async def write[T](self, work: Work[T]) -> T:
+        """What ``work`` returns, after all that it wrote was committed. Raises Fault (TRANSPORT, TIMEOUT)."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection, after what was under way."""
+        ...
+
+
+def to_text(value: Any) -> str:
+    """A plain value as JSON text, whatever is in it."""
+    return dumps(value).decode()
+
+
+def insert_new(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say what happens ``on_conflict``, in the words of this database."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
+
+
+def too_many(shown: str) -> Fault:
+    """The Fault of a write that finds no room to wait."""
+    return Fault(
+        FaultType.TRANSPORT,
+        f"{MAX_WAITING} writes wait for the database {shown} already: it does not keep up; try again later",
+    )
+
+
+def too_late(shown: str) -> Fault:
+    """The Fault of work that did not come to its end in time."""
+    return Fault(
+        FaultType.TIMEOUT, f"the database {shown} did not answer within {DEADLINE:g} s; try again later"
+    )
+
+
+def failed(shown: str, error: SQLAlchemyError) -> Fault:
+    """The Fault for what the database said: without the statement and its values, which are people's text."""
+    reason = one_line(str(error.orig if isinstance(error, DBAPIError) and error.orig else error), 200)
+    return Fault(FaultType.TRANSPORT, f"the database {shown} failed: {reason}")

@@ -1,0 +1,156 @@
+"""The ledger of one fleet: one database, opened."""
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, delete, select
+
+from pallas.model import Fault, FaultType
+
+from . import lives
+from .address import Address, address_of
+from .database import Database, insert_new
+from .resources import ResourceStore
+from .runs import KEY_SECONDS, RunStore
+from .schema import bring_up_to_date
+from .sqlite import SqliteDatabase
+from .tables import idempotency, meta
+from .threads import ThreadStore
+
+log = logging.getLogger(__name__)
+
+TEND_SECONDS: Final = 60.0
+"""Between two looks for what other fleets left when they died."""
+
+
+class Ledger:
+    """What lasts of one fleet. Belongs to the event loop that opened it; ``close`` it there.
+
+    ``life`` is this opening of it, ``salt`` 32 bytes that stay with the database, ``recovered`` the ids of
+    runs that were found dead at the start, ``shown`` the URL without its password.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        locks: lives.Locks,
+        life: str,
+        salt: bytes,
+        clock: Callable[[], float],
+    ) -> None:
+        self.database = database
+        self.life = life
+        self.salt = salt
+        self.recovered: tuple[str, ...] = ()
+        self.threads = ThreadStore(database, life, clock)
+        self.runs = RunStore(database, life, clock)
+        self.resources = ResourceStore(database, clock)
+        self._locks = locks
+        self._clock = clock
+        self._tending: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def shown(self) -> str:
+        """The URL without user and password."""
+        return self.database.shown
+
+    async def recover(self) -> tuple[str, ...]:
+        """Put what dead fleets left running into error; returns the ids of those runs. Raises Fault."""
+        now = self._clock()
+        found: list[str] = []
+        for life in await self.database.read(lambda connection: lives.others(connection, self.life)):
+            found += await self._locks.if_dead(life, lambda connection: lives.bury(connection, life, now))  # noqa: B023 - awaited at once
+        return tuple(found)
+
+    async def close(self) -> None:
+        """Let go of the database. Runs that are still running here are over, and say so."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._tending is not None:
+            self._tending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._tending
+        try:
+            now = self._clock()
+            await self.database.write(lambda connection: lives.bury(connection, self.life, now))
+        except Fault as fault:
+            log.warning("what ran was not put down as stopped; the next start does it: %s", fault.message)
+        finally:
+            await self._locks.release()
+            await self.database.close()
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(TEND_SECONDS)
+            try:
+                found = await self.recover()
+                old = self._clock() - KEY_SECONDS
+                gone = delete(idempotency).where(idempotency.c.created_at <= old)
+                await self.database.write(lambda connection: connection.execute(gone).rowcount)  # noqa: B023
+            except Fault as fault:
+                log.warning("the ledger could not be tended: %s", fault.message)
+            else:
+                if found:
+                    log.warning("%s of a fleet that died: put into error", _runs(len(found)))
+
+
+async def open_ledger(
+    url: str, *, state: Path | None = None, clock: Callable[[], float] = time.time
+) -> Ledger:
+    """The ledger in the database of that URL, its tables made or brought up to date.
+
+    A relative SQLite file starts at ``state``, the current folder when None. What dead fleets left running
+    there is put into error (``recovered``), and looked for again every minute. Raises Fault (CONFIG) that
+    names the URL without its password and says how to mend it.
+    """
+    address = address_of(url, state)
+    database, locks = await _open(address)
+    try:
+        life = secrets.token_hex(8)
+        await database.write(lambda connection: bring_up_to_date(connection, address.shown))
+        await locks.take(life)
+        now = clock()
+        await database.write(lambda connection: lives.enrol(connection, life, socket.gethostname(), now))
+        ledger = Ledger(database, locks, life, await database.write(_salt), clock)
+        ledger.recovered = await ledger.recover()
+        ledger._tending = asyncio.create_task(ledger._tend(), name="ledger")
+    except BaseException:
+        await locks.release()
+        await database.close()
+        raise
+    if ledger.recovered:
+        log.warning(
+            "%s of an earlier start was in the middle of a turn: put into error", _runs(len(ledger.recovered))
+        )
+    return ledger
+
+
+async def _open(address: Address) -> tuple[Database, lives.Locks]:
+    try:
+        if address.kind == "memory":
+            return await SqliteDatabase.open(None, address.shown), lives.NoLocks()
+        if address.path is not None:
+            database = await SqliteDatabase.open(address.path, address.shown, full=address.full)
+            return database, lives.FileLocks(database, address.path)
+    except Fault as fault:
+        raise Fault(FaultType.CONFIG, f"{fault.message}; see database_url: in docs/ledger.md") from None
+    raise Fault(FaultType.CONFIG, "PostgreSQL is not here yet")
+
+
+def _salt(connection: Connection) -> bytes:
+    values = {"key": "salt", "value": secrets.token_hex(32)}
+    connection.execute(insert_new(connection, meta).values(values).on_conflict_do_nothing())
+    return bytes.fromhex(connection.execute(select(meta.c.value).where(meta.c.key == "salt")).scalar_one())
+
+
+def _runs(number: int) -> str:
+    return f"{number} run" if number == 1 else f"{number} runs"

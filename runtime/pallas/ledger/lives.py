@@ -1,0 +1,118 @@
+"""Which fleets live: each open ledger has a life, and a lock that the system lets go of when it dies.
+
+What a dead one left running is put into error (SPEC AG-6); what belongs to a living one is never touched.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from .database import Database
+from .tables import PENDING, RUNNING, lives, messages, runs
+
+
+class Locks(Protocol):
+    """Locks of lives beside or in a database."""
+
+    async def take(self, life: str) -> None:
+        """Hold the lock of that life until ``release``, or until this process ends. Raises Fault."""
+        ...
+
+    async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
+        """What ``work`` returns, done while nobody holds that life's lock; nothing while somebody does."""
+        ...
+
+    async def release(self) -> None:
+        """Let go of the lock."""
+        ...
+
+
+class NoLocks:
+    """In memory there is nobody else."""
+
+    async def take(self, life: str) -> None:
+        """Nothing to hold."""
+
+    async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
+        return []
+
+    async def release(self) -> None:
+        """Nothing was held."""
+
+
+class FileLocks:
+    """Locked files beside an SQLite file: ``ledger.sqlite3-life-ID``."""
+
+    def __init__(self, database: Database, path: Path) -> None:
+        self._database = database
+        self._path = path
+        self._held: tuple[Path, int] | None = None
+
+    async def take(self, life: str) -> None:
+        path = self._file(life)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held = (path, descriptor)
+
+    async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
+        path = self._file(life)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return []
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            done = await self._database.write(work)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            return []
+        finally:
+            os.close(descriptor)
+        return done
+
+    async def release(self) -> None:
+        if self._held is not None:
+            path, descriptor = self._held
+            self._held = None
+            with suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
+
+    def _file(self, life: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-life-{life}")
+
+
+def enrol(connection: Connection, life: str, host: str, now: float) -> None:
+    """A life whose lock is held already."""
+    values = {"id": life, "host": host, "pid": os.getpid(), "started_at": now}
+    connection.execute(insert(lives), [values])
+
+
+def others(connection: Connection, life: str) -> list[str]:
+    """The lives beside this one."""
+    return list(connection.execute(select(lives.c.id).where(lives.c.id != life)).scalars())
+
+
+def bury(connection: Connection, life: str, now: float) -> list[str]:
+    """What a life left running is in error and says why; returns the ids of those runs."""
+    when = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    reason = f"the fleet was stopped in the middle of this turn (found {when})"
+    left = select(runs.c.id).where(runs.c.life == life, RUNNING)
+    connection.execute(
+        update(messages).where(PENDING, messages.c.run_id.in_(left)).values(status="error", reason=reason)
+    )
+    found = connection.execute(
+        update(runs)
+        .where(runs.c.life == life, RUNNING)
+        .values(status="error", fault=reason, finished_at=now)
+        .returning(runs.c.id)
+    )
+    ids = list(found.scalars())
+    connection.execute(delete(lives).where(lives.c.id == life))
+    return ids

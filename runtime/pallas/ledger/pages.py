@@ -1,0 +1,49 @@
+"""Lists in pieces: each says where the next one begins, in words that only the ledger reads."""
+
+import base64
+import binascii
+import json
+from typing import Final
+
+from pallas.model import Fault, FaultType
+
+MAX_LIMIT: Final = 200
+_MAX_CURSOR: Final = 1000
+
+
+def check_limit(limit: int) -> int:
+    """Raises Fault (PROTOCOL) unless ``limit`` is 1 to 200."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise Fault(FaultType.PROTOCOL, f"limit is 1 to {MAX_LIMIT}", data={"key": "limit"})
+    return limit
+
+
+def cursor_of(kind: str, *place: float | str) -> str:
+    """The cursor of the place after which a list of that kind goes on."""
+    return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
+
+
+def place_of[T: (float, int)](cursor: str, kind: str, number: type[T]) -> tuple[T, str] | None:
+    """The number and the id at which a list of that kind goes on; None for the beginning.
+
+    Raises Fault (PROTOCOL) for what is no cursor of that kind.
+    """
+    if not cursor:
+        return None
+    try:
+        if len(cursor) > _MAX_CURSOR:
+            raise ValueError
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        found, at, key = json.loads(raw)
+        if found != kind or type(at) not in (int, number) or not isinstance(key, str):
+            raise ValueError
+        if "\0" in key or not abs(at) < 2**53:
+            raise ValueError
+        key.encode()
+        return number(at), key
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise Fault(
+            FaultType.PROTOCOL,
+            "the cursor is none of this list's; take the one that came with the page before, or leave it out",
+            data={"key": "cursor"},
+        ) from None

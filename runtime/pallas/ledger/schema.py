@@ -1,0 +1,60 @@
+"""The tables in a database: made where there are none, brought up to date where they are older.
+
+Alembic does the latter and is loaded for nothing else: a start of every day reads one row.
+"""
+
+from typing import Final
+
+from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy.schema import Column, MetaData, Table
+from sqlalchemy.types import String
+
+from pallas.model import Fault, FaultType
+
+from .tables import HEAD, REVISIONS, metadata
+
+# As alembic makes it.
+_VERSION: Final = Table(
+    "alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False)
+)
+# Two fleets that open a new PostgreSQL database at the same moment: one makes the tables, one waits.
+_MAKING: Final = 0x50414C4C4153
+
+
+def bring_up_to_date(connection: Connection, shown: str) -> None:
+    """One transaction's work. Raises Fault (CONFIG): tables of a newer release, or not the ledger's."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
+    version = _version(connection, shown)
+    if version == HEAD:
+        return
+    if version is None:
+        metadata.create_all(connection)
+        _VERSION.create(connection, checkfirst=True)
+        connection.execute(insert(_VERSION), [{"version_num": HEAD}])
+    else:
+        from .migrate import upgrade
+
+        upgrade(connection)
+
+
+def _version(connection: Connection, shown: str) -> str | None:
+    """The revision that the tables have; None where there are none."""
+    there = set(inspect(connection).get_table_names())
+    found = connection.execute(select(_VERSION)).scalars().all() if _VERSION.name in there else []
+    if not found:
+        if clash := sorted(there & set(metadata.tables)):
+            raise Fault(
+                FaultType.CONFIG,
+                f"the database {shown} has tables of something else ({', '.join(clash[:3])}); give the fleet "
+                "a database of its own with database_url: in agents.yaml or PALLAS_DATABASE_URL",
+            )
+        return None
+    if len(found) > 1 or found[0] not in REVISIONS:
+        raise Fault(
+            FaultType.CONFIG,
+            f"the database {shown} was used by a newer release (its tables have revision "
+            f"{str(found[0])[:32]}, this one knows up to {HEAD}); use that release of Pallas, or a "
+            "copy of the database from before",
+        )
+    return str(found[0])

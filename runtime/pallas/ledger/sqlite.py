@@ -1,0 +1,242 @@
+"""SQLite in threads of its own: one that writes, a few that read.
+
+SQLite has one writer at a time. So there is one here as well, and what waits for it goes into one transaction
+together: sixty conversations neither fight for the lock nor wait for the disk sixty times.
+"""
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine, event
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from pallas.model import Fault, FaultType
+
+from .database import DEADLINE, MAX_WAITING, Work, failed, to_text, too_late, too_many
+
+READERS: Final = 4
+# Writes that go into one transaction.
+_TOGETHER: Final = 64
+# Milliseconds that SQLite itself waits for another process; between two such waits a close is noticed.
+_BUSY: Final = 2_000
+_BUSY_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Work[Any]
+    done: Future[Any] = field(default_factory=Future)
+    until: float = 0.0
+
+
+class SqliteDatabase:
+    """One SQLite file, or one database in memory for ``path`` None. Belongs to the loop that opened it."""
+
+    def __init__(self, path: Path | None, shown: str, *, full: bool = False) -> None:
+        self.shown = shown
+        self._path = path
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._closed = False
+        self._writer_engine = _engine(path, "BEGIN IMMEDIATE", full=full)
+        self._reader_engine = _engine(path, "BEGIN", full=full) if path is not None else None
+        self._readers = ThreadPoolExecutor(READERS, "ledger-reader") if path is not None else None
+        self._writer = threading.Thread(target=self._write_on, name="ledger-writer", daemon=True)
+
+    @classmethod
+    async def open(cls, path: Path | None, shown: str, *, full: bool = False) -> "SqliteDatabase":
+        """The database in that file, made where there is none, for this user alone. Raises Fault (CONFIG)."""
+        if path is not None:
+            await asyncio.to_thread(_make_file, path, shown)
+        opened = cls(path, shown, full=full)
+        opened._writer.start()
+        try:
+            await opened.write(lambda connection: None)
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    async def read[T](self, work: Work[T]) -> T:
+        if self._readers is None or self._reader_engine is None:
+            return await self.write(work)
+        engine = self._reader_engine
+
+        def reading() -> T:
+            with engine.connect() as connection:
+                return work(connection)
+
+        if self._closed:
+            raise self._over()
+        return await self._outcome(self._readers.submit(reading))
+
+    async def write[T](self, work: Work[T]) -> T:
+        if self._closed:
+            raise self._over()
+        if self._waiting >= MAX_WAITING:
+            raise too_many(self.shown)
+        job = _Job(work, until=monotonic() + DEADLINE)
+        self._waiting += 1
+        self._jobs.put(job)
+        try:
+            result: T = await self._outcome(job.done)
+        finally:
+            self._waiting -= 1
+        return result
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        if self._writer.is_alive():
+            self._writer.join(DEADLINE)
+        if self._readers is not None:
+            self._readers.shutdown(cancel_futures=True)
+        if self._reader_engine is not None:
+            self._reader_engine.dispose()
+        self._writer_engine.dispose()
+
+    async def _outcome[T](self, future: Future[T]) -> T:
+        try:
+            # The writer keeps to the deadline itself; this one is for a file system that does not answer.
+            async with asyncio.timeout(DEADLINE * 2):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise too_late(self.shown) from None
+        except SQLAlchemyError as error:
+            raise failed(self.shown, error) from None
+
+    def _over(self) -> Fault:
+        return Fault(FaultType.TRANSPORT, f"the database {self.shown} is closed: the fleet is stopping")
+
+    def _write_on(self) -> None:
+        """The writing thread: until None comes."""
+        connection: Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            jobs = [job, *self._next_ones()]
+            mine = [each for each in jobs if each is not None and each.done.set_running_or_notify_cancel()]
+            try:
+                connection = connection or self._writer_engine.connect()
+                self._together(connection, mine)
+            except BaseException as error:  # whoever waits has to hear of it
+                for each in mine:
+                    _settle(each, _raising(error))
+            if None in jobs:
+                break
+        if connection is not None:
+            connection.close()
+
+    def _next_ones(self) -> Iterator[_Job | None]:
+        for _ in range(_TOGETHER - 1):
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            yield job
+            if job is None:
+                return
+
+    def _together(self, connection: Connection, jobs: list[_Job]) -> None:
+        """One transaction; each piece of work stands or falls alone, and hears of it after the commit."""
+        if not jobs:
+            return
+        outcomes: list[Callable[[Future[Any]], None]] = []
+        with _transaction(connection, min(job.until for job in jobs)):
+            for job in jobs:
+                try:
+                    if len(jobs) == 1:
+                        result = job.work(connection)
+                    else:
+                        with connection.begin_nested():
+                            result = job.work(connection)
+                except Exception as error:
+                    if len(jobs) == 1:
+                        raise
+                    outcomes.append(_raising(error))
+                else:
+                    outcomes.append(_returning(result))
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            _settle(job, outcome)
+
+
+def _settle(job: _Job, outcome: Callable[[Future[Any]], None]) -> None:
+    if not job.done.done():
+        outcome(job.done)
+
+
+def _raising(error: BaseException) -> Callable[[Future[Any]], None]:
+    return lambda future: future.set_exception(error)
+
+
+def _returning(result: Any) -> Callable[[Future[Any]], None]:
+    return lambda future: future.set_result(result)
+
+
+@contextmanager
+def _transaction(connection: Connection, until: float) -> Iterator[None]:
+    """A write transaction, begun as soon as no other process has one; raises what is left of that at last."""
+    while True:
+        try:
+            transaction = connection.begin()
+            break
+        except OperationalError as error:
+            if not str(error.orig).startswith(_BUSY_WORDS) or monotonic() >= until:
+                raise
+    with transaction:
+        yield
+
+
+def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
+    """An engine whose connections are set up as the ledger needs them, and begin with that statement."""
+    engine = create_engine(
+        f"sqlite:///{path}" if path is not None else "sqlite://",
+        poolclass=QueuePool if path is not None else StaticPool,
+        connect_args={"check_same_thread": False, "timeout": _BUSY / 1000},
+        json_serializer=to_text,
+        **({"pool_size": READERS, "max_overflow": 0} if path is not None else {}),
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(raw: Any, record: Any) -> None:
+        raw.isolation_level = None  # the driver begins nothing by itself
+        cursor = raw.cursor()
+        if path is not None:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            cursor.execute(f"PRAGMA synchronous={'FULL' if full else 'NORMAL'}")
+            cursor.execute("PRAGMA journal_size_limit=67108864")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute("PRAGMA secure_delete=FAST")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def _make_file(path: Path, shown: str) -> None:
+    """The file and its folder, where there are none, readable by this user only."""
+    try:
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Fault(
+            FaultType.CONFIG,
+            f"the database {shown} cannot be opened: {error.strerror}; let this user write there, or choose "
+            "another file with database_url: in agents.yaml or PALLAS_DATABASE_URL",
+        ) from None

@@ -1,0 +1,235 @@
+"""The tables of the ledger. Times are Unix seconds; lists and mappings are JSON.
+
+What changes here needs a revision under ``migrations/versions`` and its id at the end of ``REVISIONS``.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+    text,
+)
+
+REVISIONS: Final = ("0001",)
+"""Every form that the tables ever had, oldest first; the last is this one."""
+
+HEAD: Final = REVISIONS[-1]
+
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_ix",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+# SQLite counts by itself in a column of exactly this type.
+_COUNTED: Final = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _text(name: str, default: str = "") -> Column[str]:
+    return Column(name, Text, nullable=False, server_default=default)
+
+
+def _made() -> tuple[Column[str], Column[int], Column[float], Column[float]]:
+    """What every resource has at its end."""
+    return (
+        _text("owner"),
+        Column("version", Integer, nullable=False, server_default="1"),
+        Column("created_at", Double, nullable=False),
+        Column("updated_at", Double, nullable=False),
+    )
+
+
+meta: Final = Table("meta", metadata, Column("key", Text, primary_key=True), _text("value"))
+
+lives: Final = Table(
+    "lives",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("host"),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Double, nullable=False),
+)
+
+secrets: Final = Table(
+    "secrets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("keys", JSON, nullable=False),
+    *_made(),
+)
+
+llms: Final = Table(
+    "llms",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    _text("type"),
+    _text("model"),
+    _text("url"),
+    Column("secret_id", Text, ForeignKey("secrets.id", ondelete="RESTRICT"), index=True),
+    _text("secret_key"),
+    _text("description"),
+    Column("default_params", JSON(none_as_null=True)),
+    Column("extra", JSON(none_as_null=True)),
+    *_made(),
+)
+
+projects: Final = Table(
+    "projects",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    _text("description"),
+    Column("servers", JSON(none_as_null=True)),
+    Column("prompts", JSON(none_as_null=True)),
+    *_made(),
+)
+
+agents: Final = Table(
+    "agents",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    _text("description"),
+    _text("system_prompt"),
+    Column("llm_id", Text, ForeignKey("llms.id", ondelete="RESTRICT"), index=True),
+    Column("project_id", Text, ForeignKey("projects.id", ondelete="SET NULL"), index=True),
+    _text("proxy_model_name"),
+    Column("default_params", JSON(none_as_null=True)),
+    Column("extras", JSON(none_as_null=True)),
+    # The file:line that declares it; empty for one that was made over the API, or only ever talked to.
+    _text("declared"),
+    # Whether it was made over the API: one that is neither made nor declared is no agent of the catalog.
+    Column("made", Boolean, nullable=False, server_default=text("false")),
+    *_made(),
+)
+
+threads: Final = Table(
+    "threads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("agent_id", Text, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    # The caller's own name for it, where it has one.
+    Column("handle", Text),
+    _text("owner"),
+    _text("title"),
+    _text("origin"),
+    Column("next_index", Integer, nullable=False, server_default="0"),
+    # What models see: the summary rows from summary_from on, then the others from context_from on.
+    Column("context_from", Integer, nullable=False, server_default="0"),
+    Column("summary_from", Integer),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("last_turn_at", Double),
+    UniqueConstraint("agent_id", "handle"),
+    Index(None, "owner", "updated_at", "id"),
+    Index(None, "agent_id", "updated_at", "id"),
+    Index(None, "updated_at", "id"),
+)
+
+messages: Final = Table(
+    "messages",
+    metadata,
+    Column("id", _COUNTED, primary_key=True),
+    Column("thread_id", Text, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("turn_index", Integer, nullable=False),
+    # The turn_index of the first row of its message: a message of tools has a row for each answer.
+    Column("part", Integer, nullable=False),
+    Column("role", Text, nullable=False),
+    _text("content"),
+    Column("tool_calls", JSON(none_as_null=True)),
+    _text("tool_call_id"),
+    Column("tool_ok", Boolean, nullable=False, server_default=text("true")),
+    Column("status", Text, nullable=False),
+    _text("reason"),
+    _text("run_id"),
+    # How many pictures its message has. They are in images only where there is no native form to hold them.
+    Column("pictures", Integer, nullable=False, server_default="0"),
+    Column("images", JSON(none_as_null=True)),
+    # Of the whole message, on its first row.
+    Column("native", Text),
+    Column("summary", Boolean, nullable=False, server_default=text("false")),
+    Column("created_at", Double, nullable=False),
+    UniqueConstraint("thread_id", "turn_index"),
+    CheckConstraint("status IN ('pending', 'complete', 'error')", name="status"),
+    CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="role"),
+    Index(
+        "messages_pending_ix",
+        "run_id",
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
+)
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("agent"),
+    _text("owner"),
+    Column("thread_id", Text, ForeignKey("threads.id", ondelete="CASCADE"), index=True),
+    _text("surface"),
+    Column("status", Text, nullable=False),
+    _text("life"),
+    Column("started_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("seconds", Double, nullable=False, server_default="0"),
+    Column("steps", Integer, nullable=False, server_default="0"),
+    Column("tools", Integer, nullable=False, server_default="0"),
+    Column("tokens_in", BigInteger),
+    Column("tokens_out", BigInteger),
+    Column("turn_index", Integer),
+    _text("fault"),
+    _text("partial"),
+    CheckConstraint("status IN ('running', 'ok', 'error', 'cancelled')", name="status"),
+    Index(None, "started_at", "id"),
+    Index(None, "owner", "started_at", "id"),
+    Index(
+        "runs_running_ix",
+        "life",
+        sqlite_where=text("status = 'running'"),
+        postgresql_where=text("status = 'running'"),
+    ),
+)
+
+run_events: Final = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+idempotency: Final = Table(
+    "idempotency",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at", Double, nullable=False, index=True),
+)
+
+# Written out, not sent as values: only so does a database see that its small index of these rows will do.
+PENDING: Final = messages.c.status == literal_column("'pending'")
+RUNNING: Final = runs.c.status == literal_column("'running'")

@@ -1,0 +1,259 @@
+"""Threads: conversations that last, and what was said in them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection, Select, case, delete, insert, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+
+from pallas import refusals
+from pallas.conversations import mint
+from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord
+from pallas.text import one_line
+
+from . import turns
+from .agent_rows import agent_id
+from .context import context_of
+from .database import Database
+from .history import history_of
+from .pages import check_limit, cursor_of, place_of
+from .rows import message_record, storable, thread_record
+from .tables import agents, messages, threads
+
+MAX_TITLE: Final = 200
+"""Characters of a title."""
+
+_THREADS: Final = select(threads, agents.c.name.label("agent")).join(
+    agents, agents.c.id == threads.c.agent_id
+)
+_MESSAGES: Final = select(
+    messages.c.id,
+    messages.c.thread_id,
+    messages.c.turn_index,
+    messages.c.role,
+    messages.c.content,
+    messages.c.tool_calls,
+    messages.c.tool_call_id,
+    messages.c.status,
+    messages.c.reason,
+    messages.c.run_id,
+    messages.c.pictures,
+    messages.c.images,
+    # The native form is large and wanted for its pictures alone.
+    case((messages.c.pictures > 0, messages.c.native)).label("native"),
+    messages.c.summary,
+    messages.c.created_at,
+)
+
+
+class ThreadStore:
+    """The threads of one ledger. Whose they are is for others to ask (``pallas.threads``).
+
+    Every verb raises Fault: ``not_found`` for a thread that is not there, TRANSPORT and TIMEOUT when the
+    database does not do its part.
+    """
+
+    def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._life = life
+        self._clock = clock
+
+    async def create(
+        self,
+        agent: str,
+        owner: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the word of the record
+        handle: str | None = None,
+        origin: str = "",
+        title: str = "",
+    ) -> ThreadRecord:
+        """A new thread of an agent. Raises Fault (conflict) where it has one of that id or handle."""
+        now = self._clock()
+        record = ThreadRecord(
+            id or mint(), agent, owner, one_line(title, MAX_TITLE), origin, created_at=now, updated_at=now
+        )
+
+        def work(connection: Connection) -> ThreadRecord:
+            values = {
+                "id": record.id,
+                "agent_id": agent_id(connection, agent, now),
+                "handle": handle,
+                "owner": owner,
+                "title": storable(record.title),
+                "origin": origin,
+                "created_at": now,
+                "updated_at": now,
+            }
+            try:
+                connection.execute(insert(threads), [values])
+            except IntegrityError:
+                raise refusals.conflict(
+                    f"agent {agent} has a thread of that name already; go on with it, or choose another name"
+                ) from None
+            return record
+
+        return await self._database.write(work)
+
+    async def get(self, id: str) -> ThreadRecord | None:  # noqa: A002 - the word of the record
+        """The thread of that id."""
+        return await self._database.read(
+            lambda connection: _one(connection, _THREADS.where(threads.c.id == id))
+        )
+
+    async def find(self, agent: str, handle: str) -> ThreadRecord | None:
+        """The thread of that agent by its id, or by the caller's own handle."""
+
+        def work(connection: Connection) -> ThreadRecord | None:
+            of_agent = _THREADS.where(agents.c.name == agent)
+            return _one(connection, of_agent.where(threads.c.id == handle)) or _one(
+                connection, of_agent.where(threads.c.handle == handle)
+            )
+
+        return await self._database.read(work)
+
+    async def list(
+        self, *, agent: str | None = None, owner: str | None = None, limit: int = 50, cursor: str = ""
+    ) -> Page[ThreadRecord]:
+        """Threads, those used last first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
+        check_limit(limit)
+        place = place_of(cursor, "threads", float)
+        wanted = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
+        if agent is not None:
+            one = select(agents.c.id).where(agents.c.name == agent).scalar_subquery()
+            wanted = wanted.where(threads.c.agent_id == one)
+        if owner is not None:
+            wanted = wanted.where(threads.c.owner == owner)
+        if place is not None:
+            wanted = wanted.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
+        rows = await self._database.read(lambda connection: connection.execute(wanted).all())
+        found = tuple(map(thread_record, rows[:limit]))
+        more = len(rows) > limit
+        return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
+
+    async def rename(self, id: str, title: str) -> ThreadRecord:  # noqa: A002 - the word of the record
+        """The thread with another title, one line of at most 200 characters."""
+        values = {"title": storable(one_line(title, MAX_TITLE)), "updated_at": self._clock()}
+
+        def work(connection: Connection) -> ThreadRecord:
+            connection.execute(update(threads).where(threads.c.id == id).values(values))
+            found = _one(connection, _THREADS.where(threads.c.id == id))
+            if found is None:
+                raise turns.no_thread()
+            return found
+
+        return await self._database.write(work)
+
+    async def delete(self, id: str) -> None:  # noqa: A002 - the word of the record
+        """The thread goes, with its messages, its runs and their events."""
+
+        def work(connection: Connection) -> None:
+            if not connection.execute(delete(threads).where(threads.c.id == id)).rowcount:
+                raise turns.no_thread()
+
+        await self._database.write(work)
+
+    async def messages(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        *,
+        limit: int = 50,
+        cursor: str = "",
+        newest_first: bool = False,
+    ) -> Page[MessageRecord]:
+        """Rows of a thread in their order; what it costs depends on ``limit`` (1 to 200) alone.
+
+        Raises Fault (PROTOCOL) on a bad cursor.
+        """
+        check_limit(limit)
+        kind = "messages-" if newest_first else "messages+"
+        place = place_of(cursor, kind, int)
+        index = messages.c.turn_index
+        wanted = _MESSAGES.where(messages.c.thread_id == id).limit(limit + 1)
+        wanted = wanted.order_by(index.desc() if newest_first else index)
+        if place is not None:
+            wanted = wanted.where(index < place[0] if newest_first else index > place[0])
+
+        def work(connection: Connection) -> Sequence[MessageRecord]:
+            rows = connection.execute(wanted).all()
+            if (
+                not rows
+                and connection.execute(select(threads.c.id).where(threads.c.id == id)).first() is None
+            ):
+                raise turns.no_thread()
+            return [message_record(row) for row in rows]
+
+        found = await self._database.read(work)
+        page = tuple(found[:limit])
+        return Page(page, cursor_of(kind, page[-1].turn_index, "") if len(found) > limit else "")
+
+    async def history(self, id: str) -> tuple[tuple[Message, ...], int]:  # noqa: A002 - the word of the record
+        """What a model is shown of the thread (SPEC AG-7), and the next free ``turn_index``."""
+
+        def work(connection: Connection) -> tuple[tuple[Message, ...], int]:
+            found = context_of(connection, id)
+            if found is None:
+                raise turns.no_thread()
+            return history_of(found[0]), found[1]
+
+        return await self._database.read(work)
+
+    async def begin(self, id: str, run: RunRecord, question: Message) -> int:  # noqa: A002 - as above
+        """A run begins in the thread: it is running, its question pending; returns that one's index."""
+        run = replace(run, thread=id)
+        return await self._database.write(
+            lambda connection: turns.begin(connection, id, run, question, self._life)
+        )
+
+    async def said(self, id: str, run_id: str, message: Message) -> None:  # noqa: A002 - as above
+        """A message of the loop, pending until the run is over."""
+        now = self._clock()
+        await self._database.write(
+            lambda connection: turns.add(connection, id, [message], run=run_id, status="pending", now=now)
+        )
+
+    async def finish(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        run: RunRecord,
+        messages: Sequence[Message],
+        *,
+        replaces: bool = False,
+    ) -> int:
+        """The run is over and answered; returns the ``turn_index`` of its answer, which is kept by now.
+
+        ``messages`` are the question, what was ``said``, and what was not told yet. With ``replaces`` they
+        stand for the whole conversation as models are shown it from now on; people still see every row.
+        """
+        now = self._clock()
+        return await self._database.write(
+            lambda connection: turns.finish(
+                connection, id, run, messages, life=self._life, now=now, replaces=replaces
+            )
+        )
+
+    async def fail(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        run: RunRecord,
+        reason: str,
+        partial: Sequence[Message] = (),
+    ) -> None:
+        """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5)."""
+        now = self._clock()
+        await self._database.write(
+            lambda connection: turns.fail(connection, id, run, reason, partial, life=self._life, now=now)
+        )
+
+    async def summarise(self, id: str, summary: Message, upto: int) -> int:  # noqa: A002 - as above
+        """A row that stands for all rows up to ``upto`` when a model is asked; returns its index."""
+        now = self._clock()
+        return await self._database.write(
+            lambda connection: turns.summarise(connection, id, summary, upto, now)
+        )
+
+
+def _one(connection: Connection, wanted: Select[tuple[object, ...]]) -> ThreadRecord | None:
+    row = connection.execute(wanted).first()
+    return thread_record(row) if row is not None else None
