@@ -6,7 +6,7 @@ from typing import Any, Final
 from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError
 from fastmcp.prompts import Prompt, PromptArgument, PromptResult
-from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
@@ -24,12 +24,12 @@ from .body_limit import BodyLimit
 from .caller import CallerOfRequest
 from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
-from .departure import when_session_ends, while_connected
+from .departure import when_session_ends
 from .guard import HostOriginGuard
 from .health import health_text
 from .history import prompt_messages
-from .progress import ProgressSender
-from .wire_tap import WireTap, heard_by
+from .running import run_for
+from .wire_tap import WireTap
 
 SEND_MESSAGE: Final = "send_message"
 GET_HEALTH: Final = "get_health"
@@ -147,19 +147,10 @@ class _SendMessage(Tool):
         context = fastmcp_request_ctx.get()
         try:
             request = request_of(self._agent, arguments, context)
-            token = (context.meta or {}).get("progressToken") if context is not None else None
             if request.session is not None and request.conversation is None:
                 session, who = request.session, request.principal
                 when_session_ends(context, lambda: self._kernel.end_session(self._agent, session, who))
-            http = context.request if context is not None else None
-            if context is None or token is None:
-                run = self._kernel.run(request, heard_by(http, None))
-                return result_of(await while_connected(context, run))
-            report = _reporter(context, token)
-            async with ProgressSender(report, with_text=request.stream_text) as progress:
-                run = self._kernel.run(request, heard_by(http, progress.hear))
-                result = await while_connected(context, run)
-            return result_of(result)
+            return result_of(await run_for(self._kernel, request, context))
         except Fault as fault:
             return fault_result(fault)
 
@@ -213,18 +204,3 @@ class _History(Prompt):
                 return PromptResult([], description="Nothing was said in this session yet.")
             raise PromptError(fault.message) from None
         return PromptResult(prompt_messages(messages), description=f"{len(messages)} messages")
-
-
-def _reporter(context: FastMCPRequestContext, token: Any) -> Any:
-    session, request_id = context.session, context.request_id
-
-    async def report(progress: float, total: float | None, message: str) -> None:
-        await session.send_progress_notification(
-            progress_token=token,
-            progress=progress,
-            total=total,
-            message=message,
-            related_request_id=request_id,
-        )
-
-    return report

@@ -1,0 +1,37 @@
+"""A run for an MCP caller: it hears of the progress where it asks for that, and may go away."""
+
+from typing import Any
+
+from fastmcp.server.dependencies import FastMCPRequestContext
+
+from pallas.kernel import Kernel
+from pallas.model import RunRequest, RunResult
+
+from .departure import while_connected
+from .progress import ProgressSender, Report
+from .wire_tap import heard_by
+
+
+async def run_for(kernel: Kernel, request: RunRequest, context: FastMCPRequestContext | None) -> RunResult:
+    """Run ``request`` for the caller of this context, and cancel it when that goes away. Raises Fault."""
+    token = (context.meta or {}).get("progressToken") if context is not None else None
+    http = context.request if context is not None else None
+    if context is None or token is None:
+        return await while_connected(context, kernel.run(request, heard_by(http, None)))
+    async with ProgressSender(_reporter(context, token), with_text=request.stream_text) as progress:
+        return await while_connected(context, kernel.run(request, heard_by(http, progress.hear)))
+
+
+def _reporter(context: FastMCPRequestContext, token: Any) -> Report:
+    session, request_id = context.session, context.request_id
+
+    async def report(progress: float, total: float | None, message: str) -> None:
+        await session.send_progress_notification(
+            progress_token=token,
+            progress=progress,
+            total=total,
+            message=message,
+            related_request_id=request_id,
+        )
+
+    return report
