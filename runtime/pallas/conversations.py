@@ -11,6 +11,7 @@ from typing import Final
 
 from pallas.bearer import fingerprint
 from pallas.model import Fault, FaultType, Message, Principal
+from pallas.refusals import not_found
 
 # Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
 # one, and how long a run waits for its turn.
@@ -29,7 +30,9 @@ class Conversation:
     """What one principal and one agent said to each other, oldest first.
 
     ``key`` is its name inside this process, None for a throw-away one; executors that keep an instance
-    for each conversation know it by that.
+    for each conversation know it by that. ``thread`` is the durable thread that it is, empty while there is
+    none; ``loaded`` says that what was said in it is known here, ``next`` which place its next row gets, None
+    where that is not known. One that is not ``durable`` gets no thread.
     """
 
     def __init__(self, key: str | None, principal: Principal, clock: Callable[[], float] = monotonic) -> None:
@@ -39,8 +42,16 @@ class Conversation:
         self.size = 0
         self.used = clock()
         self.queued = 0
+        self.thread = ""
+        self.loaded = True
+        self.next: int | None = None
+        self.durable = True
         self._clock = clock
         self._turn = asyncio.Lock()
+
+    def is_thread(self, thread: str) -> None:
+        """It is that durable thread, of which nothing is known here yet."""
+        self.thread, self.loaded = thread, False
 
     @property
     def busy(self) -> bool:
@@ -101,6 +112,9 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._all)
 
+    def __contains__(self, key: str) -> bool:
+        return self._living(key) is not None
+
     def open(self, key: str | None, principal: Principal, *, new: bool = True) -> Conversation:
         """The conversation of that key, made when there is none and it may be ``new``; throw-away for None.
 
@@ -153,6 +167,7 @@ class Conversations:
         """Make ``before`` and ``new`` all that was said in a conversation; a throw-away one keeps nothing."""
         if conversation.key is None:
             return
+        conversation.loaded = True
         old = conversation.size
         grows = before is conversation.messages
         kept = old if grows else sum(message.size for message in before)
@@ -161,6 +176,11 @@ class Conversations:
         if self._all.get(conversation.key) is conversation:
             self._size += conversation.size - old
             self._forget()
+
+    def drop(self, thread: str) -> None:
+        """Forget the conversation of a durable thread that is deleted."""
+        for key in [key for key, each in self._all.items() if each.thread == thread]:
+            self._drop(key)
 
     def _living(self, key: str) -> Conversation | None:
         found = self._all.get(key)
@@ -189,11 +209,7 @@ class Conversations:
 
 
 def _not_found() -> Fault:
-    return Fault(
-        FaultType.UPSTREAM,
-        "conversation not found: it is unknown, expired, or belongs to another caller; "
-        "say 'new' as conversation_id, choose one of your own, or leave it out",
-    )
+    return not_found(GONE)
 
 
 def mint() -> str:
@@ -201,6 +217,10 @@ def mint() -> str:
     return f"conv-{secrets.token_urlsafe(18)}"
 
 
+GONE: Final = (
+    "conversation not found: it is unknown, expired, or belongs to another caller; "
+    "say 'new' as conversation_id, choose one of your own, or leave it out"
+)
 _MINTED: Final = re.compile(r"conv-[A-Za-z0-9_-]{24}")
 
 

@@ -8,16 +8,17 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pallas.answering import Answering
 from pallas.conversations import Conversation, Conversations, key_of, minted
 from pallas.events import Hub
-from pallas.executors import Executor, Turn, TurnResult
+from pallas.executors import Executor, TurnResult
 from pallas.images import check_images
 from pallas.in_flight import InFlight
+from pallas.keeping import Keeper
 from pallas.limits import check_text, fits, too_large
-from pallas.log import forget, redact, redact_text
+from pallas.log import forget, redact
 from pallas.model import (
     AgentState,
     Fault,
@@ -31,10 +32,16 @@ from pallas.model import (
     RunStarted,
     Usage,
 )
+from pallas.overrides import read_messages
+from pallas.recorder import Recorder
 from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
 from pallas.trace import RunTrace, child_of, running
+from pallas.turns import Turns
 from pallas.wire import WireRecord
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +66,17 @@ class Kernel:
         self._clock = clock
         self._agents: dict[str, Answering] = {}
         self._conversations: dict[str, Conversations] = {}
+        self._turns = Turns(self._conversations)
+        self._recorder: Recorder | None = None
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
         self._draining = False
         self._closing = False
+
+    def keep_in(self, ledger: "Ledger") -> None:
+        """Conversations with a handle or a session are durable there; to be said before the first run."""
+        self._turns.keeper = Keeper(ledger, self._hub)
+        self._recorder = Recorder(ledger)
 
     def attach(self, agent: Answering) -> None:
         """Make an agent known; its conversations outlive whatever executor answers for it."""
@@ -95,7 +109,7 @@ class Kernel:
         """The agent's health, never older than ten seconds, never asking a model."""
         return await self._agent(agent).health()
 
-    def open(
+    async def open(
         self, agent: str, handle: str | None, session: str | None, principal: Principal
     ) -> Sequence[Message]:
         """What was said in a conversation so far, by its handle or its MCP session.
@@ -104,7 +118,17 @@ class Kernel:
         """
         self._agent(agent)
         key = key_of(handle, session)
-        return self._conversations[agent].find(key, principal).messages if key is not None else ()
+        if key is None:
+            return ()
+        conversation = await self._found(agent, key, handle, principal, new=False)
+        if self._turns.keeper is not None:
+            await self._turns.keeper.load(self._conversations[agent], conversation)
+        return conversation.messages
+
+    def forget_thread(self, agent: str, thread: str) -> None:
+        """A durable thread is deleted: what is known of it here goes too."""
+        if agent in self._conversations:
+            self._conversations[agent].drop(thread)
 
     async def run(self, request: RunRequest, listener: Listener | None = None) -> RunResult:
         """One message in, a result out; ``listener`` hears the run's events as they happen.
@@ -115,18 +139,16 @@ class Kernel:
         self._admit(request)
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
-        check_text(request.text)
+        given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
+        check_text(request.text if given is None else given.text)
         executor = self._executor(request.agent)
-        for images in (request.images, *(message.images for message in request.history)):
+        shown = (request.images, *(message.images for message in request.history))
+        for images in shown if given is None else (given.images, *(each.images for each in given.history)):
             check_images(images, vision=executor.info.vision, model=executor.info.model)
-        key = key_of(request.conversation, request.session)
-        conversation = self._conversations[request.agent].open(
-            key if executor.info.keeps_history else None,
-            request.principal,
-            # A handle that we made once is known, or it expired: its caller must not go on unawares.
-            new=request.new_conversation or not minted(request.conversation),
-        )
+        conversation = await self._conversation(request, keeps=executor.info.keeps_history)
+        self._admit(request)
         run = Run(secrets.token_hex(6), request.agent, self._hub, self._stats[request.agent], listener)
+        run.given = given
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
         self._runs.add(run)
@@ -142,7 +164,7 @@ class Kernel:
             raise
         if run.task.done() and not run.task.cancelled():
             return run.task.result()
-        raise self._cut_short(run, request)
+        raise _cut_short(run, request)
 
     def cancel(self, run_id: str) -> bool:
         """Ask a run to stop; False when there is none of that id. What it has written so far is kept."""
@@ -200,6 +222,31 @@ class Kernel:
         if key is not None and agent in self._conversations:
             self._conversations[agent].close(key, principal)
 
+    async def _conversation(self, request: RunRequest, *, keeps: bool) -> Conversation:
+        key = key_of(request.conversation, request.session) if keeps else None
+        if key is None:
+            return self._conversations[request.agent].open(None, request.principal)
+        handle = None if request.new_conversation else request.conversation
+        # A handle that we made once is known, or it is gone: its caller must not go on unawares.
+        new = request.new_conversation or not minted(request.conversation)
+        found = await self._found(request.agent, key, handle, request.principal, new=new)
+        # What agents of the fleet say to each other over a session of theirs is nobody's thread.
+        found.durable = request.conversation is not None or not self._runs.asked_for(request.trace)
+        return found
+
+    async def _found(
+        self, agent: str, key: str, handle: str | None, principal: Principal, *, new: bool
+    ) -> Conversation:
+        """The conversation of that key, here or in the ledger. Raises Fault ("not found")."""
+        conversations, keeper = self._conversations[agent], self._turns.keeper
+        thread = None
+        if keeper is not None and handle is not None and key not in conversations:
+            thread = await keeper.known(agent, handle, principal)
+        conversation = conversations.open(key, principal, new=new or thread is not None)
+        if thread is not None and not conversation.thread:
+            conversation.is_thread(thread.id)
+        return conversation
+
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
         run.context = child_of(request.trace)
@@ -231,6 +278,8 @@ class Kernel:
                 trace_id=trace.context.trace_id,
                 span_id=trace.context.span_id,
                 parent_span=request.trace.span_id if request.trace is not None else "",
+                surface=request.surface,
+                thread=one_line(conversation.thread, 9),
             )
         )
         try:
@@ -242,7 +291,7 @@ class Kernel:
                 finally:
                     run.stats.active -= 1
             usage = result.usage
-            done = self._result(run, request, conversation, result)
+            done = await self._result(run, request, conversation, result)
             outcome = "ok"
             return done
         except asyncio.CancelledError:
@@ -250,42 +299,25 @@ class Kernel:
             raise
         except Fault as error:
             partial = str(error.data.get("partial", ""))
-            fault = one_line(redact_text(error.message), 300)
+            _, fault = run.end_of(error)
             raise
         except Exception as error:
             log.exception("run %s of %s failed", run.id, run.agent)
-            fault = f"internal error ({type(error).__name__})"
+            _, fault = run.end_of(error)
             raise Fault(
                 FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details"
             ) from error
         finally:
             run.finish(outcome, fault, usage, partial)
+            if self._recorder is not None:
+                self._recorder.over(run, request, outcome, fault, usage)
 
     async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
         # Asked only now: while this run waited, the executor may have been exchanged.
         executor = run.executor = self._executor(run.agent)
-        seconds = self._agent(run.agent).run_timeout
-        try:
-            async with asyncio.timeout(seconds) as deadline:
-                result = await executor.run(self._turn(run, request, conversation), run.emit)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            self._keep(run, request, conversation, f"it took longer than {seconds:g} s")
-            raise Fault(
-                FaultType.TIMEOUT,
-                f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
-                f"run_timeout of {run.agent} in agents.yaml",
-                data={"limit": seconds, **_rest(run, request)},
-            ) from None
-        except asyncio.CancelledError:
-            if run.is_cut:  # a caller that goes away does not want it to have been said
-                self._keep(run, request, conversation, run.why or "it was cancelled")
-            raise
-        self._record(conversation, request, result)
-        return result
+        return await self._turns.take(self._agent(run.agent), executor, run, request, conversation)
 
-    def _result(
+    async def _result(
         self, run: Run, request: RunRequest, conversation: Conversation, result: TurnResult
     ) -> RunResult:
         done = RunResult(
@@ -297,6 +329,8 @@ class Kernel:
             tools=run.tools,
             usage=result.usage,
             stop_reason=result.stop_reason,
+            thread=run.thread,
+            turn_index=run.turn_index,
         )
         if fits(done.text):
             return done
@@ -304,44 +338,8 @@ class Kernel:
         executor = self._agent(run.agent).executor
         if conversation.key is None and executor is not None and executor.info.keeps_history:
             # Nobody has a handle to it, and without one the answer would be lost.
-            handle = self._conversations[run.agent].adopt(conversation)
-            self._record(conversation, request, result)
+            handle = await self._turns.adopt(run, request, conversation, result)
         raise too_large(done.text, handle, kept=conversation.key is not None)
-
-    def _turn(self, run: Run, request: RunRequest, conversation: Conversation) -> Turn:
-        return Turn(
-            run_id=run.id,
-            agent=run.agent,
-            text=request.text,
-            images=request.images,
-            history=conversation.messages or request.history,
-            lease=conversation.key,
-            principal=request.principal.id,
-            stream_text=request.stream_text,
-            bearer=request.bearer,
-        )
-
-    def _record(self, conversation: Conversation, request: RunRequest, result: TurnResult) -> None:
-        before = () if result.replaces else (conversation.messages or request.history)
-        self._conversations[request.agent].store(conversation, before, result.messages)
-
-    def _keep(self, run: Run, request: RunRequest, conversation: Conversation, why: str) -> None:
-        """Add what a run has written so far to its conversation, marked: the next message goes on from it."""
-        if written := run.draft.text():
-            said = Message("user", request.text, request.images)
-            answer = Message("assistant", f"{written}\n\n[cut short: {why}]")
-            self._record(conversation, request, TurnResult((written,), (said, answer)))
-
-    def _cut_short(self, run: Run, request: RunRequest) -> Fault:
-        if (broken := run.broken) is not None:
-            data = {**broken.data, **_rest(run, request)}
-            return Fault(broken.type, broken.message, retryable=broken.retryable, data=data)
-        because = f": {run.why}" if run.why else ""
-        return Fault(
-            FaultType.UPSTREAM,
-            f"the run was cancelled{because}",
-            data={"cancelled": True, **_rest(run, request)},
-        )
 
     def _admit(self, request: RunRequest) -> None:
         """Raises Fault (TRANSPORT) for a run that the fleet does not take any more."""
@@ -387,11 +385,13 @@ class Kernel:
         raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data)
 
 
-def _rest(run: Run, request: RunRequest) -> dict[str, str]:
-    """What is left of a run that was cut short, for its caller."""
-    # Once it is over its caller's token is no longer known, and could not be masked.
-    if not (written := run.partial if run.over else run.draft.text()):
-        return {}
-    # A handle that was made for this request is told nowhere else.
-    handle = request.conversation if request.new_conversation else None
-    return {"partial": written, **({"conversation_id": handle} if handle else {})}
+def _cut_short(run: Run, request: RunRequest) -> Fault:
+    if (broken := run.broken) is not None:
+        data = {**broken.data, **run.rest(request)}
+        return Fault(broken.type, broken.message, retryable=broken.retryable, data=data)
+    because = f": {run.why}" if run.why else ""
+    return Fault(
+        FaultType.UPSTREAM,
+        f"the run was cancelled{because}",
+        data={"cancelled": True, **run.rest(request)},
+    )

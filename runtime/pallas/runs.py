@@ -13,18 +13,24 @@ from typing import Final
 from pallas.draft import Draft
 from pallas.events import Hub
 from pallas.executors import Executor
+from pallas.log import redact_text
 from pallas.model import (
     Event,
     Fault,
+    Notice,
     Outcome,
     RunFinished,
+    RunRequest,
     RunResult,
+    RunStatus,
     Said,
     StepStarted,
+    TextDelta,
     ToolEvent,
     TraceContext,
     Usage,
 )
+from pallas.overrides import Override
 from pallas.text import one_line
 
 log = logging.getLogger(__name__)
@@ -32,6 +38,8 @@ log = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
 # Answered runs that an agent's latencies are worked out of.
 WINDOW: Final = 200
+MAX_EVENTS: Final = 1_000
+"""Events of a run that are kept for the ledger, its last ones; text is in its messages."""
 _NO_USAGE: Final = Usage()
 
 
@@ -87,7 +95,9 @@ class Run:
     cancels it; ``why`` is told to the caller then. ``draft`` is what it has written so far, ``context`` its
     own span, ``partial`` what was left of it when it was ``over``. ``left`` is done when
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
-    ``journal`` hears what is ``Said`` on the way, where that is kept.
+    ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
+    place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
+    conversation.
     """
 
     id: str
@@ -109,7 +119,11 @@ class Run:
     left: asyncio.Future[None] | None = None
     broken: Fault | None = None
     journal: Listener | None = None
-    _calls: dict[str, str] = field(default_factory=dict)
+    given: Override | None = None
+    thread: str = ""
+    turn_index: int | None = None
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.draft = Draft(self.agent)
@@ -121,8 +135,14 @@ class Run:
 
     def calls(self, trace: TraceContext) -> bool:
         """Whether this span is that of a call which the run makes now."""
+        return self.called(trace) is not None
+
+    def called(self, trace: TraceContext) -> str | None:
+        """The downstream that the run calls now with this span; None when it makes no such call."""
         own = self.context
-        return own is not None and own.trace_id == trace.trace_id and trace.span_id in self._calls.values()
+        if own is None or own.trace_id != trace.trace_id:
+            return None
+        return next((server for span, server in self._calls.values() if span == trace.span_id), None)
 
     def cut(self, why: str = "") -> bool:
         """Cancel it for a reason that is not its caller's; what it has written so far is kept."""
@@ -154,6 +174,27 @@ class Run:
             return one_line(self.broken.message, 300)
         return f"cancelled: {self.why}" if self.why else "cancelled"
 
+    def end_of(self, error: BaseException) -> tuple[RunStatus, str]:
+        """How it ends with that error, and how that is told, without secrets."""
+        if isinstance(error, asyncio.CancelledError):
+            return self.cancelled_as, self.ended_by
+        if isinstance(error, Fault):
+            return "error", one_line(redact_text(error.message), 300)
+        return "error", f"internal error ({type(error).__name__})"
+
+    def rest(self, request: RunRequest) -> dict[str, str]:
+        """What is left of it where it is cut short, for its caller."""
+        # Once it is over its caller's token is no longer known, and could not be masked.
+        if not (written := self.partial if self.over else self.draft.text()):
+            return {}
+        # A handle that was made for this request is told nowhere else.
+        handle = request.conversation if request.new_conversation else None
+        return {"partial": written, **({"conversation_id": handle} if handle else {})}
+
+    def tell(self, notice: Notice) -> None:
+        """Say something to whoever watches the fleet."""
+        self.hub.publish(notice)
+
     def emit(self, event: Event) -> None:
         """Publish an event of this run, counting its own steps and calls.
 
@@ -171,11 +212,13 @@ class Run:
             self.tools += 1
         if isinstance(event, ToolEvent) and event.span_id:
             if event.phase == "started":
-                self._calls[event.call_id] = event.span_id
+                self._calls[event.call_id] = (event.span_id, event.server)
             else:
                 self._calls.pop(event.call_id, None)
         self.draft.hear(event)
         numbered = self.hub.publish(event)
+        if not isinstance(event, TextDelta):
+            self.events.append(numbered)
         if self.listener is not None:
             with suppress(Exception):  # a listener that fails is its own problem, never the run's
                 self.listener(numbered)

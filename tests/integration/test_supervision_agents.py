@@ -77,7 +77,7 @@ async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
         assert await ask(caller, "after", conversation_id="c") == "after"
         assert shown(fleet).version == version
         await until(lambda: not any(child.is_running() for child in before))
-        said = fleet.kernel.open("one", "c", None, ANONYMOUS)
+        said = await fleet.kernel.open("one", "c", None, ANONYMOUS)
         assert [message.text for message in said] == ["before", "before", "after", "after"]
 
 
@@ -105,7 +105,7 @@ async def test_a_process_that_is_killed_is_replaced_and_its_run_is_told(tmp_path
         assert shown(fleet).pid not in (None, pid)
         assert (shown(fleet).started_again, shown(fleet).crashes) == (1, 1)
         assert await ask(caller, "after", conversation_id="c") == "after"
-        said = fleet.kernel.open("one", "c", None, ANONYMOUS)
+        said = await fleet.kernel.open("one", "c", None, ANONYMOUS)
         assert [message.text for message in said] == ["before", "before", "after", "after"]
 
 

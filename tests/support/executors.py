@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
-from pallas.model import AgentState, Health, HealthStatus, Message
+from pallas.model import NO_PARAMS, AgentState, Health, HealthStatus, Message, Params
 
 Answer = Callable[[Turn, Emit], Awaitable[TurnResult]]
 
@@ -56,6 +56,8 @@ class FakeAgent:
 
     executor: Executor | None
     name: str = "echo"
+    params: Params = NO_PARAMS
+    window: int = 131_072
     state: AgentState = AgentState.READY
     reason: str = ""
     run_timeout: float = 60.0

@@ -101,7 +101,7 @@ async def test_a_person_who_cancels_a_run_leaves_what_it_wrote_with_caller_event
     assert finished(hub).partial == "half of it"
     (record,) = (each for each in caplog.records if "cancelled in" in each.getMessage())
     assert vars(record)["partial"] == "half of it"
-    said = kernel.open("echo", HANDLE, None, Principal())
+    said = await kernel.open("echo", HANDLE, None, Principal())
     assert [(message.role, message.text) for message in said] == [
         ("user", "write"),
         ("assistant", "half of it\n\n[cut short: it was cancelled]"),
@@ -115,9 +115,8 @@ async def test_a_run_past_its_deadline_leaves_what_it_wrote() -> None:
     assert told.value.type is FaultType.TIMEOUT
     assert told.value.data == {"limit": 0.05, "partial": "half of it"}
     assert finished(hub).partial == "half of it"
-    assert (
-        "[cut short: it took longer than 0.05 s]" in kernel.open("echo", HANDLE, None, Principal())[-1].text
-    )
+    said = await kernel.open("echo", HANDLE, None, Principal())
+    assert "[cut short: it took longer than 0.05 s]" in said[-1].text
 
 
 async def test_a_caller_that_goes_away_leaves_nothing_in_the_conversation() -> None:
@@ -127,7 +126,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_in_the_conversation() -> N
     await asyncio.wait({call})
     await until(lambda: not kernel.in_flight)
     assert finished(hub).partial == "half of it"
-    assert kernel.open("echo", HANDLE, None, Principal()) == ()
+    assert await kernel.open("echo", HANDLE, None, Principal()) == ()
 
 
 async def test_a_run_that_wrote_nothing_leaves_nothing() -> None:
@@ -137,7 +136,7 @@ async def test_a_run_that_wrote_nothing_leaves_nothing() -> None:
     with pytest.raises(Fault) as told:
         await call
     assert told.value.data == {"cancelled": True}
-    assert kernel.open("echo", HANDLE, None, Principal()) == ()
+    assert await kernel.open("echo", HANDLE, None, Principal()) == ()
 
 
 async def test_the_handle_of_a_conversation_that_the_caller_does_not_know_is_told_with_what_is_left() -> None:

@@ -52,7 +52,7 @@ async def test_a_conversation_is_remembered_and_others_are_not_mixed_in() -> Non
     assert (await kernel.run(RunRequest("echo", "hi", conversation="b"))).text == "0:hi"
     assert (await kernel.run(RunRequest("echo", "hi"))).text == "0:hi"
     assert (await kernel.run(RunRequest("echo", "hi"))).text == "0:hi"
-    assert [m.text for m in kernel.open("echo", "a", None, Principal())][:2] == ["hi", "0:hi"]
+    assert [m.text for m in await kernel.open("echo", "a", None, Principal())][:2] == ["hi", "0:hi"]
 
 
 async def test_an_mcp_session_is_a_conversation_and_a_handle_wins_over_it() -> None:
@@ -186,7 +186,7 @@ async def test_a_crash_tells_its_kind_and_never_its_text() -> None:
         await kernel.run(RunRequest("echo", "x", conversation="c"))
     assert "sk-secret" not in caught.value.message
     assert "sk-secret" not in repr(hub.since(0))
-    assert kernel.open("echo", "c", None, Principal()) == ()
+    assert await kernel.open("echo", "c", None, Principal()) == ()
 
 
 async def test_a_listener_that_raises_changes_nothing() -> None:
@@ -241,7 +241,7 @@ async def test_another_principal_never_reads_or_continues_a_conversation() -> No
     with pytest.raises(Fault, match="not found"):
         await kernel.run(RunRequest("echo", "what?", conversation="c", principal=bob))
     with pytest.raises(Fault, match="not found"):
-        kernel.open("echo", "c", None, bob)
+        await kernel.open("echo", "c", None, bob)
     assert len(executor.turns) == 1
 
 
@@ -295,10 +295,10 @@ async def test_an_answer_nobody_could_receive_is_a_fault_and_is_kept(how: str) -
     assert "ask there for a part of it" in caught.value.message
     assert (caught.value.data["size"], caught.value.data["limit"]) == (900_002, MAX_RESULT)
     handle = None if how == "session" else caught.value.data["conversation_id"]
-    kept = kernel.open("echo", handle, request.session, Principal())
+    kept = await kernel.open("echo", handle, request.session, Principal())
     assert [len(message.text) for message in kept] == [9, MAX_RESULT // 2]
     with pytest.raises(Fault, match="not found"):
-        kernel.open("echo", handle, request.session, Principal("bearer:other"))
+        await kernel.open("echo", handle, request.session, Principal("bearer:other"))
 
 
 async def test_an_answer_that_just_fits_is_no_fault() -> None:
@@ -333,8 +333,8 @@ async def test_an_idle_conversation_expires_by_the_clock_and_its_instance_with_i
     kernel.sweep()
     assert executor.released == ["id:old"]
     with pytest.raises(Fault, match="unknown, expired"):
-        kernel.open("echo", "old", None, Principal())
-    assert len(kernel.open("echo", "young", None, Principal())) == 2
+        await kernel.open("echo", "old", None, Principal())
+    assert len(await kernel.open("echo", "young", None, Principal())) == 2
 
 
 async def test_a_conversation_with_a_run_in_it_never_expires() -> None:
@@ -352,7 +352,7 @@ async def test_a_conversation_with_a_run_in_it_never_expires() -> None:
     gate.open.set()
     await running
     kernel.sweep()
-    assert len(kernel.open("echo", "c", None, Principal())) == 2
+    assert len(await kernel.open("echo", "c", None, Principal())) == 2
 
 
 async def test_the_sweeper_runs_by_itself_until_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ async def test_the_end_of_a_session_ends_its_conversation_and_no_other() -> None
     assert executor.released == []
     kernel.end_session("echo", "s", alice)
     assert executor.released == ["session:s"]
-    assert len(kernel.open("echo", "s", None, alice)) == 2
+    assert len(await kernel.open("echo", "s", None, alice)) == 2
 
 
 async def test_a_conversation_that_makes_room_releases_its_instance() -> None:

@@ -1,0 +1,113 @@
+"""Durable threads as principals may see them: the one place that asks whose they are (SPEC AG-21, C27).
+
+A thread belongs to who began it. Another one's is not found, in the same words as one that is not there,
+unless who asks may look at everybody's: ``view:agents`` and ``admin:threads`` together.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pallas.grants import Grants
+from pallas.model import MessageRecord, Page, Principal, RunRecord, ThreadRecord
+from pallas.refusals import not_found
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+
+
+class Threads:
+    """The threads of one fleet's ledger. ``forget`` hears agent and id of each that is deleted.
+
+    Every verb raises Fault: ``not_found``, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT when the
+    database does not answer.
+    """
+
+    def __init__(
+        self,
+        ledger: "Ledger",
+        grants: Grants,
+        forget: Callable[[str, str], None] = lambda agent, thread: None,
+    ) -> None:
+        self._ledger = ledger
+        self._grants = grants
+        self._forget = forget
+
+    async def create(
+        self, agent: str, principal: Principal, *, title: str = "", origin: str = "rest"
+    ) -> ThreadRecord:
+        """A new thread of the principal's with that agent, in which nothing was said yet."""
+        return await self._ledger.threads.create(agent, principal.id, origin=origin, title=title)
+
+    async def find(self, id: str, principal: Principal) -> ThreadRecord:  # noqa: A002 - the word of the record
+        """The thread of that id, which may also be looked at."""
+        found = await self._ledger.threads.get(id)
+        if found is None or not self._may_see(found.owner, principal):
+            raise not_found("thread not found: it is unknown, deleted, or belongs to another caller")
+        return found
+
+    async def list(
+        self, principal: Principal, *, agent: str | None = None, limit: int = 50, cursor: str = ""
+    ) -> Page[ThreadRecord]:
+        """The principal's threads, or everybody's for who may see those, the last used first."""
+        owner = None if self._sees_all(principal) else principal.id
+        return await self._ledger.threads.list(agent=agent, owner=owner, limit=limit, cursor=cursor)
+
+    async def messages(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        principal: Principal,
+        *,
+        limit: int = 50,
+        cursor: str = "",
+        newest_first: bool = False,
+    ) -> Page[MessageRecord]:
+        """Rows of a thread, also those in error and those that a summary stands for."""
+        await self.find(id, principal)
+        return await self._ledger.threads.messages(id, limit=limit, cursor=cursor, newest_first=newest_first)
+
+    async def rename(self, id: str, principal: Principal, title: str) -> ThreadRecord:  # noqa: A002 - as above
+        """The thread with another title."""
+        await self.find(id, principal)
+        return await self._ledger.threads.rename(id, title)
+
+    async def delete(self, id: str, principal: Principal) -> None:  # noqa: A002 - as above
+        """The thread goes, with all that was said in it."""
+        found = await self.find(id, principal)
+        await self._ledger.threads.delete(id)
+        self._forget(found.agent, id)
+
+    async def run(self, run_id: str, principal: Principal) -> RunRecord:
+        """A run of the principal's, or of anybody's for who may see those."""
+        found = await self._ledger.runs.get(run_id)
+        if found is None or not self._may_see(found.owner, principal):
+            raise not_found("run not found: it is unknown, deleted, or belongs to another caller")
+        return found
+
+    async def runs(
+        self,
+        principal: Principal,
+        *,
+        agent: str | None = None,
+        thread: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[RunRecord]:
+        """The principal's runs, or everybody's, the newest first."""
+        owner = None if self._sees_all(principal) else principal.id
+        return await self._ledger.runs.list(
+            agent=agent, thread=thread, owner=owner, status=status, limit=limit, cursor=cursor
+        )
+
+    def _may_see(self, owner: str, principal: Principal) -> bool:
+        return owner == principal.id or self._sees_all(principal)
+
+    def _sees_all(self, principal: Principal) -> bool:
+        grants = self._grants
+        if not grants.enforced:
+            return principal.id == ADMIN
+        return grants.allows(principal, "view", "agents") and grants.allows(principal, "admin", "threads")
+
+
+ADMIN = "control:full"
+"""The principal of who has the fleet's own control token: it may do everything."""

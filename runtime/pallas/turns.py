@@ -1,0 +1,172 @@
+"""A conversation's turn: what is known of it is loaded, its question asked, and what came of that kept."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from pallas.answering import Answering
+from pallas.compaction import Compaction
+from pallas.conversations import Conversation, Conversations
+from pallas.executors import Executor, Turn, TurnResult
+from pallas.keeping import Keeper, Kept
+from pallas.model import Fault, FaultType, Message, Params, RunRequest
+from pallas.runs import Run
+
+log = logging.getLogger(__name__)
+
+_IN_KERNEL: Final = frozenset({"messages"})
+"""Parameters that no executor has to know of."""
+
+
+class Turns:
+    """The turns of one fleet's conversations. Who calls ``take`` holds the conversation's turn."""
+
+    def __init__(self, conversations: Mapping[str, Conversations]) -> None:
+        self._conversations = conversations
+        self._compaction = Compaction()
+        self.keeper: Keeper | None = None
+
+    async def take(
+        self, agent: Answering, executor: Executor, run: Run, request: RunRequest, conversation: Conversation
+    ) -> TurnResult:
+        """Ask the executor, within the agent's ``run_timeout``; what is durable is written when it returns.
+
+        Raises Fault.
+        """
+        kept = await self._begin(run, request, conversation)
+        try:
+            await self._make_room(agent, executor, run, request, conversation, kept)
+            result = await self._ask(agent, executor, run, request, conversation)
+        except BaseException as error:
+            said = self._keep(run, request, conversation, error)
+            if kept is not None:
+                await kept.fail(*run.end_of(error), run.draft.text(), said)
+            raise
+        await self.record(run, request, conversation, result, kept)
+        return result
+
+    async def adopt(
+        self, run: Run, request: RunRequest, conversation: Conversation, result: TurnResult
+    ) -> str:
+        """Keep what was said in a throw-away conversation after all; returns the handle made for it."""
+        handle = self._conversations[run.agent].adopt(conversation)
+        kept = await self._begin(run, request, conversation, handle)
+        await self.record(run, request, conversation, result, kept)
+        return handle
+
+    async def _begin(
+        self, run: Run, request: RunRequest, conversation: Conversation, handle: str | None = None
+    ) -> Kept | None:
+        if self.keeper is None or conversation.key is None or not conversation.durable:
+            return None
+        conversations = self._conversations[run.agent]
+        return await self.keeper.begin(run, request, conversations, conversation, handle)
+
+    async def _make_room(
+        self,
+        agent: Answering,
+        executor: Executor,
+        run: Run,
+        request: RunRequest,
+        conversation: Conversation,
+        kept: Kept | None,
+    ) -> None:
+        if run.given is not None or conversation.key is None:
+            return
+        turn = self._turn(agent, run, request, conversation, durable=False)
+        made = await self._compaction.of(turn, executor, agent.window, run)
+        if made is None:
+            return
+        if kept is not None:
+            await kept.summarise(made.summary, len(conversation.messages) - made.left)
+        left = conversation.messages[len(conversation.messages) - made.left :] if made.left else ()
+        self._conversations[run.agent].store(conversation, (made.summary, *left), ())
+        run.emit(made.event)
+
+    async def _ask(
+        self, agent: Answering, executor: Executor, run: Run, request: RunRequest, conversation: Conversation
+    ) -> TurnResult:
+        seconds = agent.run_timeout
+        turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await executor.run(turn, run.emit)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
+                f"run_timeout of {run.agent} in agents.yaml",
+                data={"limit": seconds, **run.rest(request)},
+            ) from None
+
+    def _turn(
+        self, agent: Answering, run: Run, request: RunRequest, conversation: Conversation, *, durable: bool
+    ) -> Turn:
+        params = request.params.over(agent.params).without(_IN_KERNEL)
+        history = conversation.messages or request.history
+        text, images = request.text, request.images
+        if (given := run.given) is not None:
+            history, text, images = given.history, given.text, given.images
+            if given.system:
+                appended = "\n\n".join(each for each in (params.get("systemAppend"), given.system) if each)
+                params = Params({"systemAppend": appended}).over(params)
+        return Turn(
+            run_id=run.id,
+            agent=run.agent,
+            text=text,
+            images=images,
+            history=history,
+            lease=conversation.key if run.given is None else None,
+            principal=request.principal.id,
+            stream_text=request.stream_text,
+            params=params,
+            durable=durable,
+            bearer=request.bearer,
+        )
+
+    async def record(
+        self,
+        run: Run,
+        request: RunRequest,
+        conversation: Conversation,
+        result: TurnResult,
+        kept: Kept | None,
+    ) -> None:
+        """Make what a run said part of its conversation, and durable where that is. Raises Fault."""
+        messages, replaces = result.messages, result.replaces
+        if run.given is not None and replaces:
+            # What was compacted was the caller's own history: the thread gets this turn alone.
+            said = Message("user", run.given.text, run.given.images)
+            messages, replaces = (said, *(Message("assistant", text) for text in result.texts[-1:])), False
+        if kept is not None:
+            try:
+                run.turn_index = await kept.finish(result, messages, replaces=replaces)
+            except Fault as fault:
+                text = "\n\n".join(result.texts)
+                raise Fault(fault.type, fault.message, data={**fault.data, "partial": text}) from None
+        before = () if replaces else (conversation.messages or (() if run.given else request.history))
+        self._conversations[run.agent].store(conversation, before, messages)
+
+    def _keep(
+        self, run: Run, request: RunRequest, conversation: Conversation, error: BaseException
+    ) -> tuple[Message, ...]:
+        """What a run has written so far becomes part of its conversation, marked, where it was cut short.
+
+        A caller that goes away does not want it to have been said. Returns what is there now in its place.
+        """
+        if isinstance(error, Fault) and error.type is FaultType.TIMEOUT and "limit" in error.data:
+            why = f"it took longer than {error.data['limit']:g} s"
+        elif isinstance(error, asyncio.CancelledError) and run.is_cut:
+            why = run.why or "it was cancelled"
+        else:
+            return ()
+        if not (written := run.draft.text()):
+            return ()
+        text, images = (run.given.text, run.given.images) if run.given else (request.text, request.images)
+        kept = Message("user", text, images), Message("assistant", f"{written}\n\n[cut short: {why}]")
+        before = conversation.messages or (() if run.given else request.history)
+        self._conversations[run.agent].store(conversation, before, kept)
+        return kept
