@@ -9,6 +9,11 @@ import typer
 from typer.core import TyperGroup
 
 from pallas import __version__
+from pallas.cli.apply import apply
+from pallas.cli.connect import connect
+from pallas.cli.create import creations
+from pallas.cli.delete import delete
+from pallas.cli.get import describe, get
 
 app = typer.Typer(
     name="pallas",
@@ -199,6 +204,11 @@ def token_hash() -> None:
     from pallas.cli.token import hash_token
 
     raise typer.Exit(hash_token())
+
+
+for _command in (get, describe, apply, delete, connect):
+    app.command()(_command)
+app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret or a project.")
 
 
 @app.command()

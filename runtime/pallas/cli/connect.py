@@ -1,0 +1,67 @@
+"""`pallas connect`: the lines that make an MCP client know an agent."""
+
+from typing import Annotated
+
+import typer
+
+from pallas.cli.resources.options import (
+    UrlOption,
+    complete_agent,
+    complete_client,
+    complete_project,
+    reach_of,
+)
+
+
+def connect(
+    context: typer.Context,
+    agent: Annotated[
+        str,
+        typer.Argument(
+            metavar="[AGENT]",
+            show_default=False,
+            help="One agent (default: all).",
+            autocompletion=complete_agent,
+        ),
+    ] = "",
+    client: Annotated[
+        str,
+        typer.Option(
+            "--client",
+            metavar="NAME",
+            help="claude-desktop, claude-code, cursor, vscode, codex, gemini, inspector or generic.",
+            autocompletion=complete_client,
+        ),
+    ] = "generic",
+    virtual: Annotated[
+        bool,
+        typer.Option(
+            "--virtual", help="The server with the one tool `chat`; without AGENT that of the project."
+        ),
+    ] = False,
+    project: Annotated[
+        str,
+        typer.Option(
+            "--project",
+            metavar="NAME",
+            show_default=False,
+            help="All agents of a project of the fleet at one address.",
+            autocompletion=complete_project,
+        ),
+    ] = "",
+    url: UrlOption = "",
+) -> None:
+    """Print the configuration with which an MCP client reaches an agent.
+
+    The configuration goes to stdout, where it belongs and what else to do to stderr. There is never a token
+    in it: clients are told to take it from PALLAS_TOKEN.
+
+    \b
+    pallas connect reviewer --client claude-code > .mcp.json
+    pallas connect --client cursor
+    pallas connect reviewer --client codex --virtual >> ~/.codex/config.toml
+    """
+    from pallas.cli.resources.connecting import Wish
+    from pallas.cli.resources.connecting import connect as show
+
+    raise typer.Exit(show(Wish(agent, client, virtual, project), reach_of(context, url, "")))

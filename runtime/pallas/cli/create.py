@@ -1,0 +1,247 @@
+"""`pallas create`: one new thing from what was typed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pallas.cli.resources.options import TokenOption, UrlOption, complete_llm, complete_project, reach_of
+
+creations = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+Description = Annotated[
+    str, typer.Option("--description", metavar="TEXT", show_default=False, help="What it is for.")
+]
+Temperature = Annotated[
+    float | None, typer.Option("--default-temperature", metavar="X", show_default=False, help="0 to 2.")
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--default-max-tokens", metavar="N", show_default=False, help="Longest answer, in tokens."),
+]
+TopP = Annotated[
+    float | None, typer.Option("--default-top-p", metavar="X", show_default=False, help="0 to 1.")
+]
+TopK = Annotated[
+    int | None,
+    typer.Option("--default-top-k", metavar="N", show_default=False, help="Only some providers know it."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--default-seed", metavar="N", show_default=False, help="The same answer again, mostly."),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--default-stop", metavar="TEXT", show_default=False, help="Ends an answer; up to four."),
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Option("--default-extra", metavar="K=V", show_default=False, help="For the provider; repeatable."),
+]
+ParamsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--default-params-file", metavar="FILE", show_default=False, help="Parameters as YAML or JSON."
+    ),
+]
+
+
+@creations.command("secret")
+def create_secret(
+    context: typer.Context,
+    name: Name,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="KEY=@file reads a file, KEY=- stdin: then your shell keeps no history of it. Repeatable.",
+        ),
+    ] = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Create a secret: values that nothing shows again.
+
+    \b
+    pallas create secret litellm-key --data "API_KEY=${LITELLM_TOKEN}"
+    pallas create secret litellm-key --data API_KEY=-           asks for it
+    pallas create secret tls --data CERT=@cert.pem --data KEY=@key.pem
+    """
+    from pallas.cli.resources.creating import create_secret as make
+
+    raise typer.Exit(make(name, data or [], reach_of(context, url, token)))
+
+
+@creations.command("llm")
+def create_llm(
+    context: typer.Context,
+    name: Name,
+    kind: Annotated[
+        str,
+        typer.Option("--type", metavar="TYPE", help="The provider: openai, anthropic, generic and others."),
+    ],
+    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Its name at the provider.")],
+    address: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            show_default=False,
+            help="Of the endpoint, where it is not the provider's own.",
+        ),
+    ] = "",
+    api_key_ref: Annotated[
+        str,
+        typer.Option(
+            "--api-key-ref", metavar="SECRET/KEY", show_default=False, help="Where its key is kept."
+        ),
+    ] = "",
+    description: Description = "",
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Ask the provider whether it takes the key.")
+    ] = True,
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    extra: Extra = None,
+    params_file: ParamsFile = None,
+    fleet: Annotated[
+        str,
+        typer.Option(
+            "--fleet-url", metavar="URL", show_default=False, help="As --url of the other commands."
+        ),
+    ] = "",
+    token: TokenOption = "",
+) -> None:
+    """Create an LLM: a model at a provider, with its key.
+
+    \b
+    pallas create llm qwen3-thinking --type openai --model qwen3-thinking \\
+      --url http://litellm.example.com:4000/v1 --api-key-ref litellm-key/API_KEY
+    """
+    from pallas.cli.resources.creating import Defaults
+    from pallas.cli.resources.creating import create_llm as make
+
+    spec = {
+        "type": kind,
+        "model": model,
+        "url": address,
+        "apiKeyRef": api_key_ref,
+        "description": description,
+    }
+    defaults = Defaults(
+        temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
+    )
+    raise typer.Exit(make(name, spec, defaults, probe, reach_of(context, fleet, token)))
+
+
+@creations.command("agent")
+def create_agent(
+    context: typer.Context,
+    name: Name,
+    llm: Annotated[
+        str,
+        typer.Option(
+            "--llm",
+            metavar="NAME",
+            show_default=False,
+            help="Its LLM (default: the project's model).",
+            autocompletion=complete_llm,
+        ),
+    ] = "",
+    description: Description = "",
+    system_prompt: Annotated[
+        str, typer.Option("--system-prompt", metavar="TEXT", show_default=False, help="Its instruction.")
+    ] = "",
+    system_prompt_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--system-prompt-file",
+            metavar="FILE",
+            show_default=False,
+            help="The same from a file; - for stdin.",
+        ),
+    ] = None,
+    project: Annotated[
+        str,
+        typer.Option(
+            "--project",
+            metavar="NAME",
+            show_default=False,
+            help="Whose servers and prompts it shares.",
+            autocompletion=complete_project,
+        ),
+    ] = "",
+    temperature: Temperature = None,
+    max_tokens: MaxTokens = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    extra: Extra = None,
+    params_file: ParamsFile = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Create an agent; it answers at once, and `pallas chat NAME` talks to it.
+
+    \b
+    pallas create agent reviewer --llm qwen3-thinking \\
+      --description "I review what you're shipping; ask after each major change." \\
+      --default-temperature 0.2 --default-max-tokens 4096
+    """
+    from pallas.cli.resources.creating import Defaults
+    from pallas.cli.resources.creating import create_agent as make
+
+    spec = {"description": description, "systemPrompt": system_prompt, "llm": llm, "project": project}
+    defaults = Defaults(
+        temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
+    )
+    raise typer.Exit(make(name, spec, system_prompt_file, defaults, reach_of(context, url, token)))
+
+
+@creations.command("project")
+def create_project(
+    context: typer.Context,
+    name: Name,
+    description: Description = "",
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            metavar="NAME",
+            show_default=False,
+            help="An MCP server of the folder's configuration, or NAME=URL. Repeatable.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prompt", metavar="TEXT", show_default=False, help="What all its agents are told. Repeatable."
+        ),
+    ] = None,
+    prompt_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompt-file", metavar="FILE", show_default=False, help="The same from a file. Repeatable."
+        ),
+    ] = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Create a project: servers and prompts that its agents share.
+
+    \b
+    pallas create project shop --description "What the shop's agents share" \\
+      --server stock --prompt-file house-rules.md
+    """
+    from pallas.cli.resources.creating import create_project as make
+
+    reach = reach_of(context, url, token)
+    raise typer.Exit(make(name, description, server or [], prompt or [], prompt_file or [], reach))

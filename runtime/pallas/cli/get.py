@@ -1,0 +1,99 @@
+"""`pallas get` and `pallas describe`: what there is, in a table, as documents, or in full."""
+
+from typing import Annotated
+
+import typer
+
+from pallas.cli.resources.options import (
+    TokenOption,
+    UrlOption,
+    complete_agent,
+    complete_project,
+    complete_words,
+    reach_of,
+)
+
+_KINDS = "agents, llms, secrets, projects, threads or runs"
+
+
+def get(
+    context: typer.Context,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="KIND [NAME...]", help=f"{_KINDS}.", autocompletion=complete_words),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json."),
+    ] = "table",
+    project_name: Annotated[
+        str,
+        typer.Option(
+            "--project-name",
+            metavar="NAME",
+            show_default=False,
+            help="For agents: those of one project.",
+            autocompletion=complete_project,
+        ),
+    ] = "",
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent",
+            metavar="NAME",
+            show_default=False,
+            help="For threads and runs: one agent's.",
+            autocompletion=complete_agent,
+        ),
+    ] = "",
+    thread: Annotated[
+        str, typer.Option("--thread", metavar="ID", show_default=False, help="For runs: those of a thread.")
+    ] = "",
+    status: Annotated[
+        str,
+        typer.Option(
+            "--status", metavar="STATUS", show_default=False, help="For runs: running, ok, error, cancelled."
+        ),
+    ] = "",
+    limit: Annotated[
+        int,
+        typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
+    ] = 0,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Show what there is.
+
+    \b
+    pallas get agents
+    pallas get agent reviewer -o yaml > reviewer.yaml     what `pallas apply -f` takes back
+    pallas get llm qwen3-thinking -o json
+    pallas get threads --agent reviewer --limit 5
+    pallas get thread ID                                  its messages, readable
+    pallas get runs --status error
+    """
+    from pallas.cli.resources.getting import Wish
+    from pallas.cli.resources.getting import get as show
+
+    wish = Wish(tuple(words), output, project_name, agent, thread, status, limit)
+    raise typer.Exit(show(wish, reach_of(context, url, token)))
+
+
+def describe(
+    context: typer.Context,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="KIND NAME...", help=f"{_KINDS}.", autocompletion=complete_words),
+    ],
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Show everything about something: all its fields, its state, who uses it.
+
+    \b
+    pallas describe agent reviewer
+    pallas describe llm/qwen3-thinking secret/litellm-key
+    """
+    from pallas.cli.resources.describing import describe as show
+
+    raise typer.Exit(show(words, reach_of(context, url, token)))

@@ -1,0 +1,1 @@
+"""Agents, LLMs, secrets, projects, threads and runs on the command line: `get`, `apply` and the others."""

@@ -1,0 +1,169 @@
+"""How programs that speak MCP are told of a server, each in its own file and form.
+
+Forms as the programs document them: mcp-remote for what starts programs only, `${VAR}` in .mcp.json,
+`${env:VAR}` in Cursor, inputs in VS Code, `bearer_token_env_var` in Codex, `httpUrl` in the Gemini CLI.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+TOKEN: Final = "PALLAS_TOKEN"
+_INPUT: Final = "pallas-token"
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One MCP server. ``token``: its callers are asked for one. ``seconds`` is how long a run may take."""
+
+    name: str
+    url: str
+    token: bool = False
+    seconds: int = 1800
+
+    @property
+    def key(self) -> str:
+        """A name that every client takes: it begins with a letter and has no dots."""
+        plain = _ODD.sub("-", self.name).strip("-")
+        return plain if plain[:1].isalpha() else f"agent-{plain}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """``text`` is the whole snippet; ``words`` say where it goes and what is left to do."""
+
+    title: str
+    text: Callable[[Sequence[Target]], str]
+    words: Callable[[Sequence[Target]], list[str]]
+
+
+def _json(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def _servers(entry: Callable[[Target], dict[str, Any]]) -> Callable[[Sequence[Target]], str]:
+    return lambda targets: _json({"mcpServers": {target.key: entry(target) for target in targets}})
+
+
+def _bearer(target: Target, variable: str) -> dict[str, Any]:
+    return {"headers": {"Authorization": f"Bearer {variable}"}} if target.token else {}
+
+
+def _http(variable: str, **more: Any) -> Callable[[Target], dict[str, Any]]:
+    return lambda target: {"type": "http", "url": target.url, **_bearer(target, variable), **more}
+
+
+def _bridged(target: Target) -> dict[str, Any]:
+    """Through mcp-remote, for a program that can only start others."""
+    parts = urlsplit(target.url)
+    arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
+    # It takes plain HTTP from this machine only, unless it is told to.
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1"):
+        arguments.append("--allow-http")
+    entry: dict[str, Any] = {"command": "npx", "args": arguments}
+    if target.token:
+        # No blank in an argument: some programs would cut it in two there. mcp-remote fills the variable in.
+        arguments += ["--header", "Authorization:${PALLAS_AUTHORIZATION}"]
+        entry["env"] = {"PALLAS_AUTHORIZATION": f"Bearer ${{{TOKEN}}}"}
+    return entry
+
+
+def _vscode(targets: Sequence[Target]) -> str:
+    body: dict[str, Any] = {}
+    if any(target.token for target in targets):
+        asked = {"type": "promptString", "id": _INPUT, "description": "Token for Pallas", "password": True}
+        body["inputs"] = [asked]
+    entry = _http(f"${{input:{_INPUT}}}")
+    return _json({**body, "servers": {target.key: entry(target) for target in targets}})
+
+
+def _codex(targets: Sequence[Target]) -> str:
+    blocks = []
+    for target in targets:
+        lines = [f"[mcp_servers.{target.key if _BARE.fullmatch(target.key) else json.dumps(target.key)}]"]
+        lines.append(f"url = {json.dumps(target.url)}")
+        if target.token:
+            lines.append(f'bearer_token_env_var = "{TOKEN}"')
+        # It gives a tool one minute where nothing is said.
+        lines.append(f"tool_timeout_sec = {target.seconds}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _gemini(target: Target) -> dict[str, Any]:
+    return {
+        "httpUrl": target.url,
+        **_bearer(target, f"${{{TOKEN}}}"),
+        "timeout": target.seconds * 1000,
+    }
+
+
+def _said(*lines: str, token: str = f"export {TOKEN}=… before it is started") -> Callable[..., list[str]]:
+    def words(targets: Sequence[Target]) -> list[str]:
+        return [*lines, *([token] if any(target.token for target in targets) else [])]
+
+    return words
+
+
+def _desktop(targets: Sequence[Target]) -> list[str]:
+    return _said(
+        "goes into claude_desktop_config.json (Settings > Developer > Edit Config), below what is there; "
+        "macOS: ~/Library/Application Support/Claude/, Windows: %APPDATA%\\Claude\\, "
+        "Linux: ~/.config/Claude/",
+        "needs Node.js: it starts the agent's bridge with npx; restart Claude Desktop",
+        token=f"put the token in place of ${{{TOKEN}}}: Claude Desktop fills in no variables",
+    )(targets)
+
+
+def _code(targets: Sequence[Target]) -> list[str]:
+    commands = [
+        f"claude mcp add --transport http {target.key} {target.url}" for target in targets if not target.token
+    ]
+    also = f"or: {commands[0]}" if commands else ""
+    return [
+        line for line in _said("goes into .mcp.json in the folder of your project", also)(targets) if line
+    ]
+
+
+def _inspector(targets: Sequence[Target]) -> list[str]:
+    return _said(
+        "goes into a file of its own, then: npx @modelcontextprotocol/inspector --config FILE"
+        + (f" --server {targets[0].key}" if len(targets) == 1 else ""),
+        token=f"put the token in place of ${{{TOKEN}}} in the inspector, not into a file that others see",
+    )(targets)
+
+
+CLIENTS: Final[Mapping[str, Client]] = {
+    "generic": Client(
+        "any client",
+        _servers(_http(f"${{{TOKEN}}}")),
+        _said(
+            "the usual form; --client NAME prints that of a certain program",
+            token=f"put the token in place of ${{{TOKEN}}} where the client fills in no variables",
+        ),
+    ),
+    "claude-desktop": Client("Claude Desktop", _servers(_bridged), _desktop),
+    "claude-code": Client("Claude Code", _servers(_http(f"${{{TOKEN}}}")), _code),
+    "cursor": Client(
+        "Cursor",
+        _servers(lambda target: {"url": target.url, **_bearer(target, f"${{env:{TOKEN}}}")}),
+        _said("goes into .cursor/mcp.json of your project, or into ~/.cursor/mcp.json for all of them"),
+    ),
+    "vscode": Client(
+        "VS Code",
+        _vscode,
+        _said("goes into .vscode/mcp.json of your project", token="it asks for the token once, and keeps it"),
+    ),
+    "codex": Client("Codex", _codex, _said("goes into ~/.codex/config.toml")),
+    "gemini": Client(
+        "Gemini CLI",
+        _servers(_gemini),
+        _said("goes into ~/.gemini/settings.json, or .gemini/settings.json of your project"),
+    ),
+    "inspector": Client("MCP Inspector", _servers(_http(f"${{{TOKEN}}}", protocolEra="auto")), _inspector),
+}

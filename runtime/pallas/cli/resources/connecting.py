@@ -1,0 +1,187 @@
+"""`pallas connect`: the lines that make an MCP client know an agent."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.catalog.names import slug
+from pallas.text import one_line
+
+from .asking import NO_FLEET, OK, USAGE, Reach, Wrong, complain, project_at
+from .clients import CLIENTS, Target
+
+if TYPE_CHECKING:
+    from pallas.api_client import Place
+    from pallas.config import Project
+
+_TIMEOUT: Final = 3.0
+_MAX_BODY: Final = 4 * 1024 * 1024
+_SERVERS: Final = "/v0.1/servers"
+_PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant."""
+
+    agent: str = ""
+    client: str = "generic"
+    virtual: bool = False
+    project: str = ""
+
+
+def connect(wish: Wish, reach: Reach) -> int:
+    """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
+
+    Nothing is needed but the project's files; where its fleet runs, agents that were made over the API are
+    known too. Never a token: only the name of the variable that holds it.
+    """
+    from pallas.api_client import NoFleet
+    from pallas.config import ConfigError
+    from pallas.model import Fault
+
+    try:
+        if wish.client not in CLIENTS:
+            raise Wrong(f"--client {wish.client[:40]}: there are {', '.join(CLIENTS)}")
+        if wish.project and (wish.agent or wish.virtual):
+            raise Wrong("--project is all agents of a project at one address: leave AGENT and --virtual out")
+        targets = _targets(wish, reach)
+    except NoFleet as fault:
+        complain(fault.message)
+        return NO_FLEET
+    except (Wrong, ConfigError, Fault) as error:
+        complain(f"pallas connect: {error}" if isinstance(error, Wrong) else str(error))
+        return USAGE
+    client = CLIENTS[wish.client]
+    print(client.text(targets))
+    sys.stdout.flush()
+    for line in (f"{client.title}: {client.words(targets)[0]}", *client.words(targets)[1:]):
+        complain(f"# {line}")
+    return OK
+
+
+def _targets(wish: Wish, reach: Reach) -> list[Target]:
+    from pallas.api_client import URL_VARIABLE, place_of
+
+    named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
+    project = None if named else project_at(reach.folder)
+    place = place_of(reach.url, project)
+    published = _published(place, needed=project is None)
+    if project is not None:
+        return _of_project(wish, project, published)
+    assert published is not None
+    return _of_fleet(wish, place, published)
+
+
+def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | None) -> list[Target]:
+    """Addresses as agents.yaml makes them, of the agents that the fleet publishes where it runs."""
+    from pallas.surfaces.published import AGENTS, base_url, resource_url
+
+    base = base_url(project)
+    asked = project.rbac is not None and project.rbac.enabled is not False
+    if wish.project or (wish.virtual and not wish.agent):
+        name = wish.project or project.name
+        auth = project.auth is not None and not project.auth.off
+        return [Target(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
+    if published is None:
+        complain("# no fleet of this project runs: addresses are those of agents.yaml")
+    found: dict[str, Target] = {}
+    for agent in project.agents.values():
+        auth = agent.auth is not None and not agent.auth.off
+        url = resource_url(project, agent)
+        found[agent.name] = Target(agent.name, url, asked or auth, agent.run_timeout)
+    known = {slug(name) for name in project.agents}
+    for full in published or {}:
+        name = full.rpartition("/")[2]
+        if name not in known and full == f"{project.namespace}/{name}":
+            auth = project.auth is not None and not project.auth.off
+            found[name] = Target(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
+    return _chosen(wish, found, base)
+
+
+def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[Target]:
+    """Addresses as a fleet elsewhere publishes them."""
+    if wish.project:
+        url = f"{place.origin}/projects/{_part(wish.project)}/mcp"
+        return [Target(wish.project, url, _asks(place, url))]
+    if wish.virtual and not wish.agent:
+        raise Wrong("--virtual needs AGENT with --url; --project NAME is all agents of a project")
+    found = {name.rpartition("/")[2]: url for name, url in published.items()}
+    chosen = [wish.agent] if wish.agent else list(found)
+    token = {name: _asks(place, found[name]) for name in chosen if name in found}
+    targets = {name: Target(name, url, token.get(name, False)) for name, url in found.items()}
+    return _chosen(wish, targets, place.origin)
+
+
+def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
+    if not wish.agent:
+        if not found:
+            raise Wrong("the fleet has no agents")
+        return list(found.values())
+    slugs = {slug(name): name for name in found}
+    name = wish.agent if wish.agent in found else slugs.get(slug(wish.agent))
+    if name is None:
+        raise Wrong(f"there is no agent {one_line(wish.agent, 60)}; there are {', '.join(sorted(found))}")
+    target = found[name]
+    if wish.virtual:
+        url = f"{base}/virtual/agent-{_part(name)}/mcp"
+        return [Target(f"agent-{name}", url, target.token, target.seconds)]
+    return [target]
+
+
+def _published(place: "Place", *, needed: bool) -> dict[str, str] | None:
+    """Names and addresses in the fleet's registry; None where none answers and none is needed."""
+    from pallas.api_client import NoFleet
+
+    try:
+        status, body = _http(place, "GET", place.origin + _SERVERS)
+        entries = json.loads(body)["servers"] if status == 200 else None
+        if entries is not None:
+            servers = [entry["server"] for entry in entries]
+            return {str(each["name"]): str(each["remotes"][0]["url"]) for each in servers}
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    if needed:
+        raise NoFleet(f"no registry of a fleet answers at {place.origin}; see --url")
+    return None
+
+
+def _asks(place: "Place", url: str) -> bool:
+    """Whether what is there wants to know who calls; False where that cannot be found out."""
+    try:
+        return _http(place, "POST", url, _PING)[0] == 401
+    except OSError:
+        return False
+
+
+def _http(place: "Place", method: str, url: str, document: Any = None) -> tuple[int, bytes]:
+    """Status and body. Raises OSError."""
+    import httpx2
+
+    try:
+        with httpx2.Client(
+            timeout=_TIMEOUT, trust_env=not place.is_loopback, verify=place.trust(), follow_redirects=False
+        ) as http:
+            request = http.build_request(
+                method, url, json=document, headers=_ACCEPT if document is not None else None
+            )
+            answer = http.send(request, stream=True)
+            body = b""
+            for chunk in answer.iter_bytes():
+                body += chunk
+                if len(body) > _MAX_BODY or answer.status_code != 200:
+                    break
+            answer.close()
+            return answer.status_code, body
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise OSError(str(error)) from error
+
+
+def _part(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")

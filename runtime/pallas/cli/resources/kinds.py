@@ -1,0 +1,71 @@
+"""The words for kinds of things, as a person may type them."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from pallas.model import ResourceKind
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``path`` is where its list is in the API; ``made``: it can be made and changed, and has a document."""
+
+    word: str
+    plural: str
+    made: bool = False
+
+    @property
+    def path(self) -> str:
+        """Below ``/api/v1``."""
+        return f"/{self.plural}"
+
+
+KINDS: Final = {
+    kind.word: kind
+    for kind in (
+        Kind("agent", "agents", made=True),
+        Kind("llm", "llms", made=True),
+        Kind("secret", "secrets", made=True),
+        Kind("project", "projects", made=True),
+        Kind("thread", "threads"),
+        Kind("run", "runs"),
+    )
+}
+MADE: Final[tuple[ResourceKind, ...]] = ("agent", "llm", "secret", "project")
+DELETABLE: Final = (*MADE, "thread")
+ORDER: Final[tuple[ResourceKind, ...]] = ("secret", "llm", "project", "agent")
+"""Each after those that it refers to."""
+
+
+class NoSuchKind(ValueError):
+    """The message says which there are."""
+
+
+def kind_of(word: str, among: tuple[str, ...] = tuple(KINDS)) -> Kind:
+    """The kind that ``word`` stands for, singular or plural, in any case. Raises NoSuchKind."""
+    plain = word.strip().lower()
+    for name in among:
+        kind = KINDS[name]
+        if plain in (kind.word, kind.plural):
+            return kind
+    near = get_close_matches(plain, [*among, *(KINDS[name].plural for name in among)], 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(among)}"
+    shown = word[:40] if word.isprintable() else ascii(word)[:40]
+    raise NoSuchKind(f"{shown}: no such kind; {hint}")
+
+
+def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple[Kind, str]]:
+    """``agent a b`` and ``agent/a llm/b`` as kinds and names; a kind alone has an empty name.
+
+    Raises NoSuchKind.
+    """
+    if not words:
+        raise NoSuchKind(f"say of what kind: {', '.join(among)}")
+    if "/" in words[0]:
+        pairs = [word.partition("/") for word in words]
+        if odd := next((word for word in words if "/" not in word), None):
+            raise NoSuchKind(f"{odd[:60]}: write kind/name for each, or one kind and then the names")
+        return [(kind_of(kind, among), name) for kind, _, name in pairs]
+    kind = kind_of(words[0], among)
+    return [(kind, name) for name in words[1:]] or [(kind, "")]

@@ -1,0 +1,83 @@
+"""Words that several commands have in common: where the fleet is, and what a shell completes."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from .asking import Reach
+
+URL_HELP: Final = (
+    "The registry's http://host:port of a fleet elsewhere (default: PALLAS_URL, else this project's)."
+)
+UrlOption = Annotated[str, typer.Option("--url", metavar="URL", show_default=False, help=URL_HELP)]
+TokenOption = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        show_default=False,
+        help="Better export PALLAS_TOKEN: everyone on this machine can read an option. "
+        "For your own fleet on this machine none is needed.",
+    ),
+]
+
+
+def reach_of(context: typer.Context, url: str, token: str) -> Reach:
+    """Which fleet is meant; the folder is that of `pallas --project DIR`, or this one."""
+    return Reach(context.obj if isinstance(context.obj, Path) else Path(), url, token)
+
+
+def complete_words(context: typer.Context, incomplete: str) -> list[str]:
+    """A kind first, then names of that kind."""
+    from .completing import names
+    from .kinds import KINDS
+
+    said = _said(context, "words")
+    if not said:
+        return [word for word in KINDS if word.startswith(incomplete)]
+    kind = next((each for each in KINDS.values() if said[0].lower() in (each.word, each.plural)), None)
+    if kind is None:
+        return []
+    taken = set(said[1:])
+    return [name for name in _names(context, kind.word, names) if name not in taken]
+
+
+def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of agents."""
+    from .completing import names
+
+    return [name for name in _names(context, "agent", names) if name.startswith(incomplete)]
+
+
+def complete_llm(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of LLMs."""
+    from .completing import names
+
+    return [name for name in _names(context, "llm", names) if name.startswith(incomplete)]
+
+
+def complete_project(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of projects."""
+    from .completing import names
+
+    return [name for name in _names(context, "project", names) if name.startswith(incomplete)]
+
+
+def complete_client(incomplete: str) -> list[str]:
+    """Programs that `pallas connect` knows."""
+    from .clients import CLIENTS
+
+    return [name for name in CLIENTS if name.startswith(incomplete)]
+
+
+def _names(context: typer.Context, kind: str, names: Any) -> list[str]:
+    root = context.find_root().params.get("project")
+    folder = root if isinstance(root, Path) else Path()
+    params = context.params
+    return list(names(kind, folder, str(params.get("url") or ""), str(params.get("token") or "")))
+
+
+def _said(context: typer.Context, name: str) -> list[str]:
+    value = context.params.get(name)
+    return [str(each) for each in value] if isinstance(value, list | tuple) else []

@@ -1,0 +1,62 @@
+"""YAML and JSON as they are printed: for people to read, and for `pallas apply` to take back."""
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import yaml
+
+Format = Literal["table", "yaml", "json"]
+FORMATS: Final = ("table", "yaml", "json")
+
+
+def as_json(value: Any) -> str:
+    """With two blanks for each level and letters as they are."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def as_yaml(documents: Sequence[Any]) -> str:
+    """One document or several with ``---`` between; texts of many lines stay readable."""
+    parts = [
+        yaml.dump(
+            each, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False
+        )
+        for each in documents
+    ]
+    return "---\n".join(parts).rstrip("\n")
+
+
+def when(iso: Any) -> str:
+    """A time of the API as the clock on the wall says it, without the day where that is today."""
+    try:
+        at = datetime.fromisoformat(iso).astimezone()
+    except (TypeError, ValueError):
+        return ""
+    today = datetime.now(UTC).astimezone().date()
+    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%Y-%m-%d %H:%M}"
+
+
+def seconds(value: Any) -> str:
+    """``0.8 s``, ``74 s``; empty for what is no time."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ""
+    return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+
+
+class _Dumper(yaml.SafeDumper):
+    """No aliases: what is printed can be cut and pasted."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)

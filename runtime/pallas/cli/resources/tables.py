@@ -1,0 +1,79 @@
+"""Aligned columns for a terminal, and the same without an end for a pipe."""
+
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from pallas.text import one_line
+
+GAP: Final = 3
+LEAST: Final = 8
+"""No column is made narrower than that for another's sake."""
+_MAX_CELL: Final = 2_000
+
+
+def width_of(stream: TextIO | None = None) -> int | None:
+    """Columns of the terminal that is written to, None where it is none: nothing is cut then."""
+    stream = stream or sys.stdout
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Headers and rows in columns, without blanks at the ends of lines.
+
+    Where they do not fit into ``width``, the widest columns are cut first, with an ellipsis.
+    """
+    cells = [list(headers), *([one_line(cell, _MAX_CELL) for cell in row] for row in rows)]
+    widths = [max(cells_in(row[column]) for row in cells) for column in range(len(headers))]
+    if width is not None:
+        _narrow(widths, width)
+    lines = []
+    for row in cells:
+        shown = [_fit(cell, space) for cell, space in zip(row, widths, strict=True)]
+        lines.append((" " * GAP).join(shown).rstrip())
+    return "\n".join(lines)
+
+
+def pairs(rows: Sequence[tuple[str, str]], indent: int = 0) -> str:
+    """``label:  value`` lines with the values below one another; many lines stand below their label."""
+    space = max((cells_in(label) for label, _ in rows), default=0) + 1 + GAP
+    lines: list[str] = []
+    for label, value in rows:
+        head = " " * indent + f"{label}:"
+        if "\n" in value:
+            lines += [head, *(f"{' ' * (indent + 2)}{line}".rstrip() for line in value.split("\n"))]
+        else:
+            lines.append((head + " " * (indent + space - cells_in(head)) + value).rstrip())
+    return "\n".join(lines)
+
+
+def cells_in(text: str) -> int:
+    """How many columns of a terminal a line takes."""
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def _narrow(widths: list[int], width: int) -> None:
+    over = sum(widths) + GAP * (len(widths) - 1) - width
+    while over > 0:
+        widest = max(range(len(widths)), key=lambda column: widths[column])
+        if widths[widest] <= LEAST:
+            return
+        widths[widest] -= 1
+        over -= 1
+
+
+def _fit(cell: str, space: int) -> str:
+    taken = cells_in(cell)
+    if taken <= space:
+        return cell + " " * (space - taken)
+    kept = ""
+    for each in cell:
+        if cells_in(kept) + cells_in(each) > space - 1:
+            break
+        kept += each
+    return kept + "…" + " " * (space - 1 - cells_in(kept))
