@@ -21,7 +21,7 @@ from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from . import auth_seam, forward_trace, lean_seam, models, seam
+from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
 from .beside import beside
 from .faults import fault_of, raise_failure, refused_fault, servers_in
 from .loading import defined_at, load
@@ -360,6 +360,7 @@ class FastAgentExecutor:
             seam.retry_sooner(each)
             lean_seam.no_panels(each)
             lean_seam.merge_once(each)
+            params_seam.prepare(each)
         if hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
         return instance
@@ -382,6 +383,8 @@ class FastAgentExecutor:
             threshold=self._config.loop_repeat_threshold,
             max_iterations=self._config.max_iterations,
         )
+        limit = models.max_output(self._info.model, self._config.capabilities)
+        wish = await params_seam.wish_of(agent, turn.params, limit)
         saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
         params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 
@@ -405,8 +408,9 @@ class FastAgentExecutor:
                 agent.usage_accumulator.reset()
             # Finished as it comes: the places that copy it are given the same.
             question = keep(user_message(turn.text, turn.images))
-            with saying.heard(agent), guard.watching(instance.all), asking_for_text(turn.stream_text):
-                answer = await agent.generate([question], params)
+            wants_text = asking_for_text(turn.stream_text)
+            with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
+                answer = await agent.generate([question], wish.over(params), **wish.tools)
             raise_failure(answer)
             history = list(agent.message_history)
             usage = _usage(agent)

@@ -28,6 +28,20 @@ def register(model: str, capabilities: Capabilities) -> None:
     )
 
 
+def max_output(model: str, capabilities: Capabilities | None) -> int | None:
+    """How many tokens a model can write at once: as fast-agent knows it, and as the agent declares.
+
+    None where nobody can tell.
+    """
+    declared = capabilities.max_output_tokens if capabilities is not None else None
+    if not model or _ours(model):
+        return declared
+    known = ModelDatabase.get_max_output_tokens(model)
+    if known is None or declared is None or declared == Capabilities().max_output_tokens:
+        return known  # what was not written down is no limit of a model that is known better
+    return min(known, declared)
+
+
 def has_vision(model: str, capabilities: Capabilities | None) -> bool:
     """Whether an agent's model sees pictures: as fast-agent knows it, else as the agent declares."""
     if not model:

@@ -1,0 +1,245 @@
+"""A run's parameters on their way into the requests that fast-agent makes for it (SPEC 6.2).
+
+What fast-agent has a field for goes there. The rest is written into each request when it is finished, by
+hooks that look only at the run they are in and at the model of the agent that was asked: no other run, no
+sub-agent and no later turn comes to it. ``tests/contract/test_params_seam.py`` fails when a place moves.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from fast_agent.types import RequestParams
+
+from pallas.model import Params
+from pallas.text import one_line
+
+from . import hooks
+from .allowlist import Allowed, find_one
+from .hooks import Hook
+from .provider_params import (
+    Family,
+    edit_anthropic,
+    edit_openai,
+    edit_responses,
+    fields,
+    instruction,
+    named_in,
+    without,
+)
+
+log = logging.getLogger(__name__)
+
+# Providers of chat completions that are one company's own, and refuse what they do not know.
+_STRICT: Final = frozenset({"azure", "deepseek", "googleoai", "groq", "moonshot", "zai", "xai", "metaai"})
+_METHODS: Final[tuple[tuple[Family, str, tuple[str, ...]], ...]] = (
+    ("openai", "_openai_completion_request", ("self", "message", "request_params", "tools")),
+    (
+        "anthropic",
+        "_execute_anthropic_stream",
+        ("self", "anthropic", "arguments", "model", "capture_filename", "timeout_seconds"),
+    ),
+    ("responses", "_build_response_args", ("self", "input_items", "request_params", "tools")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the run in this context wants of the requests to one model."""
+
+    llm: Any
+    edit: Callable[[dict[str, Any]], None]
+
+
+_asked: ContextVar[_Asked | None] = ContextVar("pallas_params", default=None)
+
+
+class Wish:
+    """The parameters of one run, ready for the agent that was asked.
+
+    ``tools`` are what ``generate`` is given beside the messages and ``over(...)``; use ``held`` around it.
+    """
+
+    def __init__(
+        self, agent: Any, params: Params, limit: int | None, allowed: Allowed | None, tools: Sequence[Any]
+    ) -> None:
+        self._agent = agent
+        self._llm = getattr(agent, "llm", None)
+        self._params = params
+        self._limit = limit
+        self._allowed = allowed
+        self._family = family_of(self._llm)
+        self._before: str | None = getattr(self._llm, "instruction", None)
+        self._told = instruction(self._before, params, self._family)
+        self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
+
+    def over(self, request: RequestParams) -> RequestParams:
+        """The run's parameters laid over those of the agent's definition and of its model (AG-8)."""
+        if not self._params or self._llm is None:
+            return request
+        wanted = fields(self._params, self._family, self._limit)
+        given = {field: value for field, value in wanted.items() if value is not None}
+        merged: RequestParams = self._llm.get_request_params(request.model_copy(update=given))
+        for field in wanted.keys() - given.keys():
+            setattr(merged, field, None)
+        if self._told != self._before:
+            merged.system_prompt = self._told  # fast-agent looks here where the model has been told nothing
+        return merged
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For as long as the agent answers; afterwards it is as it was."""
+        edit = self._edit() if self._params and self._llm is not None else None
+        token = _asked.set(_Asked(self._llm, edit) if edit is not None else None)
+        try:
+            with self._telling(), self._allowed.enforced(self._agent) if self._allowed else _nothing():
+                yield
+        finally:
+            _asked.reset(token)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """The instruction of this call in the place of the agent's own (AG-13)."""
+        if self._told == self._before:
+            yield
+            return
+        self._llm.instruction = self._told
+        try:
+            yield
+        finally:
+            if self._llm.instruction is self._told:  # else it was made anew meanwhile
+                self._llm.instruction = self._before
+
+    def _edit(self) -> Callable[[dict[str, Any]], None]:
+        compatible, params, allowed = is_compatible(self._llm), self._params, self._allowed
+
+        def edit(arguments: dict[str, Any]) -> None:
+            if self._family == "openai":
+                edit_openai(arguments, params, compatible=compatible)
+            elif self._family == "responses":
+                edit_responses(arguments, params, compatible=compatible)
+            elif self._family == "anthropic":
+                edit_anthropic(arguments, params, self._limit)
+            if allowed is not None:
+                without(arguments, allowed.hides)
+
+        return edit
+
+
+async def wish_of(agent: Any, params: Params, limit: int | None) -> Wish:
+    """The parameters as they hold for this agent; ``limit`` is how many tokens its model can write.
+
+    Raises Fault (PROTOCOL) where they name tools that are not there, or could be several.
+    """
+    choice = params.get("tool_choice")
+    listed, named = params.get("tools_allowlist"), named_in(choice)
+    if (listed is None and not named) or not hasattr(agent, "list_tools"):
+        return Wish(agent, params, limit, None, ())
+    tools = (await agent.list_tools()).tools
+    allowed = None
+    if listed is not None:
+        allowed = Allowed(listed, [tool.name for tool in tools])
+        if allowed.missing:
+            log.warning("tools_allowlist: no tool is named %s", one_line(", ".join(allowed.missing), 200))
+        tools = [tool for tool in tools if tool.name in allowed.names]
+    if named:
+        name = find_one(named, [tool.name for tool in tools], "tool_choice")
+        choice = {"type": "function", "function": {"name": name}}
+        params = replace(params, values={**params.values, "tool_choice": choice})
+    return Wish(agent, params, limit, allowed, tools)
+
+
+def family_of(llm: Any) -> Family:
+    """How requests to this model are written."""
+    return next((family for family, method, _ in _METHODS if hasattr(llm, method)), "other")
+
+
+def is_compatible(llm: Any) -> bool:
+    """Whether the model is behind an endpoint that speaks as OpenAI does, and is not OpenAI's (vLLM)."""
+    provider = str(getattr(getattr(llm, "provider", None), "value", ""))
+    if provider in _STRICT:
+        return False
+    if provider not in ("openai", "responses", "codexresponses"):
+        return True
+    base = llm._base_url() or ""
+    host = urlsplit(base).hostname or ""
+    return bool(base) and host != "openai.com" and not host.endswith(".openai.com")
+
+
+def prepare(agent: Any) -> None:
+    """Have the hooks on the class of the agent's model, once for each class. Raises Fault (CONFIG)."""
+    for hook in hooks_for(type(getattr(agent, "llm", None))):
+        hooks.install(hook)
+
+
+def hooks_for(kind: type) -> tuple[Hook, ...]:
+    """The hooks that a model of this class needs, each on the class that has the function."""
+    wanted = [
+        (f"params-{family}", method, parameters, _WRAPS[family]) for family, method, parameters in _METHODS
+    ]
+    wanted.append(("reasoning-text", "_handle_reasoning_delta", _REASONING, _every_reasoning))
+    found: list[Hook] = []
+    for name, method, parameters, wrap in wanted:
+        owner = next((each for each in kind.__mro__ if method in vars(each)), None)
+        if owner is not None:
+            found.append(Hook(name, owner, method, parameters, wrap))
+    return tuple(found)
+
+
+def _editing(llm: Any, arguments: dict[str, Any]) -> None:
+    asked = _asked.get()
+    if asked is not None and asked.llm is llm:
+        asked.edit(arguments)
+
+
+def _openai(make: Any) -> Any:
+    def make_request(self: Any, *args: Any, **kwargs: Any) -> Any:
+        request = make(self, *args, **kwargs)
+        _editing(self, request.arguments)
+        return request
+
+    return make_request
+
+
+def _anthropic(execute: Any) -> Any:
+    async def execute_stream(self: Any, *, arguments: dict[str, Any], **kwargs: Any) -> Any:
+        _editing(self, arguments)
+        return await execute(self, arguments=arguments, **kwargs)
+
+    return execute_stream
+
+
+def _responses(build: Any) -> Any:
+    def build_args(self: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = build(self, *args, **kwargs)
+        _editing(self, arguments)
+        return arguments
+
+    return build_args
+
+
+_WRAPS: Final[dict[Family, Callable[[Any], Any]]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "responses": _responses,
+}
+_REASONING: Final = ("self", "reasoning_mode", "reasoning_text", "reasoning_active", "reasoning_segments")
+# What fast-agent hands on as a model's reasoning; of a model it does not know it would keep it to itself.
+_HANDED_ON: Final = frozenset({"tags", "stream", "reasoning_content", "gpt_oss"})
+
+
+def _every_reasoning(handle: Any) -> Any:
+    def handle_delta(self: Any, *, reasoning_mode: str | None, **kwargs: Any) -> Any:
+        mode = reasoning_mode if reasoning_mode in _HANDED_ON else "stream"
+        return handle(self, reasoning_mode=mode, **kwargs)
+
+    return handle_delta
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,269 @@
+"""What each kind of provider is told of a run's parameters (SPEC 6.2): pure functions on a request.
+
+``openai`` is chat completions, ``responses`` OpenAI's Responses API, ``anthropic`` the Messages API,
+``other`` whatever fast-agent speaks to besides (Google, Bedrock, models of its own). What a provider has no
+word for is not sent to it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from pallas.model import Params
+from pallas.model.params import KEYS
+
+Family = Literal["openai", "anthropic", "responses", "other"]
+
+# Fields of fast-agent's own request parameters, which it writes as each provider wants them.
+_FIELDS: Final[Mapping[Family, Mapping[str, str]]] = {
+    "openai": {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "max_tokens": "max_tokens",
+        "stop": "stop_sequences",
+        "presence_penalty": "presence_penalty",
+        "frequency_penalty": "frequency_penalty",
+    },
+    "anthropic": {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+        "max_tokens": "max_tokens",
+        "stop": "stop_sequences",
+    },
+    "responses": {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens"},
+    "other": {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+        "max_tokens": "max_tokens",
+        "stop": "stop_sequences",
+        "presence_penalty": "presence_penalty",
+        "frequency_penalty": "frequency_penalty",
+    },
+}
+# Where a cleared key may stand in a finished request.
+_PLACES: Final[Mapping[str, tuple[str, ...]]] = {
+    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
+    "stop": ("stop", "stop_sequences"),
+}
+
+# Keys below ``extra`` that each kind of provider knows (AG-10).
+_OPENAI_EXTRA: Final = frozenset(
+    {
+        "logit_bias", "logprobs", "metadata", "modalities", "moderation", "parallel_tool_calls", "prediction",
+        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning_effort",
+        "safety_identifier", "service_tier", "store", "top_logprobs", "user", "verbosity",
+        "web_search_options",
+    }
+)  # fmt: skip
+_RESPONSES_EXTRA: Final = frozenset(
+    {
+        "max_tool_calls", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options",
+        "prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "store", "top_logprobs",
+        "truncation", "user",
+    }
+)  # fmt: skip
+_ANTHROPIC_EXTRA: Final = frozenset(
+    {
+        "betas", "container", "context_management", "inference_geo", "metadata", "output_config",
+        "service_tier", "speed", "thinking",
+    }
+)  # fmt: skip
+# What nobody may set beside us: it is what the request is about, how it travels, or a parameter already.
+_OURS: Final = (
+    frozenset(KEYS)
+    | {
+        "model", "input", "instructions", "system", "tools", "functions", "function_call", "stream",
+        "stream_options", "max_completion_tokens", "max_output_tokens", "stop_sequences", "n", "timeout",
+        "extra_headers", "extra_query", "extra_body", "previous_response_id", "conversation", "background",
+    }
+)  # fmt: skip
+
+_JSON_ONLY: Final = "Answer with one JSON object and with nothing before or after it."
+# What fast-agent gives the Messages API, which cannot do without, where nobody says how much.
+_SOME_TOKENS: Final = 16_000
+
+
+def fields(params: Params, family: Family, limit: int | None) -> dict[str, Any]:
+    """Fields of fast-agent's request parameters that say what these do; None for what is cleared.
+
+    ``limit`` is how many tokens the model can write: more are not asked for (AG-9).
+    """
+    found: dict[str, Any] = {}
+    for key, field in _FIELDS[family].items():
+        if key in params.values:
+            found[field] = params.values[key]
+    if (wanted := found.get("max_tokens")) is not None and limit is not None:
+        found["max_tokens"] = min(wanted, limit)
+    elif "max_tokens" in found and wanted is None and family == "anthropic":
+        found["max_tokens"] = limit or _SOME_TOKENS
+    schema = schema_of(params)
+    if schema is not None and family in ("anthropic", "other"):
+        found["structured_schema"] = schema
+    if family == "other" and params.get("tool_choice") in ("auto", "none"):
+        found["sampling_tool_choice"] = params.get("tool_choice")
+    return found
+
+
+def instruction(current: str | None, params: Params, family: Family) -> str | None:
+    """What the model is told before the conversation: as it is, or as this call has it (AG-13)."""
+    override = params.get("systemOverride")
+    after = [params.get("systemAppend")]
+    kind = (params.get("response_format") or {}).get("type")
+    if kind == "json_object" and family in ("anthropic", "other"):
+        after.append(_JSON_ONLY)
+    if override is None and not any(after):
+        return current
+    return "\n\n".join(part for part in (current if override is None else override, *after) if part)
+
+
+def schema_of(params: Params) -> dict[str, Any] | None:
+    """The JSON schema that the answer is to follow; None where it is free."""
+    wanted = params.get("response_format") or {}
+    if wanted.get("type") != "json_schema":
+        return None
+    schema = wanted["json_schema"].get("schema")
+    return schema if isinstance(schema, dict) else {"type": "object"}
+
+
+def edit_openai(arguments: dict[str, Any], params: Params, *, compatible: bool) -> None:
+    """Arguments of chat completions, finished.
+
+    ``compatible``: the endpoint is not OpenAI's own, and is told what we cannot know.
+    """
+    for key in ("seed", "response_format"):
+        if (value := params.get(key)) is not None:
+            arguments[key] = value
+    choice = params.get("tool_choice")
+    if choice is not None and arguments.get("tools"):
+        last = (arguments.get("messages") or [{}])[-1]
+        arguments["tool_choice"] = "auto" if _forces(choice) and last.get("role") == "tool" else choice
+    _tell(arguments, params, _openai_extra(params, _OPENAI_EXTRA, compatible=compatible))
+
+
+def edit_responses(arguments: dict[str, Any], params: Params, *, compatible: bool) -> None:
+    """Arguments of the Responses API, finished; ``compatible`` as for chat completions."""
+    text = dict(arguments.get("text") or {})
+    if (wanted := params.get("response_format")) is not None:
+        arguments["text"] = {**text, "format": {**wanted.get("json_schema", {}), "type": wanted["type"]}}
+    elif params.cleared("response_format") and text.pop("format", None) is not None:
+        arguments["text"] = text
+    choice = params.get("tool_choice")
+    if choice is not None and arguments.get("tools"):
+        last = (arguments.get("input") or [{}])[-1]
+        if _forces(choice) and str(last.get("type", "")).endswith("_call_output"):
+            choice = "auto"
+        named = {"type": "function", "name": named_in(choice)}
+        arguments["tool_choice"] = named if isinstance(choice, dict) else choice
+    _tell(arguments, params, _openai_extra(params, _RESPONSES_EXTRA, compatible=compatible))
+
+
+_ANTHROPIC_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
+
+
+def edit_anthropic(arguments: dict[str, Any], params: Params, limit: int | None) -> None:
+    """Arguments of the Messages API, finished; ``limit`` as for ``fields``.
+
+    The API refuses thinking together with a forced call, with sampling, and with fewer tokens than it takes:
+    then what the run asks for holds, and what the model would do by itself does not.
+    """
+    given = {key: value for key, value in _given(params) if key in _ANTHROPIC_EXTRA}
+    if isinstance(betas := given.pop("betas", None), list):
+        arguments["betas"] = [*(arguments.get("betas") or ()), *betas]
+    if isinstance(config := given.pop("output_config", None), dict):
+        arguments["output_config"] = {**(arguments.get("output_config") or {}), **config}
+    choice = params.get("tool_choice")
+    # A schema that is asked for by way of a tool has its own choice.
+    if choice is not None and arguments.get("tools") and schema_of(params) is None:
+        if _forces(choice):  # thinking is wanted in all of a turn, or in none of it
+            arguments.pop("thinking", None)
+            given.pop("thinking", None)
+        if _forces(choice) and _answers_tools(arguments):
+            choice = "auto"
+        named = {"type": "tool", "name": named_in(choice)}
+        arguments["tool_choice"] = named if isinstance(choice, dict) else {"type": _ANTHROPIC_CHOICE[choice]}
+    if (most := fields(params, "anthropic", limit).get("max_tokens")) is not None:
+        arguments["max_tokens"] = most
+    needed = arguments.get("max_tokens")
+    _tell(arguments, params, given)
+    if params.cleared("max_tokens"):  # it cannot do without
+        arguments["max_tokens"] = needed or _SOME_TOKENS
+    if "thinking" not in given and _leaves_no_thinking(arguments):
+        arguments.pop("thinking", None)
+
+
+def _leaves_no_thinking(arguments: Mapping[str, Any]) -> bool:
+    thinking, sampling = arguments.get("thinking") or {}, arguments.get("extra_body") or {}
+    if thinking.get("type") not in ("enabled", "adaptive"):
+        return False
+    return (
+        (thinking.get("budget_tokens") or 0) >= (arguments.get("max_tokens") or _SOME_TOKENS)
+        or sampling.get("temperature", 1) != 1
+        or sampling.get("top_p", 1) < 0.95
+        or "top_k" in sampling
+    )
+
+
+def named_in(choice: Any) -> str:
+    """The tool that a choice names; empty where it names none."""
+    return str(choice["function"]["name"]) if isinstance(choice, dict) else ""
+
+
+def without(arguments: dict[str, Any], hidden: Callable[[str], bool]) -> None:
+    """Take the provider's own tools (a web search) out of a request, those that are ``hidden`` by their name.
+
+    The agent's tools are not looked at: of them only those that are shown are in it.
+    """
+    tools = arguments.get("tools")
+    if isinstance(tools, list):
+        arguments["tools"] = [tool for tool in tools if not _is_own(tool) or not hidden(_name(tool))]
+
+
+def _is_own(tool: Any) -> bool:
+    return isinstance(tool, Mapping) and tool.get("type", "custom") not in ("function", "custom")
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    return str(tool.get("name") or tool.get("type"))
+
+
+def _forces(choice: Any) -> bool:
+    """Whether a choice lets the model do nothing but call: once a turn, or it would never end."""
+    return choice == "required" or isinstance(choice, dict)
+
+
+def _answers_tools(arguments: Mapping[str, Any]) -> bool:
+    content = (arguments.get("messages") or [{}])[-1].get("content")
+    return isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
+
+
+def _given(params: Params) -> Iterator[tuple[str, Any]]:
+    """What of ``extra`` may be told to anybody."""
+    for key, value in params.get("extra", {}).items():
+        if value is not None and key not in _OURS:
+            yield key, value
+
+
+def _openai_extra(params: Params, known: frozenset[str], *, compatible: bool) -> dict[str, Any]:
+    taken = {
+        key: value
+        for key, value in _given(params)
+        if key in known or (compatible and key not in _ANTHROPIC_EXTRA | _OPENAI_EXTRA | _RESPONSES_EXTRA)
+    }
+    if not taken.get("store"):  # OpenAI has it for what is stored only; without, it is meant for Anthropic
+        taken.pop("metadata", None)
+    if compatible and (top_k := params.get("extra", {}).get("top_k")) is not None:
+        taken["top_k"] = top_k  # vLLM's; the parameter of that name is Anthropic's
+    return taken
+
+
+def _tell(arguments: dict[str, Any], params: Params, given: Mapping[str, Any]) -> None:
+    """Add what goes beside the arguments that the client library has names for; take out what is cleared."""
+    beside = {**(arguments.get("extra_body") or {}), **given}
+    for key in params.values:
+        if params.cleared(key):
+            for place in _PLACES.get(key, (key,)):
+                arguments.pop(place, None)
+                beside.pop(place, None)
+    if beside or "extra_body" in arguments:
+        arguments["extra_body"] = beside
