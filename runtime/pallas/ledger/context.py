@@ -1,6 +1,6 @@
 """The rows that a model is shown, and what becomes of them when an executor rewrote the conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, bindparam, or_, select
@@ -53,9 +53,7 @@ class Rewritten:
     context: int | None = None
 
 
-def rewritten(
-    connection: Connection, thread: str, told: Sequence[int], whole: Sequence[Message]
-) -> Rewritten:
+def rewritten(connection: Connection, thread: str, told: Set[int], whole: Sequence[Message]) -> Rewritten:
     """Compare ``whole`` with the rows there are: what is there already is not written again.
 
     ``told`` are the parts of the run's own messages that are there. The last of them that stands in ``whole``
@@ -66,8 +64,7 @@ def rewritten(
     there = placed(found[0]) if found is not None else []
     heads = [each for each in there if each.stands]
     rows = [each for each in there if not each.stands]
-    own = set(told)
-    last = next((each for each in reversed(rows) if each.part in own), None)
+    last = next((each for each in reversed(rows) if each.part in told), None)
     end = _last(whole, last) if last is not None else 0
     if not end:
         # All that the run said on the way is told by a summary: what it ended with is new.

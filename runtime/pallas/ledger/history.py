@@ -55,34 +55,34 @@ def placed(rows: Iterable[Kept]) -> list[Placed]:
     return [Placed(key[2], _message(parts[key]), not key[0]) for key in sorted(parts)]
 
 
-def history_of(rows: Iterable[Kept]) -> tuple[Message, ...]:
+def history_of(rows: Iterable[Kept]) -> list[Placed]:
     """The messages of complete rows as a model may have them."""
-    return tuple(well_formed([each.message for each in placed(rows)]))
+    return list(well_formed(placed(rows)))
 
 
-def well_formed(messages: Sequence[Message]) -> Iterator[Message]:
-    """``messages`` without calls that have no answer, and answers that have no call.
+def well_formed(entries: Sequence[Placed]) -> Iterator[Placed]:
+    """``entries`` without calls that have no answer, and answers that have no call.
 
     An entry that loses its calls keeps its text; its native form, which has them as well, goes.
     """
     at = 0
-    while at < len(messages):
-        message = messages[at]
+    while at < len(entries):
+        entry, message = entries[at], entries[at].message
         at += 1
         if message.role == "tool":
             continue
         if message.role != "assistant" or not message.calls:
-            yield message
+            yield entry
             continue
-        answers: list[Message] = []
-        while at < len(messages) and messages[at].role == "tool":
-            answers.append(messages[at])
+        answers: list[Placed] = []
+        while at < len(entries) and entries[at].message.role == "tool":
+            answers.append(entries[at])
             at += 1
-        if _fit(message, answers):
-            yield message
+        if _fit(message, [answer.message for answer in answers]):
+            yield entry
             yield from answers
         elif message.text or message.images:
-            yield Message("assistant", message.text, message.images, summary=message.summary)
+            yield entry._replace(message=Message("assistant", message.text, message.images))
 
 
 def _fit(message: Message, answers: Sequence[Message]) -> bool:

@@ -195,15 +195,25 @@ class ThreadStore:
             found = context_of(connection, id)
             if found is None:
                 raise turns.no_thread()
-            return history_of(found[0]), found[1]
+            return tuple(each.message for each in history_of(found[0])), found[1]
 
         return await self._database.read(work)
 
-    async def begin(self, id: str, run: RunRecord, question: Message) -> int:  # noqa: A002 - as above
-        """A run begins in the thread: it is running, its question pending; returns that one's index."""
+    async def begin(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        run: RunRecord,
+        question: Message,
+        *,
+        before: Sequence[Message] = (),
+    ) -> int:
+        """A run begins in the thread: it is running, its question pending; returns that one's index.
+
+        ``before`` is what was said elsewhere earlier: it comes first, complete.
+        """
         run = replace(run, thread=id)
         return await self._database.write(
-            lambda connection: turns.begin(connection, id, run, question, self._life)
+            lambda connection: turns.begin(connection, id, run, question, before, self._life)
         )
 
     async def said(self, id: str, run_id: str, message: Message) -> None:  # noqa: A002 - as above
@@ -246,11 +256,21 @@ class ThreadStore:
             lambda connection: turns.fail(connection, id, run, reason, partial, life=self._life, now=now)
         )
 
-    async def summarise(self, id: str, summary: Message, upto: int) -> int:  # noqa: A002 - as above
-        """A row that stands for all rows up to ``upto`` when a model is asked; returns its index."""
+    async def summarise(
+        self,
+        id: str,  # noqa: A002 - the word of the record
+        summary: Message,
+        number: int,
+        *,
+        before: str = "",
+    ) -> int:
+        """A row that stands for the ``number`` oldest messages of ``history`` from now on; returns its index.
+
+        The run ``before`` is under way: what it said so far is not among them. People still see every row.
+        """
         now = self._clock()
         return await self._database.write(
-            lambda connection: turns.summarise(connection, id, summary, upto, now)
+            lambda connection: turns.summarise(connection, id, summary, number, before, now)
         )
 
 

@@ -1,24 +1,26 @@
 """A turn in the database, step by step: each function is the work of one short transaction.
 
-All take the row of the thread first, so that two of them wait for each other there and nowhere else.
+Rows get their places from the thread's own row, so two of them wait for each other there and nowhere else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Text, bindparam, case, insert, select, update
+from sqlalchemy import Connection, CursorResult, Text, bindparam, case, delete, func, insert, select, update
 
 from pallas import refusals
 from pallas.model import Fault, Message, MessageStatus, RunRecord
 from pallas.text import one_line
 
-from .context import rewritten
+from .context import context_of, rewritten
+from .history import history_of
 from .rows import rows_of, run_values, size_of, storable
-from .tables import PENDING, RUNNING, messages, runs, threads
+from .tables import PENDING, messages, runs, threads
 
-MAX_TITLE = 80
+MAX_TITLE: Final = 80
 """Characters of a title that is made of a message."""
 
-_TAKE = (
+_TAKE: Final = (
     update(threads)
     .where(threads.c.id == bindparam("thread"))
     .values(
@@ -29,21 +31,45 @@ _TAKE = (
     )
     .returning(threads.c.next_index)
 )
-_SETTLE = (
+_TOLD: Final = (messages.c.part, messages.c.turn_index, messages.c.role, messages.c.tool_call_id)
+_OF_RUN: Final = (messages.c.thread_id == bindparam("thread"), messages.c.run_id == bindparam("run"))
+_SETTLE: Final = (
     update(messages)
     .where(messages.c.run_id == bindparam("run"), PENDING)
     .values(status=bindparam("outcome"), reason=bindparam("why"))
-    .returning(messages.c.part, messages.c.turn_index)
+    .returning(*_TOLD)
 )
-_MEND = (
-    update(messages)
-    .where(messages.c.thread_id == bindparam("thread"), messages.c.run_id == bindparam("run"))
-    .values(status="complete", reason="")
-    .returning(messages.c.part, messages.c.turn_index)
+_MEND: Final = update(messages).where(*_OF_RUN).values(status="complete", reason="").returning(*_TOLD)
+_UNSAY: Final = delete(messages).where(*_OF_RUN, messages.c.turn_index >= bindparam("index"))
+_FIRST_PENDING: Final = select(func.min(messages.c.turn_index)).where(
+    messages.c.run_id == bindparam("run"), PENDING
 )
-_RUN_IS_OVER = update(runs).where(runs.c.id == bindparam("run"), RUNNING)
-_WAS_RUNNING = select(runs.c.status).where(runs.c.id == bindparam("run"))
-_ADD = insert(messages)
+_ENDED: Final = (
+    "status",
+    "finished_at",
+    "seconds",
+    "steps",
+    "tools",
+    "tokens_in",
+    "tokens_out",
+    "turn_index",
+    "fault",
+    "partial",
+)
+
+
+class Told(NamedTuple):
+    """A row of a run, as far as it is compared."""
+
+    part: int
+    turn_index: int
+    role: str
+    tool_call_id: str
+
+
+def no_thread() -> Fault:
+    """There is no thread of that id, as far as whoever asks may know."""
+    return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
 
 
 def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
@@ -53,11 +79,6 @@ def take(connection: Connection, thread: str, number: int, now: float, *, title:
     if after is None:
         raise no_thread()
     return int(after) - number
-
-
-def no_thread() -> Fault:
-    """There is no thread of that id, as far as whoever asks may know."""
-    return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
 
 
 def add(
@@ -73,57 +94,46 @@ def add(
 ) -> int:
     """The rows of messages, at the end of the thread; returns the ``turn_index`` of the first."""
     first = index = take(connection, thread, sum(map(size_of, new)), now, title=title)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for message in new:
         made = rows_of(message, thread, index, run=run, status=status, now=now, summary=summary)
         index += len(made)
         rows += made
     if rows:
-        connection.execute(_ADD, rows)
+        connection.execute(insert(messages), rows)
     return first
 
 
-def begin(connection: Connection, thread: str, run: RunRecord, question: Message, life: str) -> int:
-    """The run as running, its question as pending."""
+def begin(
+    connection: Connection,
+    thread: str,
+    run: RunRecord,
+    question: Message,
+    before: Sequence[Message],
+    life: str,
+) -> int:
+    """The run as running, its question as pending, behind what was said elsewhere ``before``."""
+    now = run.started_at
+    if before:
+        add(connection, thread, before, run="", status="complete", now=now)
     title = storable(one_line(question.text, MAX_TITLE))
-    index = add(connection, thread, [question], run=run.id, status="pending", now=run.started_at, title=title)
+    index = add(connection, thread, [question], run=run.id, status="pending", now=now, title=title)
     start(connection, run, life)
     return index
 
 
 def start(connection: Connection, run: RunRecord, life: str) -> None:
-    """A run that begins; a second one of that id is refused by the database."""
+    """A run that begins."""
     connection.execute(insert(runs), [{**run_values(run), "life": life}])
 
 
-def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> bool:
-    """A run that is over, begun or not. False when it was taken for dead before."""
-    values = run_values(run)
-    values["turn_index"] = at
-    values["thread_id"] = thread or values["thread_id"]
-    done = connection.execute(_RUN_IS_OVER.values({name: values[name] for name in _ENDED}), {"run": run.id})
-    if done.rowcount:
-        return True
-    if connection.execute(_WAS_RUNNING, {"run": run.id}).first() is None:
-        connection.execute(insert(runs), [{**values, "life": life}])
-        return True
-    known = update(runs).where(runs.c.id == run.id).values({name: values[name] for name in _ENDED})
-    connection.execute(known)
-    return False
-
-
-_ENDED = (
-    "status",
-    "finished_at",
-    "seconds",
-    "steps",
-    "tools",
-    "tokens_in",
-    "tokens_out",
-    "turn_index",
-    "fault",
-    "partial",
-)
+def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> None:
+    """A run that is over, whether it was begun, taken for dead meanwhile, or never heard of."""
+    values = {**run_values(run), "turn_index": at}
+    ended = {name: values[name] for name in _ENDED}
+    if connection.execute(update(runs).where(runs.c.id == run.id).values(ended)).rowcount == 0:
+        start_values = {**values, "thread_id": thread or run.thread or None, "life": life}
+        connection.execute(insert(runs), [start_values])
 
 
 def finish(
@@ -137,28 +147,29 @@ def finish(
     replaces: bool,
 ) -> int:
     """Everything of the run complete, the run over; returns the ``turn_index`` of the answer."""
-    told = _rows(connection, _SETTLE, run=run.id, outcome="complete", why="")
+    values = {"run": run.id, "thread": thread}
+    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
     if not told:  # it was taken for dead, or never told
-        told = _rows(connection, _MEND, run=run.id, thread=thread)
-    before = sorted({part for part, _ in told})
+        told = _rows(connection.execute(_MEND, values))
     if replaces:
-        new = rewritten(connection, thread, before, said)
+        new = rewritten(connection, thread, {row.part for row in told}, said)
         rest = new.rest
         if new.changed:
             at = add(connection, thread, new.summaries, run=run.id, status="complete", now=now, summary=True)
             after = at + sum(map(size_of, new.summaries))
-            _show_from(
-                connection,
-                thread,
-                at if new.summaries else None,
-                after if new.context is None else new.context,
-            )
+            begins = after if new.context is None else new.context
+            _show_from(connection, thread, at if new.summaries else None, begins)
     else:
-        rest = said[len(before) :]
+        same, wrong = _same(told, said)
+        rest = said[same:]
+        if wrong is not None:  # something on the way could not be kept: what came after it is said again
+            connection.execute(_UNSAY, {**values, "index": wrong})
+            told = [row for row in told if row.part < wrong]
     first = add(connection, thread, rest, run=run.id, status="complete", now=now)
-    answer = first + sum(map(size_of, rest)) - 1 if rest else max((index for _, index in told), default=None)
+    kept = sum(map(size_of, rest))
+    answer = first + kept - 1 if kept else max((row.turn_index for row in told), default=first)
     stop(connection, run, life, thread=thread, at=answer)
-    return first if answer is None else answer
+    return answer
 
 
 def fail(
@@ -172,20 +183,23 @@ def fail(
     now: float,
 ) -> None:
     """Everything of the run that is pending in error (SPEC AG-5), ``partial`` beside it, the run over."""
-    _rows(connection, _SETTLE, run=run.id, outcome="error", why=storable(reason))
-    at: int | None = None
-    if partial:
-        first = add(connection, thread, partial, run=run.id, status="complete", now=now)
-        at = first + sum(map(size_of, partial)) - 1
-    else:
-        take(connection, thread, 0, now)
+    connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": storable(reason)})
+    first = add(connection, thread, partial, run=run.id, status="complete", now=now)
+    at = first + sum(map(size_of, partial)) - 1 if partial else None
     stop(connection, run, life, thread=thread, at=at)
 
 
-def summarise(connection: Connection, thread: str, summary: Message, upto: int, now: float) -> int:
-    """A summary of the rows up to ``upto``: what models are shown begins with it."""
+def summarise(
+    connection: Connection, thread: str, summary: Message, number: int, before: str, now: float
+) -> int:
+    """A summary of the ``number`` oldest messages that models are shown."""
     at = add(connection, thread, [summary], run="", status="complete", now=now, summary=True)
-    _show_from(connection, thread, at, upto + 1)
+    found = context_of(connection, thread)
+    shown = [each for each in history_of(found[0] if found else []) if each.part != at]
+    left = [each.part for each in shown[number:] if not each.stands]
+    # What a run that is under way said so far is shown once it is complete.
+    pending = connection.execute(_FIRST_PENDING, {"run": before}).scalar() if before else None
+    _show_from(connection, thread, at, min([*left, at + 1 if pending is None else pending]))
     return at
 
 
@@ -195,6 +209,21 @@ def _show_from(connection: Connection, thread: str, summary: int | None, context
     connection.execute(update(threads).where(threads.c.id == thread).values(values))
 
 
-def _rows(connection: Connection, statement: object, **values: str) -> list[tuple[int, int]]:
-    found: Iterable[tuple[int, int]] = connection.execute(statement, values).all()  # type: ignore[call-overload]
-    return [(part, index) for part, index in found]
+def _rows(result: CursorResult[Any]) -> list[Told]:
+    return sorted(map(Told._make, result))
+
+
+def _same(told: Sequence[Told], said: Sequence[Message]) -> tuple[int, int | None]:
+    """How many messages of ``said`` were told, and the first row of another kind than was said there."""
+    shapes: dict[int, list[tuple[str, str]]] = {}
+    for row in told:
+        shapes.setdefault(row.part, []).append((row.role, row.tool_call_id))
+    for number, (part, shape) in enumerate(shapes.items()):
+        if number == len(said) or shape != _shape(said[number]):
+            return number, part
+    return len(shapes), None
+
+
+def _shape(message: Message) -> list[tuple[str, str]]:
+    ids = [storable(answer.call_id) for answer in message.answers] if message.role == "tool" else []
+    return [("system" if message.summary else message.role, each) for each in ids or [""]]
