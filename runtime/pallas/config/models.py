@@ -100,13 +100,14 @@ class Definition:
     """What an agent is that no file defines: its instruction, its model, the downstreams it may call.
 
     ``llm`` is None for the project's own ``default_model``. ``servers`` are names among the project's
-    downstreams; ``own_servers`` those that only its own project has.
+    downstreams; ``own_servers`` those that only its own project has. ``problem`` is why it cannot be made.
     """
 
     instruction: str
     llm: LlmConfig | None = None
     servers: tuple[str, ...] = ()
     own_servers: tuple["DownstreamConfig", ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

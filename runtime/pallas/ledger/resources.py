@@ -1,4 +1,4 @@
-"""Agents, LLMs, secrets and projects in the ledger: rows as they are, what refers to what, nothing of meaning.
+"""Agents, LLMs, secrets and projects in the ledger: rows as they are, and what refers to what.
 
 A secret's values are sealed before they come here.
 """
@@ -64,7 +64,7 @@ class Everything:
 
 
 class ResourceStore:
-    """The resources of one ledger. Each method is one transaction; all of them raise what ``Database`` does."""
+    """The resources of one ledger. Each method is one transaction, and raises what that does."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -120,7 +120,7 @@ class ResourceStore:
         await self._database.write(work)
 
     async def insert(
-        self, kind: ResourceKind, id: str, name: str, values: Mapping[str, Any], owner: str
+        self, kind: ResourceKind, key: str, name: str, values: Mapping[str, Any], owner: str
     ) -> Kept:
         """A new row. An agent's row that is neither made nor declared becomes this one, its threads with it.
 
@@ -132,8 +132,8 @@ class ResourceStore:
         def work(connection: Connection) -> Kept:
             there = connection.execute(select(table).where(table.c.name == name)).first()
             if there is None:
-                connection.execute(insert(table).values(id=id, name=name, **row))
-                return _one(connection, kind, id)
+                connection.execute(insert(table).values(id=key, name=name, **row))
+                return _one(connection, kind, key)
             if kind != "agent" or there.made or there.declared:
                 raise refusals.conflict(f"{kind} {name} exists already; change it, or choose another name")
             connection.execute(update(table).where(table.c.id == there.id).values(**row))
@@ -141,15 +141,15 @@ class ResourceStore:
 
         return await self._database.write(work)
 
-    async def update(self, kind: ResourceKind, id: str, values: Mapping[str, Any]) -> Kept:
+    async def update(self, kind: ResourceKind, key: str, values: Mapping[str, Any]) -> Kept:
         """Other values for some columns; the version grows. Raises Fault (not_found) where it is gone."""
         table, now = _TABLES[kind], self._clock()
 
         def work(connection: Connection) -> Kept:
-            where = table.c.id == id
+            where = table.c.id == key
             change = {**values, "version": table.c.version + 1, "updated_at": now}
             connection.execute(update(table).where(where).values(change))
-            return _one(connection, kind, id)
+            return _one(connection, kind, key)
 
         return await self._database.write(work)
 
@@ -157,13 +157,13 @@ class ResourceStore:
         """Secrets, by id, sealed anew with another key; to everybody else they are as they were."""
 
         def work(connection: Connection) -> None:
-            for id, value in sealed.items():
-                connection.execute(update(secrets).where(secrets.c.id == id).values(sealed=value))
+            for key, value in sealed.items():
+                connection.execute(update(secrets).where(secrets.c.id == key).values(sealed=value))
 
         if sealed:
             await self._database.write(work)
 
-    async def delete(self, kind: ResourceKind, id: str) -> None:
+    async def delete(self, kind: ResourceKind, key: str) -> None:
         """Take a row out. Agents lose their project with it; an agent's threads and messages go with it.
 
         Raises Fault (in_use) that names who refers to it: agents to an LLM, LLMs to a secret.
@@ -173,16 +173,16 @@ class ResourceStore:
         def work(connection: Connection) -> None:
             users: Sequence[str] = ()
             if kind == "llm":
-                users = _names(connection, agents, agents.c.llm_id == id)
+                users = _names(connection, agents, agents.c.llm_id == key)
             elif kind == "secret":
-                users = _names(connection, llms, llms.c.secret_id == id)
+                users = _names(connection, llms, llms.c.secret_id == key)
             elif kind == "project":
-                connection.execute(update(agents).where(agents.c.project_id == id).values(project_id=None))
+                connection.execute(update(agents).where(agents.c.project_id == key).values(project_id=None))
             if users:
                 raise used_by(
-                    kind, _one(connection, kind, id).name, {"llm": "agent", "secret": "llm"}[kind], users
+                    kind, _one(connection, kind, key).name, "agent" if kind == "llm" else "llm", users
                 )
-            connection.execute(delete(table).where(table.c.id == id))
+            connection.execute(delete(table).where(table.c.id == key))
 
         await self._database.write(work)
 
@@ -190,9 +190,10 @@ class ResourceStore:
 def used_by(kind: ResourceKind, name: str, by: ResourceKind, users: Sequence[str]) -> Exception:
     """The Fault for what cannot be deleted; ``data`` has the names of its users (SPEC AG-2)."""
     shown = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
-    words = f"{by}{'s' if len(users) > 1 else ''} {shown}"
+    them = "them" if len(users) > 1 else "it"
     return refusals.in_use(
-        f"{kind} {name} is in use by {words}; give {'them' if len(users) > 1 else 'it'} another one, or none, first",
+        f"{kind} {name} is in use by {by}{'s' if len(users) > 1 else ''} {shown}; give {them} another one, "
+        "or none, first",
         users=list(users),
     )
 
@@ -201,9 +202,9 @@ def _names(connection: Connection, table: Table, where: Any) -> list[str]:
     return [row.name for row in connection.execute(select(table.c.name).where(where).order_by(table.c.name))]
 
 
-def _one(connection: Connection, kind: ResourceKind, id: str) -> Kept:
+def _one(connection: Connection, kind: ResourceKind, key: str) -> Kept:
     table = _TABLES[kind]
-    row = connection.execute(select(table).where(table.c.id == id)).first()
+    row = connection.execute(select(table).where(table.c.id == key)).first()
     if row is None:
         raise refusals.not_found(f"there is no such {kind} any more")
     return _kept(kind, row)

@@ -1,0 +1,238 @@
+"""The catalog: agents, LLMs, secrets and projects as things that are made, changed and deleted (SPEC 6)."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pallas import refusals
+from pallas.config import Project
+from pallas.ledger.pages import check_limit, cursor_of, place_of
+from pallas.ledger.resources import Everything, Kept, ResourceStore, used_by
+from pallas.ledger.rows import new_id
+from pallas.model import Fault, Page, Resource, ResourceKind
+
+from .checks import check_free, check_mine, check_whole
+from .names import check_name
+from .probing import probe
+from .sealing import Seal
+from .shape import API_VERSION, EMPTY, laid_over, read_document, short, spec_of, values_of
+from .specs import LlmSpec, SecretSpec, Spec, read_spec
+from .vault import Vault
+from .view import Live, View
+from .wanted import Wanted, wanted
+
+log = logging.getLogger(__name__)
+
+Applied = Literal["created", "configured", "unchanged"]
+"""What came of a document that was applied."""
+
+
+class Catalog:
+    """Everything that is made over the API, and, to be looked at, what files declare.
+
+    ``which`` is a name or an id everywhere. What is changed here is so in the fleet when the call returns, or
+    is on its way. Belongs to the fleet's event loop.
+    """
+
+    def __init__(self, store: ResourceStore, seal: Seal, live: Live) -> None:
+        self._store = store
+        self._live = live
+        self._vault = Vault(seal)
+        self._warnings: dict[str, str] = {}
+        self._view = View(Everything(), live, self._vault, self._warnings)
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> tuple[str, ...]:
+        """Read what there is. Says what is wrong with it, in lines for people.
+
+        Raises what the ledger raises; a secret that cannot be opened is only told.
+        """
+        await self._store.have_folder()
+        await self.declare()
+        secrets = self._view.rows.secrets
+        await self._store.reseal(self._vault.resealed(secrets))
+        return tuple(
+            f"secret {each.name} cannot be opened: {problem}"
+            for each in secrets
+            if (problem := self._vault.problem(each))
+        )
+
+    def close(self) -> None:
+        """Forget the secrets' values."""
+        self._vault.close()
+
+    def wanted(self, project: Project) -> Wanted:
+        """The agents that the fleet of ``project`` has to have besides its files', and defaults of those."""
+        return wanted(self._view.rows, project, self._vault.values)
+
+    async def declare(self) -> None:
+        """The files were read anew: which agents they declare is noted."""
+        async with self._turn:
+            places = {name: str(each.where) for name, each in self._live.files.agents.items()}
+            await self._store.declare_agents(places)
+            await self._look()
+
+    async def list(
+        self, kind: ResourceKind, *, limit: int = 100, cursor: str = "", project: str | None = None
+    ) -> Page[Resource]:
+        """Those of one kind in the order of their names; agents of one ``project`` alone, if that is named.
+
+        Raises Fault (PROTOCOL) for limit or cursor, not_found for a project that is not there.
+        """
+        check_limit(limit)
+        view, after = self._view, place_of(cursor, kind, int)
+        group = view.found("project", project).id if project is not None else ""
+        found = sorted(
+            (
+                (view.shown_name(each), each)
+                for each in view.rows.of(kind)
+                if group in ("", view.project_of(each))
+            ),
+            key=lambda pair: pair[0],
+        )
+        left = [pair for pair in found if after is None or pair[0] > after[1]]
+        more = cursor_of(kind, 0, left[limit - 1][0]) if len(left) > limit else ""
+        return Page(tuple(view.resource(each) for _, each in left[:limit]), more)
+
+    async def get(self, kind: ResourceKind, which: str) -> Resource:
+        """The one of that name or id. Raises Fault (not_found)."""
+        return self._view.resource(self._view.found(kind, which))
+
+    async def create(self, kind: ResourceKind, name: str, spec: Any, owner: str) -> Resource:
+        """A new one; an agent is live when this returns, or on its way to be.
+
+        Raises Fault: PROTOCOL with ``data["key"]`` for a mistake in name or spec, conflict where there is one
+        of that name or published name, unprocessable for what it refers to that is not there.
+        """
+        check_name(kind, name)
+        given = read_spec(kind, spec)
+        told = await self._probe(given, None)
+        async with self._turn:
+            check_free(self._view, kind, name)
+            whole = laid_over(EMPTY[kind], given, self._view.names)
+            check_whole(self._view, given, whole, kind, None)
+            key = new_id()
+            columns = self._columns(kind, key, whole, given, None)
+            kept = await self._store.insert(kind, key, name, columns, owner)
+            self._warn(kept, told)
+            await self._look()
+        log.info("%s %s was created", kind, name)
+        await self._live.update()
+        return self._view.resource(self._view.found(kind, kept.id))
+
+    async def update(self, kind: ResourceKind, which: str, spec: Any, *, owner: str = "") -> Resource:
+        """Change what ``spec`` has: absent keys stay, null clears. The version grows if that is different.
+
+        Whose it is stays. Raises Fault as ``create``; not_found; conflict for what a file declares.
+        """
+        return (await self._change(kind, which, spec))[0]
+
+    async def delete(self, kind: ResourceKind, which: str) -> None:
+        """Take it out; an agent's threads and messages go with it, agents of a project lose that (AG-3).
+
+        Raises Fault: not_found; in_use that names its users (AG-2); conflict for what a file declares.
+        """
+        async with self._turn:
+            view = self._view
+            kept = view.found(kind, which)
+            name = view.shown_name(kept)
+            if place := view.declared(kept):
+                raise refusals.conflict(f"{kind} {name} is declared in {place}; take it out there")
+            if kind == "secret" and (users := view.header_users(name)):
+                raise used_by("secret", name, "project", users)
+            if kind == "agent":
+                await self._live.remove(name)
+            await self._store.delete(kind, kept.id)
+            self._warnings.pop(kept.id, None)
+            await self._look()
+        log.info("%s %s was deleted", kind, name)
+        await self._live.update()
+
+    async def apply(self, document: Any, owner: str) -> tuple[Resource, Applied]:
+        """Make it what the document says: ``apiVersion``, ``kind``, ``metadata.name``, ``spec``.
+
+        Keys that its spec has not stay as they are. What ``document`` gave changes nothing (AG-22).
+        Raises Fault as ``create`` and ``update``.
+        """
+        kind, name, spec = read_document(document)
+        kept = self._view.names.find(kind, name) if isinstance(name, str) else None
+        if kept is None or self._view.shown_name(kept) != name:  # an id is no name
+            return await self.create(kind, check_name(kind, name), spec, owner), "created"
+        resource, changed = await self._change(kind, kept.id, spec)
+        return resource, "configured" if changed else "unchanged"
+
+    def document(self, resource: Resource) -> dict[str, Any]:
+        """What ``apply`` takes to make it again; no values of secrets."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": resource.kind,
+            "metadata": {"name": resource.name},
+            "spec": short(resource.spec, resource.kind),
+        }
+
+    async def _change(self, kind: ResourceKind, which: str, spec: Any) -> tuple[Resource, bool]:
+        given = read_spec(kind, spec)
+        told = await self._probe(given, self._view.found(kind, which))
+        async with self._turn:
+            view = self._view
+            kept = view.found(kind, which)
+            was = view.spec(kept)
+            whole = laid_over(was, given, view.names)
+            self._warn(kept, told)
+            if whole == was and not self._vault.changes(kept, given):
+                return view.resource(kept), False
+            check_mine(view, kept, was, whole)
+            check_whole(view, given, whole, kind, kept)
+            columns: Mapping[str, Any] = {"default_params": whole.get("defaultParams")}
+            if not view.is_files(kept):
+                columns = self._columns(kind, kept.id, whole, given, kept)
+            await self._store.update(kind, kept.id, columns)
+            await self._look()
+        log.info("%s %s was changed", kind, view.shown_name(kept))
+        await self._live.update()
+        return self._view.resource(self._view.found(kind, kept.id)), True
+
+    async def _look(self) -> None:
+        rows = await self._store.everything()
+        self._vault.look(rows.secrets)
+        self._view = View(rows, self._live, self._vault, self._warnings)
+
+    def _columns(
+        self, kind: ResourceKind, key: str, whole: Mapping[str, Any], given: Spec, kept: Kept | None
+    ) -> dict[str, Any]:
+        if isinstance(given, SecretSpec):
+            return self._vault.columns(key, given, kept)
+        columns = values_of(kind, whole, self._view.names)
+        return columns | {"made": True} if kind == "agent" else columns
+
+    def _warn(self, kept: Kept, told: str | None) -> None:
+        if told is not None:
+            self._warnings[kept.id] = told
+
+    async def _probe(self, given: Spec, kept: Kept | None) -> str | None:
+        """Ask the provider whether it takes a key that is new to it: a warning, empty, or None unasked.
+
+        Raises Fault (unprocessable) where it says no.
+        """
+        if not isinstance(given, LlmSpec) or given.probe is False:
+            return None
+        names = self._view.names
+        before: Mapping[str, Any] = spec_of(kept, names) if kept is not None else EMPTY["llm"]
+        whole = laid_over(before, given, names)
+        ref = whole["apiKeyRef"]
+        same = all(whole[key] == before[key] for key in ("type", "model", "url", "apiKeyRef"))
+        secret = names.find("secret", ref["name"]) if ref else None
+        if same or secret is None or not whole["type"]:
+            return None
+        try:
+            key = self._vault.values(secret).get(ref["key"], "")
+        except Fault:
+            return None  # told where it is used
+        if not key:
+            return None
+        found = await probe(self._live.files, whole["type"], whole["model"], whole["url"], key)
+        if found.refused:
+            hint = "check the secret's value, or write probe: false"
+            raise refusals.unprocessable(f"apiKeyRef: {found.message}; {hint}", key="apiKeyRef")
+        return found.message

@@ -1,0 +1,36 @@
+"""``${secret:NAME/KEY}`` within a text: a value that is put in when the text is used, and never shown."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_REFERENCE: Final = re.compile(r"\$\{secret:([a-z0-9][a-z0-9._-]*)/([A-Za-z_][A-Za-z0-9_.-]*)\}")
+_ATTEMPT: Final = re.compile(r"\$\{")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """One value of a secret, by their names."""
+
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.key}"
+
+
+def references_in(text: str) -> tuple[SecretRef, ...]:
+    """The values that ``text`` refers to, each as often as it does.
+
+    Raises ValueError where something begins like a reference and is none.
+    """
+    found = tuple(SecretRef(*match.groups()) for match in _REFERENCE.finditer(text))
+    if len(_ATTEMPT.findall(text)) != len(found):
+        raise ValueError("holds ${ that is no reference; write ${secret:NAME/KEY}")
+    return found
+
+
+def filled(text: str, value: Callable[[SecretRef], str]) -> str:
+    """``text`` with each reference replaced by what ``value`` gives for it."""
+    return _REFERENCE.sub(lambda match: value(SecretRef(*match.groups())), text)

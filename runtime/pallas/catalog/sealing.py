@@ -1,0 +1,122 @@
+"""Values of secrets, sealed: the database holds nothing that is of use without the key.
+
+The key is ``PALLAS_SECRET_KEY`` (several with commas between them: the first seals, all of them open), else a
+file of this user's that is made once.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from pallas.model import Fault, FaultType
+
+VARIABLE: Final = "PALLAS_SECRET_KEY"
+FILE: Final = "secret.key"
+"""The key's file, in the project's folder in the state directory."""
+_MAX_FILE: Final = 4_096
+_FORM: Final = "32 bytes in base64, as `openssl rand -base64 32` writes"
+
+
+class Seal:
+    """Seals and opens the values of one database's secrets. ``source`` says where its key is from."""
+
+    def __init__(self, keys: Iterable[str], source: str) -> None:
+        self._fernets = [Fernet(key) for key in keys]
+        self._all = MultiFernet(self._fernets)
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"Seal({self.source})"
+
+    def close(self, secret: str, values: Mapping[str, str]) -> bytes:
+        """The values of the secret with that id, sealed; nobody can pass them off as another's."""
+        return self._all.encrypt(json.dumps({"of": secret, "values": dict(values)}).encode())
+
+    def open(self, secret: str, sealed: bytes) -> dict[str, str]:
+        """The values that were sealed. Raises Fault (CONFIG): what to do when the key does not fit."""
+        try:
+            document = json.loads(self._all.decrypt(sealed))
+            if document["of"] != secret:
+                raise ValueError
+            return dict(document["values"])
+        except (InvalidToken, ValueError, TypeError, KeyError):
+            raise Fault(
+                FaultType.CONFIG,
+                f"it was sealed with another key than that of {self.source}; set {VARIABLE} to the key of "
+                "then (after the one of now, with a comma between them), or write the secret's values anew",
+            ) from None
+
+    def is_current(self, sealed: bytes) -> bool:
+        """Whether the first key sealed it, and the others are not needed for it."""
+        with suppress(InvalidToken):
+            self._fernets[0].decrypt(sealed)
+            return True
+        return False
+
+
+def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
+    """The seal of a fleet whose keys are in ``environ``, else in a file in ``folder``, made where it is not.
+
+    Without a folder the key is forgotten with the fleet. Raises Fault (CONFIG) for what is no key, and for a
+    file that others can read.
+    """
+    if given := environ.get(VARIABLE, "").strip():
+        keys = [_key(each, VARIABLE) for each in re.split(r"[,\s]+", given) if each]
+        return Seal(keys, VARIABLE)
+    if folder is None:
+        return Seal([Fernet.generate_key().decode()], "this fleet's memory")
+    path = folder / FILE
+    return Seal([_key(_kept(path), str(path))], str(path))
+
+
+def _key(text: str, source: str) -> str:
+    """One key as Fernet takes it; the ordinary alphabet of base64 is taken as well."""
+    key = text.translate(str.maketrans("+/", "-_"))
+    try:
+        Fernet(key)
+    except ValueError:
+        raise Fault(FaultType.CONFIG, f"{source} holds what is no key; it has to be {_FORM}") from None
+    return key
+
+
+def _kept(path: Path) -> str:
+    """What the file holds; made first where it is not there."""
+    try:
+        with suppress(FileExistsError):
+            if not path.exists():
+                _make(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "r", encoding="ascii", errors="replace") as file:
+            state = os.fstat(descriptor)
+            if state.st_uid != os.getuid() or state.st_mode & 0o077:
+                raise Fault(
+                    FaultType.CONFIG,
+                    f"{path} can be read by others, or is not yours, and holds the key of the secrets; "
+                    f"run: chmod 600 {path}",
+                )
+            return file.read(_MAX_FILE).strip()
+    except OSError as error:
+        raise Fault(
+            FaultType.CONFIG,
+            f"the key of the secrets cannot be kept in {path} ({error.strerror}); set {VARIABLE}, {_FORM}",
+        ) from None
+
+
+def _make(path: Path) -> None:
+    """A new key's file. Whoever comes second keeps the first one's: raises FileExistsError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(Fernet.generate_key().decode() + "\n")
+        os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,331 @@
+"""What an author writes of an agent, an LLM, a secret and a project, checked (SPEC 6.1, 6.3).
+
+Keys are camelCase, snake_case is understood as well. A spec is partial: a key that is absent leaves what is
+there, one that is null clears it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from pallas.config.network import url_problem
+from pallas.log.redaction import is_sensitive
+from pallas.model import Fault, Params, ResourceKind
+from pallas.model.params import PER_CALL_KEYS
+from pallas.text import one_line, sanitize
+
+from .mistakes import unknown, wrong
+from .references import references_in
+
+MAX_PROMPT: Final = 200_000
+MAX_DESCRIPTION: Final = 2_000
+MAX_VALUE: Final = 64 * 1024
+MAX_JSON: Final = 64 * 1024
+MAX_ITEMS: Final = 100
+
+LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
+NEEDS_URL: Final = frozenset({"generic"})
+"""Types that have no address of their own."""
+
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+_SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_MODEL: Final = re.compile(r"[^\s\x00-\x20\x7f?$][^\s\x00-\x20\x7f]{0,254}")
+
+
+def _clean(text: str) -> str:
+    return sanitize(text)
+
+
+def _line(text: str) -> str:
+    return one_line(text, MAX_DESCRIPTION)
+
+
+def _json_size(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("must be plain JSON") from None
+    if size > MAX_JSON:
+        raise ValueError(f"is larger than {MAX_JSON // 1024} KiB as JSON")
+    return value
+
+
+def _url(text: str) -> str:
+    if problem := url_problem(text):
+        raise ValueError(problem)
+    if "@" in text.partition("//")[2].partition("/")[0]:
+        raise ValueError("holds a user or password, which anybody could read; use a secret")
+    return text
+
+
+def _model(text: str) -> str:
+    if not _MODEL.fullmatch(text):
+        raise ValueError("is no model; write its name at the provider, without spaces")
+    return text
+
+
+def _key_name(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise ValueError("is no key of a secret; allowed: letters, digits and _ . - after the first")
+    return text
+
+
+def _reference(value: Any) -> Any:
+    """``{name: x}`` and ``{id: x}`` as ``x`` (SPEC 6.3)."""
+    if isinstance(value, Mapping):
+        names = [key for key in ("name", "id") if value.get(key)]
+        if not names or set(value) - {"name", "id"}:
+            raise ValueError("must be a name, {name: NAME} or {id: ID}")
+        return value[names[0]]
+    return value
+
+
+def _secret_reference(value: Any) -> Any:
+    """``SECRET/KEY`` as ``{name: SECRET, key: KEY}``."""
+    if isinstance(value, str):
+        name, slash, key = value.partition("/")
+        if not (name and slash and key):
+            raise ValueError("must be SECRET/KEY, or {name: SECRET, key: KEY}")
+        return {"name": name, "key": key}
+    return value
+
+
+def _server_name(text: str) -> str:
+    if not _SERVER.fullmatch(text):
+        raise ValueError("is no name for a server; allowed: letters, digits and . _ - after the first")
+    return text
+
+
+def _header_name(text: str) -> str:
+    if not _HEADER.fullmatch(text):
+        raise ValueError("is no name for a header")
+    return text
+
+
+def _header_value(text: str) -> str:
+    if len(text) > 8_192 or not text.isprintable() or not text.isascii():
+        raise ValueError("must be one line of ASCII, at most 8192 characters")
+    references_in(text)
+    return text
+
+
+def _named(key: str) -> Callable[[Any], Any]:
+    """A plain text as an object that has it under ``key``."""
+    return lambda value: {key: value} if isinstance(value, str) else value
+
+
+Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), AfterValidator(_line)]
+Text = Annotated[str, Field(max_length=MAX_PROMPT), AfterValidator(_clean)]
+Reference = Annotated[str, BeforeValidator(_reference), Field(max_length=200)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_json_size)]
+Url = Annotated[str, Field(max_length=2_000), AfterValidator(_url)]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True
+    )
+
+    def given(self) -> dict[str, Any]:
+        """The keys that were written, by their camelCase names, as plain JSON values."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class KeyRef(_Spec):
+    """A value of a secret."""
+
+    name: str
+    key: Annotated[str, AfterValidator(_key_name)]
+
+
+class AgentSpec(_Spec):
+    """An agent. ``defaultParams`` null means that none are set."""
+
+    description: Line | None = None
+    system_prompt: Text | None = None
+    llm: Reference | None = None
+    project: Reference | None = None
+    proxy_model_name: Line | None = None
+    default_params: JsonObject | None = None
+    extras: JsonObject | None = None
+
+
+class LlmSpec(_Spec):
+    """A model at a provider; ``probe`` false makes it without asking the provider, and is not kept."""
+
+    type: LlmType | None = None
+    model: Annotated[str, AfterValidator(_model)] | None = None
+    url: Url | None = None
+    api_key_ref: Annotated[KeyRef, BeforeValidator(_secret_reference)] | None = None
+    description: Line | None = None
+    default_params: JsonObject | None = None
+    extra: JsonObject | None = None
+    probe: bool | None = Field(default=None, exclude=True)
+
+
+Data = dict[Annotated[str, AfterValidator(_key_name)], Annotated[str, Field(max_length=MAX_VALUE)] | None]
+
+
+class SecretSpec(_Spec):
+    """``data`` is written and never read; ``keys`` is read, and as good as what is there when written."""
+
+    data: Annotated[Data, Field(max_length=MAX_ITEMS)] | None = Field(default=None, repr=False)
+    keys: list[str] | None = None
+
+
+class ServerSpec(_Spec):
+    """A server of the folder's configuration by its name; or, with ``url``, one that only this project has.
+
+    Values of its headers may refer to secrets.
+    """
+
+    name: Annotated[str, AfterValidator(_server_name)]
+    url: Url | None = None
+    headers: dict[
+        Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]
+    ] = Field(default_factory=dict, max_length=32)
+
+    @model_validator(mode="after")
+    def _whole(self) -> "ServerSpec":
+        if self.headers and not self.url:
+            raise ValueError(
+                "has headers and no url; the folder's own servers have theirs in its configuration"
+            )
+        for name, value in self.headers.items():
+            if is_sensitive(name) and value and not references_in(value):
+                raise ValueError(
+                    f"header {name} would be shown to everyone; keep the value in a secret and write "
+                    "${secret:NAME/KEY}"
+                )
+        return self
+
+
+class PromptSpec(_Spec):
+    """A text that every agent of the project is told; the highest ``priority`` first."""
+
+    text: Text
+    name: Line = ""
+    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
+
+
+class ProjectSpec(_Spec):
+    """Servers and prompts that agents share; a plain text stands for a server's name, or for a prompt."""
+
+    description: Line | None = None
+    servers: (
+        Annotated[list[Annotated[ServerSpec, BeforeValidator(_named("name"))]], Field(max_length=MAX_ITEMS)]
+        | None
+    ) = None
+    prompts: (
+        Annotated[list[Annotated[PromptSpec, BeforeValidator(_named("text"))]], Field(max_length=MAX_ITEMS)]
+        | None
+    ) = None
+
+
+Spec = AgentSpec | LlmSpec | SecretSpec | ProjectSpec
+SPECS: Final[Mapping[ResourceKind, type[AgentSpec | LlmSpec | SecretSpec | ProjectSpec]]] = {
+    "agent": AgentSpec,
+    "llm": LlmSpec,
+    "secret": SecretSpec,
+    "project": ProjectSpec,
+}
+
+
+def read_spec(kind: ResourceKind, given: Any, *, at: str = "") -> Spec:
+    """What was written, checked as far as that needs no look at other things.
+
+    Raises Fault (PROTOCOL) whose ``data["key"]`` is the dotted path of the first mistake, in the author's
+    spelling and below ``at``; the message says how to mend it.
+    """
+    if not isinstance(given, Mapping):
+        raise wrong(
+            at or "spec", f"must be an object with the keys of {_a(kind)}: {', '.join(_keys(SPECS[kind]))}"
+        )
+    spelt, told = _camel(SPECS[kind], given, at)
+    try:
+        spec = SPECS[kind].model_validate(spelt)
+    except ValidationError as error:
+        raise _fault(SPECS[kind], error, told, at) from None
+    for name, value in spec:
+        if value is None and name in spec.model_fields_set and (kind, name) in _NEVER_NULL:
+            raise wrong(
+                _path(at, told.get(to_camel(name), name)), "cannot be cleared; leave it out, or give it"
+            )
+    for key in ("default_params",):
+        if isinstance(params := getattr(spec, key, None), dict):
+            read_params(params, _path(at, told.get(to_camel(key), key)))
+    return spec
+
+
+def read_params(given: Mapping[str, Any], at: str) -> Params:
+    """Default parameters (C16: unknown keys go below ``extra``). Raises Fault (PROTOCOL) as ``read_spec``."""
+    try:
+        return Params.read(given, strict=False, refused=PER_CALL_KEYS)
+    except Fault as fault:
+        key = f"{at}.{fault.data.get('key', '')}".rstrip(".")
+        raise Fault(fault.type, f"{at}.{fault.message}", data={**fault.data, "key": key}) from None
+
+
+_NEVER_NULL: Final = frozenset({("llm", "type"), ("llm", "model")})
+
+
+def _a(kind: ResourceKind) -> str:
+    return f"an {kind}" if kind in ("agent", "llm") else f"a {kind}"
+
+
+def _keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def _camel(
+    model: type[BaseModel], given: Mapping[Any, Any], at: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """``given`` with the names of keys in camelCase, and how the author spells each."""
+    known, spelt, told = _keys(model), dict[str, Any](), dict[str, str]()
+    for name, value in given.items():
+        key = to_camel(name) if isinstance(name, str) and "_" in name else str(name)
+        if key not in known:
+            raise unknown(_path(at, str(name)), key, known)
+        if key in spelt:
+            raise wrong(_path(at, str(name)), f"is given twice, as {told[key]} too; leave one out")
+        spelt[key], told[key] = value, str(name)
+    return spelt, told
+
+
+def _path(at: str, key: str) -> str:
+    return f"{at}.{key}" if at else key
+
+
+def _fault(model: type[BaseModel], error: ValidationError, told: Mapping[str, str], at: str) -> Fault:
+    """The first of the mistakes that pydantic found."""
+    found = error.errors(include_url=False, include_input=False)
+    # A key that is misspelt is one that is missing, too: the former says how to mend it.
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
+    parts = [str(part) for part in first["loc"] if str(part) != "[key]"]
+    if parts:
+        parts[0] = told.get(parts[0], parts[0])
+    path = _path(at, ".".join(parts)) or "spec"
+    if first["type"] == "extra_forbidden":
+        return unknown(path, parts[-1], _siblings(model, tuple(map(str, first["loc"]))[:-1]))
+    if first["type"] == "missing":
+        return wrong(path, "is missing")
+    return wrong(path, one_line(first["msg"].removeprefix("Value error, "), 300))
+
+
+def _siblings(model: type[BaseModel], loc: tuple[str, ...]) -> Iterator[str]:
+    """The keys that are known at a place of a spec."""
+    inner: Mapping[str, type[BaseModel]] = {"apiKeyRef": KeyRef, "servers": ServerSpec, "prompts": PromptSpec}
+    yield from _keys(inner[loc[0]] if loc and loc[0] in inner else model)
