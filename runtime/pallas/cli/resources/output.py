@@ -8,13 +8,15 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from pallas.text import sanitize
+
 Format = Literal["table", "yaml", "json"]
 FORMATS: Final = ("table", "yaml", "json")
 
 
 def as_json(value: Any) -> str:
     """With two blanks for each level and letters as they are."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return _escaped(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def as_yaml(documents: Sequence[Any]) -> str:
@@ -25,7 +27,7 @@ def as_yaml(documents: Sequence[Any]) -> str:
         )
         for each in documents
     ]
-    return "---\n".join(parts).rstrip("\n")
+    return _escaped("---\n".join(parts).removesuffix("\n"))
 
 
 def when(iso: Any) -> str:
@@ -45,6 +47,13 @@ def seconds(value: Any) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
+def _escaped(text: str) -> str:
+    """Whatever could drive a terminal or reorder a line as JSON and YAML write it between double quotes."""
+    return "".join(
+        each if each in "\n\t" or sanitize(each) == each else f"\\u{ord(each):04x}" for each in text
+    )
+
+
 class _Dumper(yaml.SafeDumper):
     """No aliases: what is printed can be cut and pasted."""
 
@@ -56,7 +65,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    style = "|" if "\n" in value else None
+    # Between double quotes alone such characters can be written as what they are.
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", value, style='"' if value != sanitize(value) else style
+    )
 
 
 _Dumper.add_representer(str, _text)

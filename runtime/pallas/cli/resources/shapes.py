@@ -54,4 +54,14 @@ def _plain(key: str, value: Any) -> Any:
             value = Params.read(value, strict=False).to_json()
     if key == "keys" and isinstance(value, list):
         value = sorted(value)
+    if key in ("servers", "prompts") and isinstance(value, list):
+        value = [_item(each) for each in value]
     return None if value in ("", [], {}) else value
+
+
+def _item(value: Any) -> Any:
+    """A server or a prompt by its one word where it has no more."""
+    if not isinstance(value, Mapping):
+        return value
+    said = {key: each for key, each in value.items() if each not in ("", None, {}, 0)}
+    return next(iter(said.values())) if len(said) == 1 else said
