@@ -78,6 +78,11 @@ class Kernel:
         self._turns.keeper = Keeper(ledger, self._hub)
         self._recorder = Recorder(ledger)
 
+    async def close_records(self) -> None:
+        """Write down what is still waiting for that, within three seconds; after ``close``."""
+        if self._recorder is not None:
+            await self._recorder.close()
+
     def attach(self, agent: Answering) -> None:
         """Make an agent known; its conversations outlive whatever executor answers for it."""
         self._agents[agent.name] = agent

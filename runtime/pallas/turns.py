@@ -41,7 +41,7 @@ class Turns:
         except BaseException as error:
             said = self._keep(run, request, conversation, error)
             if kept is not None:
-                await kept.fail(*run.end_of(error), run.draft.text(), said)
+                await kept.fail(*run.end_of(error), run.draft.text(), said[1:])
             raise
         await self.record(run, request, conversation, result, kept)
         return result

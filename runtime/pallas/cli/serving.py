@@ -16,6 +16,7 @@ from pallas.config import ConfigError, Project
 from pallas.events import Hub
 from pallas.fleet import heap
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.lasting import url_of
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
 from pallas.log import close_logging, is_on_stderr, log_state
@@ -127,7 +128,12 @@ class Serving:
         hub.listen(self._narrator.hear)
         try:
             fleet = self._fleet = Fleet(
-                self._project, hub=hub, dev=self._dev, only=self._agent, watch=self._watch
+                self._project,
+                hub=hub,
+                dev=self._dev,
+                only=self._agent,
+                watch=self._watch,
+                database=url_of(self._project),
             )
             fleet.reserve()
         except (Fault, ConfigError) as error:

@@ -44,6 +44,7 @@ from .doors import WELL_KNOWN, Doors
 from .ending import Drained, Parts, drain, end, quietly
 from .heap import tend
 from .inspect import Inspector
+from .lasting import Lasting
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
 from .manner import Folder, alone, keeps_wire
@@ -61,7 +62,9 @@ from .supervisor.dependants import Dependants
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
+    from pallas.ledger import Ledger
     from pallas.surfaces.control.opening import OpenControl
+    from pallas.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +77,9 @@ class Fleet:
     ``/metrics`` on the agent's own port. ``record`` says whether what runs say over the wire is kept for
     ``exchanges``; without it as ``PALLAS_WIRE_RECORD`` says, else with ``dev`` only. ``seen`` is a file for
     the tool lists that servers had; without it they are kept in memory. With ``watch`` changed files are
-    applied by themselves. Making one reads the offline model's script: raises ConfigError with its mistakes.
+    applied by themselves. ``database`` is the URL of what keeps conversations, None for none: then they live
+    in memory and there is no REST API. Making one reads the offline model's script: raises ConfigError with
+    its mistakes.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class Fleet:
         seen: Path | None = None,
         make_executor: MakeExecutor = fastagent_executor,
         watch: bool = False,
+        database: str | None = None,
     ) -> None:
         project = self.project = alone(project, only)
         self.hub = hub or Hub()
@@ -102,6 +108,7 @@ class Fleet:
         delegations = Delegations(self.kernel.in_flight, lambda name: self._members.by_name.get(name))
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind), asked_for=delegations.asked_for)
         self.inbound.adopt(project)
+        self.lasting = Lasting(database, kernel=self.kernel, hub=self.hub, grants=lambda: self.grants)
         self._pace = pace
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
         self._pages = Pages(
@@ -145,6 +152,16 @@ class Fleet:
     def grants(self) -> Grants:
         """Who may do what, by the project's files as they were last read without a mistake."""
         return self.inbound.grants
+
+    @property
+    def ledger(self) -> "Ledger | None":
+        """What keeps conversations, while the fleet is alive and has one."""
+        return self.lasting.ledger
+
+    @property
+    def threads(self) -> "Threads | None":
+        """The durable threads as principals may see them; None where nothing is kept."""
+        return self.lasting.threads
 
     @property
     def registry_url(self) -> str:
@@ -233,6 +250,7 @@ class Fleet:
         self._folder.enter(self.project.root)
         children_use_our_python()
         fill_unset(self.project.root, self.project.unset)
+        await self.lasting.open(self.project)
         if self._watches:  # before anything is read: what changes from now on is not missed
             self._own(self._reloader.watch())
         for warning in (*self.project.warnings, *self.doors.warnings()):
@@ -287,6 +305,7 @@ class Fleet:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
+        await self.lasting.close()
         self.inbound.close()
         self.doors.release()
         self._folder.leave(self.project.root)

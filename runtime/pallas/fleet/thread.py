@@ -231,11 +231,13 @@ class FleetThread:
         from pallas.toolbox.seen import seen_path
 
         from .fleet import Fleet
+        from .lasting import url_of
         from .port import offer_control
 
         try:
             seen = seen_path(project.root, log_file)
-            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch)
+            kept = url_of(project)
+            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch, database=kept)
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._fail(str(error))

@@ -72,6 +72,13 @@ def no_thread() -> Fault:
     return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
 
 
+_STANDS = (
+    update(messages)
+    .where(messages.c.thread_id == bindparam("thread"), messages.c.turn_index == bindparam("question"))
+    .values(status="complete", reason="")
+)
+
+
 def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
     """The first of ``number`` indexes that nobody else gets. Raises Fault (not found)."""
     values = {"thread": thread, "number": number, "now": now, "first_title": title}
@@ -182,8 +189,13 @@ def fail(
     life: str,
     now: float,
 ) -> None:
-    """Everything of the run that is pending in error (SPEC AG-5), ``partial`` beside it, the run over."""
-    connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": storable(reason)})
+    """Everything of the run that is pending in error (SPEC AG-5), the run over.
+
+    With ``partial`` something was said all the same: the question stands, and that behind it.
+    """
+    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": storable(reason)}))
+    if partial and told:
+        connection.execute(_STANDS, {"thread": thread, "question": told[0].turn_index})
     first = add(connection, thread, partial, run=run.id, status="complete", now=now)
     at = first + sum(map(size_of, partial)) - 1 if partial else None
     stop(connection, run, life, thread=thread, at=at)

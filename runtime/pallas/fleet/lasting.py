@@ -1,0 +1,105 @@
+"""What of a fleet lasts: its ledger, opened with the fleet and closed behind its last run."""
+
+import asyncio
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.bearer import adopt_salt
+from pallas.config import Project
+from pallas.events import Hub
+from pallas.grants import Grants
+from pallas.kernel import Kernel
+from pallas.ledger import database_url_of
+from pallas.model import Fault, Notice
+
+if TYPE_CHECKING:
+    from pallas.ledger import Ledger
+    from pallas.threads import Threads
+
+log = logging.getLogger(__name__)
+
+MEMORY: Final = "memory"
+OPEN_TIMEOUT: Final = 30.0
+"""Seconds within which a database must be there."""
+CLOSE_TIMEOUT: Final = 3.0
+
+
+class Lasting:
+    """The ledger of one fleet and what stands on it. Belongs to the fleet's loop.
+
+    ``url`` is that of the database, None for a fleet that keeps nothing.
+    """
+
+    def __init__(self, url: str | None, *, kernel: Kernel, hub: Hub, grants: Callable[[], Grants]) -> None:
+        self._url = url
+        self._kernel = kernel
+        self._hub = hub
+        self._grants = grants
+        self.ledger: Ledger | None = None
+        self.threads: Threads | None = None
+
+    async def open(self, project: Project) -> None:
+        """Open the database, make the tables what they should be, mark what an earlier life left pending.
+
+        Where nobody said which database and the usual file cannot be had, what is said is kept in memory
+        alone, and a Notice says so. Raises Fault (CONFIG) for one that was asked for.
+        """
+        if self._url is None:
+            return
+        ledgers, threads = await asyncio.to_thread(_imported)
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT):
+                self.ledger = await ledgers.open_ledger(self._url)
+        except Fault as fault:
+            if project.database_url or os.environ.get("PALLAS_DATABASE_URL"):
+                raise
+            text = f"{fault.message}; until then conversations are kept in memory and end with the fleet"
+            log.error("%s", text)
+            self._hub.publish(Notice(level="error", text=text))
+            self.ledger = await ledgers.open_ledger(MEMORY)
+        ledger = self.ledger
+        assert ledger is not None
+        _same_principals(ledger.salt)
+        self._kernel.keep_in(ledger)
+        self.threads = threads.Threads(ledger, self._grants(), self._kernel.forget_thread)
+        if found := len(ledger.recovered):
+            runs = "1 run" if found == 1 else f"{found} runs"
+            text = f"{runs} had not ended when the fleet last stopped; the threads say so and go on"
+            self._hub.publish(Notice(level="warning", text=text))
+
+    async def close(self) -> None:
+        """Write what waits, and let go of the database. Safe to call twice."""
+        ledger, self.ledger, self.threads = self.ledger, None, None
+        if ledger is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._kernel.close_records()
+                await ledger.close()
+        except TimeoutError:
+            log.warning("the ledger could not be closed in %.0f s", CLOSE_TIMEOUT)
+
+
+def url_of(project: Project) -> str:
+    """The database of a project that is served, as its files and the environment say."""
+    return database_url_of(project, os.environ)
+
+
+_salts: Final[list[bytes]] = []
+
+
+def _same_principals(salt: bytes) -> None:
+    """Whoever comes with a token that nobody checks is the same principal after a restart.
+
+    Of several fleets in a process the first decides: another salt would make strangers of its callers.
+    """
+    if not _salts:
+        _salts.append(salt)
+        adopt_salt(salt)
+
+
+def _imported() -> tuple[Any, Any]:
+    return importlib.import_module("pallas.ledger.ledger"), importlib.import_module("pallas.threads")
