@@ -1,0 +1,38 @@
+"""Agents as they are sent (SPEC AG-1)."""
+
+from typing import Any
+
+from pallas.model import Resource
+
+from .models import Agent, Ref, iso
+
+
+def agent_out(resource: Resource) -> Agent:
+    """An agent: what its author wrote of it, and how it is now."""
+    spec, status = resource.spec, resource.status
+    return Agent(
+        id=resource.id,
+        name=resource.name,
+        description=str(spec.get("description") or ""),
+        systemPrompt=str(spec.get("systemPrompt") or ""),
+        llm=_reference(status, spec, "llm"),
+        project=_reference(status, spec, "project"),
+        proxyModelName=spec.get("proxyModelName") or None,
+        defaultParams=spec.get("defaultParams"),
+        extras=spec.get("extras") or None,
+        ownerId=resource.owner,
+        version=resource.version,
+        createdAt=iso(resource.created_at),
+        updatedAt=iso(resource.updated_at),
+        source=str(status.get("source") or "api"),
+        state=status.get("state") or None,
+        health=status.get("health") or None,
+        url=status.get("url") or None,
+    )
+
+
+def _reference(status: Any, spec: Any, key: str) -> Ref | None:
+    found = status.get(key)
+    if isinstance(found, dict):
+        return Ref(id=found.get("id"), name=str(found.get("name")))
+    return Ref(name=str(spec[key])) if spec.get(key) else None

@@ -1,0 +1,152 @@
+"""A message to an agent, answered as a whole or while it is written (SPEC AG-15, AG-16)."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import Header, Path
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from pallas import codec
+from pallas.conversations import mint
+from pallas.model import Fault, FaultType, Image, Params, RunRequest
+from pallas.refusals import not_found
+from pallas.text import one_line
+from pallas.trace import incoming
+
+from ..caller import bearer_in
+from . import faults
+from .chunks import answer_of
+from .idempotency import Keys, digest_of, key_in
+from .models import Answer
+from .recall import Recall
+from .replay import RunLog
+from .routing import Routes, principal_of
+from .stream import MEDIA, event_stream, last_event, wants_stream
+from .taken import Chat
+from .turns import Turns
+
+_OWN: Final = frozenset({"message", "images", "threadId", "stream"})
+RUN_ID: Final = "pallas-run-id"
+THREAD_ID: Final = "pallas-thread-id"
+Name = Annotated[str, Path(max_length=200)]
+
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The answer: as a whole, or as chunks while it is written",
+        "content": {MEDIA: {"schema": {"type": "string"}}},
+        "headers": {
+            "Pallas-Run-Id": {"schema": {"type": "string"}, "description": "The run"},
+            "Pallas-Thread-Id": {"schema": {"type": "string"}, "description": "Its thread, if it has one"},
+        },
+    }
+}
+
+
+def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat: float) -> None:
+    """The endpoint that runs agents."""
+    parts = routes.parts
+
+    @routes.add("POST", "/agents/{name}/chat", "Say something", response=Answer, responses=_STREAM)
+    async def chat(
+        request: Request,
+        name: Name,
+        body: Chat,
+        idempotency_key: Annotated[str | None, Header(description="Do this once, however often sent")] = None,
+        last_event_id: Annotated[str | None, Header(description="Go on after this message")] = None,
+    ) -> Response:
+        """Without `threadId` a thread is begun. A stream is asked for by `stream`, or by `Accept`."""
+        streamed = body.stream if body.stream is not None else wants_stream(request)
+        key = key_in(request)
+        after = last_event(request) if key else 0
+        asked = await _request(request, name, body)
+        if not key:
+            log = await turns.begin(asked, leave=streamed)
+            return _streamed(log, 0, numbered=False) if streamed else await _whole(request, log)
+        owner = asked.principal.id
+        given = await request.json()
+        async with keys.asking(owner, key, digest_of(name, given)) as (known, claim):
+            if known is None:
+                begun = await turns.begin(asked, leave=False, keyed=True)
+                await claim(begun.run_id)
+                known = begun.run_id
+        found = recall.log(known)
+        if found is None:
+            if streamed:
+                return _stream(recall.chunks(known, after), {RUN_ID: known}, numbered=True)
+            return _answered(await recall.answer(known), known)
+        if streamed:
+            return _streamed(found, after, numbered=True)
+        await found.over()
+        return _result(found)
+
+    async def _request(request: Request, name: str, body: Chat) -> RunRequest:
+        if name not in parts.kernel.list():
+            raise not_found(f"there is no agent {one_line(name, 80)!r}")
+        principal = principal_of(request)
+        given = {key: value for key, value in (await request.json()).items() if key not in _OWN}
+        params = Params.read(given, strict=False)
+        if body.message is None and params.get("messages") is None:
+            raise Fault(FaultType.PROTOCOL, "message: is missing", data={"key": "message"})
+        if body.threadId is not None:
+            thread = await parts.threads.find(body.threadId, principal)
+            if thread.agent != name:
+                raise not_found(f"this thread is not one of {one_line(name, 80)}")
+        return RunRequest(
+            agent=name,
+            text=body.message or "",
+            images=tuple(Image(each.data, each.mime_type) for each in body.images or ()),
+            conversation=body.threadId or mint(),
+            new_conversation=body.threadId is None,
+            principal=principal,
+            caller=one_line(request.headers.get("user-agent", ""), 60),
+            trace=incoming(None, request.headers),
+            params=params,
+            surface="rest",
+            bearer=bearer_in(request.headers.get("authorization")),
+        )
+
+    def _streamed(log: RunLog, after: int, *, numbered: bool) -> Response:
+        headers = {RUN_ID: log.run_id, **({THREAD_ID: log.thread} if log.thread else {})}
+        return _stream(log.read(after), headers, numbered=numbered)
+
+    def _stream(chunks: Any, headers: dict[str, str], *, numbered: bool) -> Response:
+        return event_stream(chunks, numbered=numbered, headers=headers, heartbeat=heartbeat)
+
+    async def _whole(request: Request, log: RunLog) -> Response:
+        """The answer when it is there; who goes away before cancels the run."""
+        over = asyncio.ensure_future(log.over())
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
+                raise ClientDisconnect
+        finally:
+            if not over.done():
+                turns.abandon(log.run_id)
+            over.cancel()
+            gone.cancel()
+        return _result(log)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _result(log: RunLog) -> Response:
+    if log.result is not None:
+        return _answered(answer_of(log.result), log.run_id)
+    fault = log.fault or Fault(FaultType.INTERNAL, "the run came to nothing; the log has the details")
+    answer = faults.answer(fault)
+    answer.headers[RUN_ID] = log.run_id
+    if log.thread:
+        answer.headers[THREAD_ID] = log.thread
+    return answer
+
+
+def _answered(body: dict[str, Any], run_id: str) -> Response:
+    headers = {**faults.HEADERS, RUN_ID: run_id}
+    if body.get("threadId"):
+        headers[THREAD_ID] = str(body["threadId"])
+    return Response(codec.dumps(body), headers=headers, media_type="application/json")

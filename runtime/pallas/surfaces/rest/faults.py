@@ -1,0 +1,110 @@
+"""A Fault as an HTTP answer: its status, its headers, its body (SPEC 7.3)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from pallas import codec
+from pallas.log import redact_text
+from pallas.model import Fault, FaultType
+from pallas.refusals import REASON, not_found
+from pallas.text import one_line, sanitize
+
+MAX_MESSAGE: Final = 8_000
+
+_BY_REASON: Final[Mapping[str, int]] = {
+    "not_found": 404,
+    "conflict": 409,
+    "in_use": 409,
+    "forbidden": 403,
+    "unauthenticated": 401,
+    "unprocessable": 422,
+}
+_BY_TYPE: Final[Mapping[FaultType, int]] = {
+    FaultType.PROTOCOL: 400,
+    FaultType.CONFIG: 400,
+    FaultType.AUTH: 401,
+    FaultType.TIMEOUT: 504,
+    FaultType.TRANSPORT: 503,
+    FaultType.UPSTREAM: 502,
+    FaultType.INTERNAL: 500,
+}
+# Stages of an agent that cannot answer, as the kernel tells them (PI-17).
+_UNABLE: Final = frozenset({"start", "crash-loop", "stopped", "health"})
+RETRY_AFTER: Final = 5.0
+
+HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""What every answer carries that is no stream."""
+
+
+class Refused(Fault):
+    """A Fault (PROTOCOL) of HTTP itself, with the status that HTTP has for it."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(FaultType.PROTOCOL, message)
+        self.status = status
+        self.headers: Mapping[str, str] = dict(headers or {})
+
+
+def nothing_here() -> Fault:
+    """No path of the API."""
+    return not_found("there is nothing under this path; GET /api/v1/openapi.json says what there is")
+
+
+def status_of(fault: Fault) -> int:
+    """The HTTP status of a Fault."""
+    if isinstance(fault, Refused):
+        return fault.status
+    if status := _BY_REASON.get(str(fault.data.get(REASON, ""))):
+        return status
+    if fault.type is FaultType.UPSTREAM and fault.data.get("stage") in _UNABLE:
+        return 503
+    return _BY_TYPE[fault.type]
+
+
+def headers_of(fault: Fault) -> dict[str, str]:
+    """What the status asks for beside the body: ``WWW-Authenticate``, ``Retry-After``."""
+    status = status_of(fault)
+    headers = dict(fault.headers) if isinstance(fault, Refused) else {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="pallas"'
+    seconds = fault.data.get("retry_after", RETRY_AFTER if fault.type is FaultType.TRANSPORT else None)
+    if isinstance(seconds, int | float) and status in (429, 503):
+        headers["retry-after"] = str(max(1, math.ceil(seconds)))
+    return headers
+
+
+def body_of(fault: Fault) -> dict[str, Any]:
+    """The body, masked and sanitised: what goes wrong may repeat what others said (PR-36)."""
+    body = fault.to_body()
+    return {**body, "error": shown(fault.message), "data": codec.visible(body["data"])}
+
+
+def shown(message: str) -> str:
+    """A Fault's message as a caller is told it."""
+    return sanitize(redact_text(message), MAX_MESSAGE)
+
+
+def answer(fault: Fault) -> Response:
+    """The whole answer."""
+    headers = {**HEADERS, **headers_of(fault)}
+    return Response(
+        codec.dumps(body_of(fault)), status_of(fault), headers=headers, media_type="application/json"
+    )
+
+
+def invalid(errors: Sequence[Any]) -> Fault:
+    """What pydantic found wrong with a request as a Fault (PROTOCOL) that names the field by its path.
+
+    Nothing of the value is repeated.
+    """
+    first = errors[0] if errors else {}
+    where, *path = [str(part) for part in first.get("loc", ())] or [""]
+    key = one_line(".".join(path), 200) if where in ("body", "query", "path", "header") else ""
+    problem = str(first.get("msg", "is not understood"))
+    problem = one_line(problem[:1].lower() + problem[1:], 300)
+    said = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return Fault(FaultType.PROTOCOL, said + more, data={"key": key} if key else {})

@@ -1,0 +1,73 @@
+"""``Idempotency-Key``: a request that is sent twice is done once."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from pallas.model import Fault, FaultType
+
+from .body import canonical
+
+if TYPE_CHECKING:
+    from pallas.ledger import Ledger
+
+HEADER: Final = "idempotency-key"
+MAX_KEY: Final = 255
+
+
+def key_in(request: Request) -> str:
+    """The key of a request, empty without one. Raises Fault (PROTOCOL)."""
+    given = request.headers.getlist(HEADER)
+    if not given:
+        return ""
+    key = given[0].strip()
+    if len(given) > 1 or not 1 <= len(key) <= MAX_KEY or not (key.isascii() and key.isprintable()):
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"Idempotency-Key: must be one of 1 to {MAX_KEY} printable ASCII characters, for example a UUID",
+            data={"key": "Idempotency-Key"},
+        )
+    return key
+
+
+def digest_of(agent: str, body: dict[str, Any]) -> str:
+    """What a key stands for: the same whichever way the answer is wanted."""
+    asked = {name: value for name, value in body.items() if name != "stream"}
+    return hashlib.sha256(canonical([agent, asked])).hexdigest()
+
+
+class Keys:
+    """Which run each key of an owner stands for, kept by the ledger for a day."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._held: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def asking(
+        self, owner: str, key: str, digest: str
+    ) -> AsyncIterator[tuple[str | None, Callable[[str], Any]]]:
+        """The run that the key stands for, or None and what to call with the one that begins.
+
+        Nobody else asks for that key meanwhile. Raises Fault (conflict) for a key of another request.
+        """
+        lock, waiting = self._held.get((owner, key), (asyncio.Lock(), 0))
+        self._held[owner, key] = lock, waiting + 1
+        try:
+            async with lock:
+                run_id = await self._ledger.runs.by_key(owner, key)
+                if run_id is not None:
+                    run_id = await self._ledger.runs.claim_key(owner, key, run_id, digest)
+
+                async def claim(begun: str) -> None:
+                    await self._ledger.runs.claim_key(owner, key, begun, digest)
+
+                yield run_id, claim
+        finally:
+            lock, waiting = self._held.pop((owner, key))
+            if waiting > 1:
+                self._held[owner, key] = lock, waiting - 1

@@ -1,0 +1,237 @@
+"""What the REST API sends, as the OpenAPI document has it: camelCase, times in ISO 8601."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
+
+Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+JsonObject = dict[str, Any]
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as ISO 8601 in UTC, for example ``2026-03-12T15:42:00.123Z``."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_or_none(seconds: float | None) -> str | None:
+    """The same, None for none."""
+    return None if seconds is None else iso(seconds)
+
+
+class Out(BaseModel):
+    """What is sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class FaultData(BaseModel):
+    """What a program can tell a Fault by; more keys say more."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["CONFIG", "AUTH", "UPSTREAM", "TIMEOUT", "TRANSPORT", "PROTOCOL", "INTERNAL"]
+    retryable: bool
+    reason: str | None = None
+    key: str | None = None
+
+
+class FaultBody(BaseModel):
+    """What went wrong: for a person in ``error``, for a program in ``data``."""
+
+    error: str
+    code: int
+    data: FaultData
+
+
+class Ref(Out):
+    """Another resource; ``id`` is null for one that only files declare."""
+
+    id: str | None = None
+    name: str
+
+
+class Kept(Out):
+    """What every resource has."""
+
+    id: str
+    name: str
+    description: str = ""
+    ownerId: str
+    version: int
+    createdAt: Time
+    updatedAt: Time
+
+
+class Agent(Kept):
+    """An agent; ``source`` is ``api``, or the place in the project's files that declares it."""
+
+    systemPrompt: str
+    llm: Ref | None
+    project: Ref | None
+    proxyModelName: str | None
+    defaultParams: JsonObject | None
+    extras: JsonObject | None
+    source: str
+    state: str | None
+    health: str | None
+    url: str | None
+
+
+class KeyRef(Out):
+    """A value of a secret."""
+
+    name: str
+    key: str
+
+
+class Llm(Kept):
+    """A model at a provider."""
+
+    type: str | None
+    model: str | None
+    url: str | None
+    apiKeyRef: KeyRef | None
+    defaultParams: JsonObject | None
+    extra: JsonObject | None
+    warning: str | None = None
+
+
+class Secret(Out):
+    """A secret: the names of its keys, never a value."""
+
+    id: str
+    name: str
+    keys: list[str]
+    ownerId: str
+    version: int
+    createdAt: Time
+    updatedAt: Time
+    problem: str | None = None
+
+
+class Server(Out):
+    """An MCP server that only this project has."""
+
+    name: str
+    url: str
+    headers: dict[str, str] = {}
+
+
+class Prompt(Out):
+    """A text that every agent of the project is told; the highest ``priority`` first."""
+
+    name: str = ""
+    text: str
+    priority: int = 0
+
+
+class Project(Kept):
+    """Servers and prompts that agents share."""
+
+    servers: list[str | Server]
+    prompts: list[str | Prompt]
+    source: str
+
+
+class Thread(Out):
+    """A durable conversation."""
+
+    id: str
+    agent: str
+    ownerId: str
+    title: str
+    origin: str
+    messages: int
+    createdAt: Time
+    updatedAt: Time
+    lastTurnAt: Time | None
+
+
+class Call(Out):
+    """What an agent's model decided to call; ``name`` is ``server__tool``."""
+
+    id: str
+    name: str
+    arguments: JsonObject
+
+
+class Picture(Out):
+    """A picture: ``data`` is base64."""
+
+    data: str
+    mimeType: str
+
+
+class Message(Out):
+    """One row of a thread; ``reason`` says why it is in error, ``toolCallId`` which call it answers."""
+
+    id: str
+    threadId: str
+    turnIndex: int
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    toolCalls: list[Call] | None
+    toolCallId: str | None
+    status: Literal["pending", "complete", "error"]
+    reason: str | None
+    images: list[Picture]
+    runId: str | None
+    summary: bool
+    createdAt: Time
+
+
+class Tokens(Out):
+    """Tokens as the provider counted them."""
+
+    inputTokens: int | None
+    outputTokens: int | None
+
+
+class Run(Out):
+    """One run; ``fault`` and ``partial`` are what its caller was told."""
+
+    id: str
+    agent: str
+    threadId: str | None
+    ownerId: str
+    surface: str
+    status: Literal["running", "ok", "error", "cancelled"]
+    startedAt: Time
+    finishedAt: Time | None
+    seconds: float
+    steps: int
+    tools: int
+    usage: Tokens | None
+    turnIndex: int | None
+    fault: str | None
+    partial: str | None
+
+
+class Answer(Out):
+    """What came of a message; ``turnIndex`` is the place of the answer in its thread."""
+
+    text: str
+    threadId: str | None
+    turnIndex: int | None
+    runId: str
+    stopReason: str
+    seconds: float
+    steps: int
+    tools: int
+    usage: Tokens | None
+
+
+class Whoami(Out):
+    """Who asks, and what they were granted; everything is allowed where nothing is ``enforced``."""
+
+    principal: str
+    enforced: bool
+    grants: list[str]
+
+
+class PageOf[T](Out):
+    """Some of a list; ``next`` is the cursor for the rest, null at its end."""
+
+    items: list[T]
+    next: str | None

@@ -1,0 +1,190 @@
+"""What the REST API takes, as the OpenAPI document has it.
+
+Resources are plain objects here: the catalog reads them, and its words say what is wrong.
+"""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from pallas.images import MAX_IMAGES
+from pallas.limits import MAX_TEXT
+from pallas.model import ResourceKind
+
+_TEXT: Final = {"type": "string"}
+_OBJECT: Final = {"type": "object", "additionalProperties": True}
+
+
+def _null(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+    more = {"description": description} if description else {}
+    if isinstance(kind := schema.get("type"), str) and "enum" not in schema:
+        return {**schema, "type": [kind, "null"], **more}
+    return {"anyOf": [schema, {"type": "null"}], **more}
+
+
+def _written(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        **({"required": list(required)} if required else {}),
+    }
+
+
+NAME: Final = {
+    "type": "string",
+    "pattern": "^[a-z0-9][a-z0-9._-]*$",
+    "maxLength": 100,
+    "description": "Lower case letters, digits and . _ - after the first.",
+}
+_REFERENCE: Final = {
+    "anyOf": [
+        {"type": "string", "maxLength": 200},
+        _written({"id": {"type": ["string", "null"]}, "name": _TEXT}, "name"),
+        _written({"id": _TEXT}, "id"),
+        {"type": "null"},
+    ]
+}
+_KEY_REF: Final = {
+    "anyOf": [
+        {"type": "string", "description": "SECRET/KEY"},
+        _written({"name": _TEXT, "key": _TEXT}, "name", "key"),
+        {"type": "null"},
+    ]
+}
+_AGENT: Final[dict[str, Any]] = {
+    "description": _null(_TEXT),
+    "systemPrompt": _null(_TEXT),
+    "llm": _REFERENCE,
+    "project": _REFERENCE,
+    "proxyModelName": _null(_TEXT, "Kept and shown; has no effect."),
+    "defaultParams": _null(_OBJECT, "Parameters of every run that does not say otherwise."),
+    "extras": _null(_OBJECT),
+}
+_LLM: Final[dict[str, Any]] = {
+    "type": _null(_TEXT),
+    "model": _null(_TEXT),
+    "url": _null(_TEXT),
+    "apiKeyRef": _KEY_REF,
+    "description": _null(_TEXT),
+    "defaultParams": _null(_OBJECT),
+    "extra": _null(_OBJECT),
+    "probe": _null({"type": "boolean"}, "False: make it without asking the provider."),
+}
+_SECRET: Final[dict[str, Any]] = {
+    "data": {"type": "object", "additionalProperties": _null(_TEXT)},
+    "keys": _null({"type": "array", "items": _TEXT}, "As it is read; changes nothing."),
+}
+_PROJECT: Final[dict[str, Any]] = {
+    "description": _null(_TEXT),
+    "servers": _null({"type": "array", "items": {}}),
+    "prompts": _null({"type": "array", "items": {}}),
+}
+_OF_ALL: Final = frozenset({"id", "ownerId", "version", "createdAt", "updatedAt"})
+READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
+    "agent": _OF_ALL | {"source", "state", "health", "url"},
+    "llm": _OF_ALL | {"warning"},
+    "secret": _OF_ALL | {"problem"},
+    "project": _OF_ALL | {"source"},
+}
+"""Keys of an answer that are passed over where it is sent back changed."""
+
+
+def _body(title: str, properties: dict[str, Any], kind: ResourceKind, *required: str) -> Any:
+    read = {key: {"readOnly": True} for key in sorted(READ_ONLY[kind])}
+    schema = {"title": title, **_written({"name": NAME, **properties, **read}, *required)}
+    return Annotated[dict[str, Any], WithJsonSchema(schema)]
+
+
+AgentMade = _body("AgentMade", _AGENT, "agent", "name")
+AgentChange = _body("AgentChange", _AGENT, "agent")
+LlmMade = _body("LlmMade", _LLM, "llm", "name")
+LlmChange = _body("LlmChange", _LLM, "llm")
+SecretMade = _body("SecretMade", _SECRET, "secret", "name")
+SecretChange = _body("SecretChange", _SECRET, "secret")
+ProjectMade = _body("ProjectMade", _PROJECT, "project", "name")
+ProjectChange = _body("ProjectChange", _PROJECT, "project")
+
+
+class ThreadMade(BaseModel):
+    """A thread to be made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str = Field(default="", max_length=200)
+
+
+class ThreadChange(BaseModel):
+    """What of a thread can be changed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str = Field(max_length=200)
+
+
+class ImageGiven(BaseModel):
+    """A picture that goes with a message: ``data`` is base64."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+    data: str = Field(min_length=1)
+    mime_type: str = Field(alias="mimeType", examples=["image/png"])
+
+
+_PARAMS: Final[dict[str, Any]] = {
+    "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+    "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "top_k": {"type": "integer", "minimum": 0, "maximum": 1_000_000},
+    "max_tokens": {"type": "integer", "minimum": 1, "maximum": 100_000_000},
+    "stop": {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 4},
+        ]
+    },
+    "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+    "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+    "seed": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+    "response_format": {
+        "type": "object",
+        "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+        "required": ["type"],
+    },
+    "tool_choice": {
+        "anyOf": [
+            {"enum": ["auto", "none", "required"]},
+            {
+                "type": "object",
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "properties": {"name": {"type": "string", "minLength": 1}},
+                        "required": ["name"],
+                    },
+                },
+                "required": ["type", "function"],
+            },
+        ]
+    },
+    "tools_allowlist": {"type": "array", "items": _TEXT, "maxItems": 1_000},
+    "systemOverride": {"type": "string", "maxLength": 200_000},
+    "systemAppend": {"type": "string", "maxLength": 200_000},
+    "messages": {"type": "array", "items": _OBJECT, "minItems": 1},
+    "extra": {"type": "object", "maxProperties": 64},
+}
+
+
+def _with_params(schema: dict[str, Any]) -> None:
+    schema["properties"] |= {key: _null(each) for key, each in _PARAMS.items()}
+
+
+class Chat(BaseModel):
+    """A message, and parameters of its run, which may be in camelCase too. Any other key goes to `extra`."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_with_params)
+
+    message: str | None = Field(default=None, max_length=MAX_TEXT)
+    images: list[ImageGiven] | None = Field(default=None, max_length=MAX_IMAGES)
+    threadId: str | None = Field(default=None, min_length=1, max_length=200)
+    stream: bool | None = None
