@@ -177,8 +177,8 @@ MISTAKES = [
         agent(RIGHT + "depends-on: [x]"),
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: module, card, port, title, "
         "description, depends_on, icons, instance_scope, max_instances, max_iterations, "
-        "loop_repeat_threshold, run_timeout, start_timeout, restart, isolation, auth, model_capabilities; "
-        "did you mean depends_on",
+        "loop_repeat_threshold, run_timeout, start_timeout, restart, isolation, auth, model_capabilities, "
+        "params; did you mean depends_on",
     ),
     (agent(RIGHT, "registryport: 1\n"), "did you mean registry_port"),
     (agent(RIGHT + "model_capabilities: {Vision: true}"), "did you mean vision"),

@@ -10,6 +10,7 @@ from .files import file_like, is_file, is_folder, module_file, module_like, modu
 from .icons import read_icons
 from .models import AgentConfig, Capabilities, InstanceScope, Isolation
 from .notes import suggest
+from .params import read_params
 from .ports import Ports
 from .read_auth import AgentAuth, read_agent_auth
 from .section import Section
@@ -34,6 +35,7 @@ AGENT_KEYS: Final = (
     "isolation",
     "auth",
     "model_capabilities",
+    "params",
 )
 CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
 # `shared` and `connection` are the names older projects use (SPEC C12).
@@ -94,6 +96,7 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
             run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
             start_timeout=_seconds(section, "start_timeout", 60.0),
             restart=read_restart(section),
+            params=read_params(section),
             isolation="process" if section.choice("isolation", get_args(Isolation)) == "process" else "none",
             where=section.where,
         ),

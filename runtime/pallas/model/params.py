@@ -43,7 +43,13 @@ def _snake(key: str) -> str:
     return _HUMP.sub("_", key).lower().replace("-", "_")
 
 
-_BY_SNAKE: Final = {_snake(key): key for key in KEYS}
+_BY_SNAKE: Final = {
+    **{_snake(key): key for key in KEYS},
+    # As single providers call them.
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "stop_sequences": "stop",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +91,14 @@ class Params:
         return Params(found)
 
     def over(self, below: "Params") -> "Params":
-        """These laid over others: a key of these wins, None clears it for whoever comes above (AG-8).
+        """These laid over others: a key of these wins, None clears what is below it (AG-8).
 
-        ``extra`` is merged key by key.
+        ``extra`` is merged key by key, null clears one of them. Layers are put together from the lowest one
+        up: ``request.over(agent.over(llm))``.
         """
         merged = {**below.values, **self.values}
         mine, theirs = self.values.get("extra"), below.values.get("extra")
-        if mine and theirs:
+        if mine is not None and theirs is not None:
             merged["extra"] = {**theirs, **mine}
         return Params(merged)
 
@@ -156,12 +163,13 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
-def _stop(key: str, value: Any) -> list[str]:
+def _stop(key: str, value: Any) -> list[str] | None:
+    """An empty list clears."""
     texts = [value] if isinstance(value, str) else value
     fits = isinstance(texts, list) and all(isinstance(each, str) and each for each in texts)
-    if not fits or not 1 <= len(texts) <= MAX_STOP:
-        raise _wrong(key, f"must be a text, or a list of 1 to {MAX_STOP} texts")
-    return list(texts)
+    if not fits or len(texts) > MAX_STOP:
+        raise _wrong(key, f"must be a text, or a list of at most {MAX_STOP} texts, none of them empty")
+    return list(texts) or None
 
 
 def _names(key: str, value: Any) -> list[str]:
@@ -174,9 +182,14 @@ def _response_format(key: str, value: Any) -> dict[str, Any]:
     kinds = ("text", "json_object", "json_schema")
     if not isinstance(value, dict) or value.get("type") not in kinds:
         raise _wrong(key, 'must be an object with "type": "text", "json_object" or "json_schema"')
-    if value["type"] == "json_schema" and not isinstance(value.get("json_schema"), dict):
+    schema = value.get("json_schema")
+    if value["type"] != "json_schema":
+        return {"type": value["type"]}
+    if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
         raise _wrong(key, 'of type json_schema needs "json_schema": {"name": ..., "schema": {...}}')
-    return value
+    if not isinstance(schema.get("name", ""), str):
+        raise _wrong(key, "has a name that is no text")
+    return {"type": "json_schema", "json_schema": {"name": "answer", **schema}}
 
 
 def _tool_choice(key: str, value: Any) -> Any:

@@ -68,13 +68,13 @@ class Wish:
         self, agent: Any, params: Params, limit: int | None, allowed: Allowed | None, tools: Sequence[Any]
     ) -> None:
         self._agent = agent
-        self._llm = getattr(agent, "llm", None)
+        self._llm: Any = getattr(agent, "llm", None)
         self._params = params
         self._limit = limit
         self._allowed = allowed
         self._family = family_of(self._llm)
         self._before: str | None = getattr(self._llm, "instruction", None)
-        self._told = instruction(self._before, params, self._family)
+        self._told = instruction(self._before, params, self._family) if self._llm is not None else None
         self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
 
     def over(self, request: RequestParams) -> RequestParams:

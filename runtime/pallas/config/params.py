@@ -1,0 +1,72 @@
+"""``params:`` of an agent: what its runs ask of the model unless a call says otherwise (SPEC 6.2, C15)."""
+
+from typing import Any
+
+from pallas.model import NO_PARAMS, Fault, Params
+from pallas.model.params import KEYS, PER_CALL_KEYS
+
+from .notes import allowed
+from .section import Section
+from .tree import Items, Leaf, Node, Table, plain
+
+DEFAULT_KEYS = tuple(key for key in KEYS if key not in PER_CALL_KEYS)
+"""The keys that may be defaults."""
+
+
+def read_params(section: Section) -> Params:
+    """The ``params`` of an agent's entry, in either spelling; what is wrong is noted with its line.
+
+    A key without a value is null: it clears what the model's endpoint or the agent's code has.
+    """
+    inner = section.section("params")
+    if inner is None:
+        return NO_PARAMS
+    found: dict[str, Any] = {}
+    for key, entry in inner.table.entries.items():
+        if (leaf := _date_in(entry.node)) is not None:
+            inner.error(key, f"is a date to YAML ({leaf.raw})", f'quote it: "{leaf.raw}"', where=leaf.where)
+            continue
+        try:
+            params = _read(key, entry.node)
+        except Fault as fault:
+            problem, _, hint = fault.message.partition(": ")[2].partition("; ")
+            hint = hint if not hint.startswith("known: ") else allowed(DEFAULT_KEYS)
+            inner.error(key, problem, hint)
+            continue
+        (name,) = params.values
+        if name in found:
+            inner.error(key, "is given twice, in two spellings", "leave one out")
+        found.update(params.values)
+    return Params(found)
+
+
+def _read(key: str, node: Node) -> Params:
+    """One key. Raises Fault (PROTOCOL)."""
+    value = plain(node)
+    try:
+        return Params.read({key: value}, strict=True, refused=PER_CALL_KEYS)
+    except Fault:
+        # The text of a variable may stand for a number.
+        if not isinstance(node, Leaf) or not node.expanded or (number := _number(str(value))) is None:
+            raise
+        return Params.read({key: number}, strict=True, refused=PER_CALL_KEYS)
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _date_in(node: Node) -> Leaf | None:
+    match node:
+        case Table(entries):
+            below = [entry.node for entry in entries.values()]
+        case Items(items):
+            below = list(items)
+        case Leaf(value):
+            return node if value is not None and not isinstance(value, str | int | float) else None
+    return next((found for each in below if (found := _date_in(each)) is not None), None)
