@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from platformdirs.unix import Unix
 
@@ -16,6 +16,19 @@ from pallas.config.database import MEMORY, database_url_problem, masked
 from pallas.model import Fault, FaultType
 
 VARIABLE: Final = "PALLAS_DATABASE_URL"
+_LIBPQ: Final = frozenset(
+    {
+        "channel_binding",
+        "connect_timeout",
+        "gssencmode",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "sslcompression",
+        "sslsni",
+    }
+)
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 __all__ = ["VARIABLE", "Address", "address_of", "database_url_of", "masked"]
@@ -71,7 +84,11 @@ def address_of(url: str, base: Path | None = None) -> Address:
         return Address("memory", shown)
     parts = urlsplit(url)
     if parts.scheme.partition("+")[0] != "sqlite":
-        return Address("postgresql", shown, dsn="postgresql" + url[len(parts.scheme) :])
+        # What only libpq knows is left out: the driver would ask the server to set it.
+        kept = [
+            (key, value) for key, value in parse_qsl(parts.query, keep_blank_values=True) if key not in _LIBPQ
+        ]
+        return Address("postgresql", shown, dsn=urlunsplit(("postgresql", *parts[1:3], urlencode(kept), "")))
     path = Path(unquote(parts.path.removeprefix("/"))).expanduser()
     options = dict(parse_qsl(parts.query))
     return Address("sqlite", shown, (base or Path.cwd()) / path, options.get("synchronous") == "full")

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -117,9 +116,7 @@ async def open_ledger(
     try:
         life = secrets.token_hex(8)
         await database.write(lambda connection: bring_up_to_date(connection, address.shown))
-        await locks.take(life)
-        now = clock()
-        await database.write(lambda connection: lives.enrol(connection, life, socket.gethostname(), now))
+        await locks.take(life, lives.enrolling(life, clock()))
         ledger = Ledger(database, locks, life, await database.write(_salt), clock)
         ledger.recovered = await ledger.recover()
         ledger._tending = asyncio.create_task(ledger._tend(), name="ledger")
@@ -141,9 +138,16 @@ async def _open(address: Address) -> tuple[Database, lives.Locks]:
         if address.path is not None:
             database = await SqliteDatabase.open(address.path, address.shown, full=address.full)
             return database, lives.FileLocks(database, address.path)
+        from .advisory import AdvisoryLocks
+        from .postgres import PostgresDatabase
+
+        server = await PostgresDatabase.open(address.dsn, address.shown)
     except Fault as fault:
-        raise Fault(FaultType.CONFIG, f"{fault.message}; see database_url: in docs/ledger.md") from None
-    raise Fault(FaultType.CONFIG, "PostgreSQL is not here yet")
+        if fault.type is FaultType.CONFIG:
+            raise
+        hint = "look at database_url: in agents.yaml, or PALLAS_DATABASE_URL"
+        raise Fault(FaultType.CONFIG, f"{fault.message}; {hint}") from None
+    return server, AdvisoryLocks(server)
 
 
 def _salt(connection: Connection) -> bytes:

@@ -5,23 +5,29 @@ What a dead one left running is put into error (SPEC AG-6); what belongs to a li
 
 import fcntl
 import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
-from .database import Database
+from pallas.model import Fault, FaultType
+
+from .database import Database, Work, insert_new
 from .tables import PENDING, RUNNING, lives, messages, runs
 
 
 class Locks(Protocol):
     """Locks of lives beside or in a database."""
 
-    async def take(self, life: str) -> None:
-        """Hold the lock of that life until ``release``, or until this process ends. Raises Fault."""
+    async def take(self, life: str, enrol: Work[None]) -> None:
+        """Hold the lock of that life until ``release``, or until this process ends, then ``enrol`` it.
+
+        Raises Fault.
+        """
         ...
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
@@ -36,7 +42,7 @@ class Locks(Protocol):
 class NoLocks:
     """In memory there is nobody else."""
 
-    async def take(self, life: str) -> None:
+    async def take(self, life: str, enrol: Work[None]) -> None:
         """Nothing to hold."""
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
@@ -54,11 +60,19 @@ class FileLocks:
         self._path = path
         self._held: tuple[Path, int] | None = None
 
-    async def take(self, life: str) -> None:
+    async def take(self, life: str, enrol: Work[None]) -> None:
         path = self._file(life)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._held = (path, descriptor)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._held = (path, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Fault(
+                FaultType.CONFIG,
+                f"the file {path.name} beside the database {self._database.shown} cannot be locked: "
+                f"{error.strerror}; keep the database on a local disk that this user may write to",
+            ) from None
+        await self._database.write(enrol)
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
         path = self._file(life)
@@ -88,15 +102,21 @@ class FileLocks:
         return self._path.with_name(f"{self._path.name}-life-{life}")
 
 
-def enrol(connection: Connection, life: str, host: str, now: float) -> None:
-    """A life whose lock is held already."""
-    values = {"id": life, "host": host, "pid": os.getpid(), "started_at": now}
-    connection.execute(insert(lives), [values])
+def enrolling(life: str, now: float) -> Work[None]:
+    """The work that writes down a life whose lock is held, once or again."""
+    values = {"id": life, "host": socket.gethostname(), "pid": os.getpid(), "started_at": now}
+
+    def work(connection: Connection) -> None:
+        connection.execute(insert_new(connection, lives).values(values).on_conflict_do_nothing())
+
+    return work
 
 
 def others(connection: Connection, life: str) -> list[str]:
-    """The lives beside this one."""
-    return list(connection.execute(select(lives.c.id).where(lives.c.id != life)).scalars())
+    """The lives beside this one, and those that only their runs tell of."""
+    known = select(lives.c.id).where(lives.c.id != life)
+    told = select(runs.c.life).where(RUNNING, runs.c.life != life)
+    return list(connection.execute(known.union(told)).scalars())
 
 
 def bury(connection: Connection, life: str, now: float) -> list[str]:

@@ -1,0 +1,33 @@
+"""Older tables brought up to date. Alembic is loaded here, and here only."""
+
+from importlib.resources import files
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+FOLDER: Final = "pallas.ledger"
+
+
+def configuration() -> Config:
+    """Alembic's configuration for the revisions of this package, wherever it is installed."""
+    config = Config()
+    config.set_main_option("script_location", str(files(FOLDER) / "migrations").replace("%", "%%"))
+    # Given, or alembic looks for its default and says that it should be.
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def upgrade(connection: Connection) -> None:
+    """Every revision that is missing, inside the transaction of that connection."""
+    config = configuration()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def revisions() -> tuple[str, ...]:
+    """The revisions of this package, oldest first."""
+    script = ScriptDirectory.from_config(configuration())
+    return tuple(reversed([each.revision for each in script.walk_revisions()]))

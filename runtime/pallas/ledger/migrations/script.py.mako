@@ -1,0 +1,14 @@
+"""${message}"""
+
+import sqlalchemy as sa
+from alembic import op
+${imports if imports else ""}
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Forward only: a database is copied before it is brought up to date, never taken back."""
+    ${upgrades if upgrades else "pass"}

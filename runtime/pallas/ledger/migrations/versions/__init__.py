@@ -1,0 +1,1 @@
+"""One file for each form that the tables had."""

@@ -1,0 +1,117 @@
+"""PostgreSQL through asyncpg: a pool of connections, each piece of work one transaction."""
+
+import asyncio
+from importlib.util import find_spec
+from time import monotonic
+from typing import Any, Final
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+from .database import DEADLINE, MAX_WAITING, Work, failed, to_text, too_late, too_many
+
+POOL: Final = 10
+"""Connections of one fleet, beside the one that holds its lock."""
+CONNECT_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.2
+# Serialisation failure, deadlock: the database undid the transaction, and it may be tried again.
+_AGAIN: Final = ("40001", "40P01")
+# Starting up; no connection free: it will be soon.
+_NOT_YET: Final = ("57P03", "53300")
+
+
+class PostgresDatabase:
+    """One PostgreSQL database. Belongs to the loop that opened it."""
+
+    def __init__(self, dsn: str, shown: str) -> None:
+        self.shown = shown
+        self._dsn = dsn
+        self._waiting = 0
+        self._engine = self._new_engine()
+
+    @classmethod
+    async def open(cls, dsn: str, shown: str) -> "PostgresDatabase":
+        """The database of that URL. Raises Fault (CONFIG, TRANSPORT, TIMEOUT)."""
+        if find_spec("asyncpg") is None:
+            raise Fault(
+                FaultType.CONFIG,
+                f"the database {shown} needs the driver of PostgreSQL; install pallas-mcp[postgresql]",
+            )
+        opened = cls(dsn, shown)
+        try:
+            await opened.write(lambda connection: None)
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    async def read[T](self, work: Work[T]) -> T:
+        return await self._do(work)
+
+    async def write[T](self, work: Work[T]) -> T:
+        return await self._do(work)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    async def connect(self, **settings: str) -> Any:
+        """A connection of the driver's own, with settings for its session. Raises Fault (TRANSPORT)."""
+        import asyncpg  # type: ignore[import-untyped]
+
+        until = monotonic() + DEADLINE
+        while True:
+            try:
+                return await asyncpg.connect(
+                    self._dsn,
+                    timeout=CONNECT_SECONDS,
+                    server_settings={"application_name": "pallas", **settings},
+                )
+            except asyncpg.PostgresError as error:
+                if error.sqlstate not in _NOT_YET or monotonic() > until:
+                    raise self._unreachable(str(error)) from None
+                await asyncio.sleep(_RETRY_SECONDS)
+            except (OSError, asyncpg.InterfaceError) as error:
+                raise self._unreachable(str(error)) from None
+            except ValueError:  # its text may repeat what is in the URL
+                raise self._unreachable("its URL cannot be read") from None
+
+    def _unreachable(self, why: str) -> Fault:
+        reason = one_line(why, 200) or f"no answer within {CONNECT_SECONDS:g} s"
+        return Fault(FaultType.TRANSPORT, f"the database {self.shown} cannot be reached: {reason}")
+
+    async def _do[T](self, work: Work[T]) -> T:
+        if self._waiting >= MAX_WAITING:
+            raise too_many(self.shown)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(DEADLINE):
+                while True:
+                    try:
+                        async with self._engine.begin() as connection:
+                            return await connection.run_sync(work)
+                    except DBAPIError as error:
+                        if getattr(error.orig, "sqlstate", None) not in _AGAIN:
+                            raise
+        except TimeoutError:
+            raise too_late(self.shown) from None
+        except SQLAlchemyError as error:
+            raise failed(self.shown, error) from None
+        except OSError as error:
+            raise self._unreachable(str(error)) from None
+        finally:
+            self._waiting -= 1
+
+    def _new_engine(self) -> AsyncEngine:
+        return create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=self.connect,
+            json_serializer=to_text,
+            pool_size=POOL,
+            max_overflow=0,
+            pool_timeout=DEADLINE,
+            # A server that was started anew is noticed before work is given to it.
+            pool_pre_ping=True,
+        )
