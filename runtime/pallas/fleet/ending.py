@@ -32,7 +32,7 @@ class Parts:
     """What of a fleet is to be ended, as it is when the end begins.
 
     ``helpers`` cancel what somebody asked for by hand; ``layers`` are the agents, each layer needing only
-    those before it.
+    those before it; ``pages`` are ended with the listeners that serve them.
     """
 
     tasks: Collection[asyncio.Task[None]]
@@ -41,6 +41,7 @@ class Parts:
     programs: Sequence[Program]
     listeners: Sequence[Listener]
     control_api: "OpenControl | None" = None
+    pages: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,11 @@ async def _end(kernel: Kernel, parts: Parts) -> None:
     if parts.control_api is not None:  # who follows the fleet hears of all this, and holds up nothing
         parts.control_api.close()
     await quietly(
-        [*(program.stop() for program in parts.programs), *(each.stop() for each in parts.listeners)]
+        [
+            *(program.stop() for program in parts.programs),
+            *(close() for close in parts.pages),
+            *(each.stop() for each in parts.listeners),
+        ]
     )
 
 

@@ -33,6 +33,7 @@ from pallas.model import (
 )
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.guard import allowed_hosts_of
+from pallas.surfaces.virtual import make_virtual
 from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
@@ -134,6 +135,7 @@ class Fleet:
             published=lambda: None if self._only else self.snapshot(),
             seen=SeenTools(seen),
         )
+        self.virtual = make_virtual(self.kernel, lambda: self.project, self.snapshot, self.inbound, self.hub)
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
         self._offline = OfflineModel(project)
@@ -265,7 +267,8 @@ class Fleet:
         checked = self._own(self._providers.check())
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
-            await self.doors.open_fleet(self._pages.app(control))
+            app = self._pages.app(control)
+            await self.doors.open_fleet(app if self._only else self.virtual.before(app))
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
@@ -326,6 +329,7 @@ class Fleet:
             programs=tuple(self._programs.values()),
             listeners=self.doors.listeners,
             control_api=self.control_api,
+            pages=(self.virtual.close,),
         )
 
     def _chosen(self) -> tuple[AgentConfig, ...]:

@@ -38,13 +38,13 @@ class Access(Middleware):
 
     def __init__(
         self,
-        tools: Collection[str],
+        tools: Collection[str] | Callable[[], Collection[str]],
         *,
         aliases: Mapping[str, str] | None = None,
         authorize: Authorize | None = None,
         permit: Permit | None = None,
     ) -> None:
-        self._tools = tuple(tools)
+        self._tools = tools if callable(tools) else lambda: tools
         self._aliases = dict(aliases or {})
         self._authorize = authorize
         self._permit = permit
@@ -87,7 +87,7 @@ class Access(Middleware):
             raise PromptError(_internal(one_line(name, 80), error).message) from None
 
     def _unknown(self, called: str) -> Fault:
-        known = ", ".join(self._tools)
+        known = ", ".join(self._tools()) or "none"
         return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; this agent has {known}")
 
     async def _admit(self, name: str) -> None:

@@ -71,7 +71,9 @@ def agent_app(
     if history:
         server.add_prompt(_History(kernel, name))
     server.completion(_no_candidates)
-    _answer_schema_lookups(server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA})
+    answer_schema_lookups(
+        server, {SEND_MESSAGE: SEND_SCHEMA, name: SEND_SCHEMA, GET_HEALTH: _EMPTY_SCHEMA}.get
+    )
     return server
 
 
@@ -125,9 +127,9 @@ async def _no_candidates(*_: Any) -> list[str]:
     return []
 
 
-def _answer_schema_lookups(server: FastMCP, schemas: dict[str, dict[str, Any]]) -> None:
+def answer_schema_lookups(server: FastMCP, schema: Callable[[str], dict[str, Any] | None]) -> None:
     """Tell the SDK a tool's schema at once: else it lists all tools, inside, before every modern call."""
-    server._mcp_server.get_tool_input_schema = schemas.get
+    server._mcp_server.get_tool_input_schema = schema
 
 
 class _SendMessage(Tool):

@@ -33,7 +33,7 @@ META: Final = "local.pallas"
 STREAM_META: Final = f"{META}/streamText"
 NEW_CONVERSATION: Final = "new"
 
-_IMAGES: Final[dict[str, Any]] = {
+IMAGES_SCHEMA: Final[dict[str, Any]] = {
     "type": "array",
     "description": "Pictures that go with the message; the agent's model must have vision.",
     "items": {
@@ -50,7 +50,7 @@ SEND_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "message": {"type": "string", "description": "Text message to the agent."},
-        "images": _IMAGES,
+        "images": IMAGES_SCHEMA,
         "conversation_id": {
             "type": "string",
             "description": "Continues a conversation. Choose one nobody can guess, or say 'new' and find "
@@ -64,7 +64,7 @@ SEND_SCHEMA: Final[dict[str, Any]] = {
                 "properties": {
                     "role": {"type": "string", "enum": ["user", "assistant"]},
                     "content": {"type": "string"},
-                    "images": _IMAGES,
+                    "images": IMAGES_SCHEMA,
                 },
                 "required": ["role", "content"],
             },
@@ -122,7 +122,7 @@ def _header(context: FastMCPRequestContext | None, name: str) -> str | None:
     return request.headers.get(name) if request is not None else None
 
 
-def _bearer(context: FastMCPRequestContext | None) -> str | None:
+def bearer_of(context: FastMCPRequestContext | None) -> str | None:
     return bearer_in(_header(context, "authorization"))
 
 
@@ -163,20 +163,20 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
     return RunRequest(
         agent=agent,
         text=text,
-        images=_images(arguments.get("images"), "images"),
+        images=images_in(arguments.get("images"), "images"),
         conversation=wanted,
         session=session_of(context),
         principal=caller_of(context),
         history=_history(agent, arguments.get("history")),
-        stream_text=_wants_text(arguments, context),
+        stream_text=wants_text(arguments, context),
         new_conversation=new,
         caller=client_of(context),
         trace=trace_of(context),
-        bearer=_bearer(context),
+        bearer=bearer_of(context),
     )
 
 
-def _wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None) -> bool:
+def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None) -> bool:
     """Whether the caller asked for text as it is written, and for progress, which carries it (C2)."""
     meta = (context.meta or {}) if context is not None else {}
     if meta.get("progressToken") is None:
@@ -184,7 +184,8 @@ def _wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None
     return arguments.get("stream_text") is True or meta.get(STREAM_META) is True
 
 
-def _images(value: Any, where: str) -> tuple[Image, ...]:
+def images_in(value: Any, where: str) -> tuple[Image, ...]:
+    """The pictures of a call. Raises Fault (PROTOCOL) that names the one which is none."""
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -192,7 +193,7 @@ def _images(value: Any, where: str) -> tuple[Image, ...]:
     images = []
     for index, each in enumerate(value):
         data = each.get("data") if isinstance(each, dict) else None
-        mime_type = each.get("mime_type") if isinstance(each, dict) else None
+        mime_type = each.get("mime_type", each.get("mimeType")) if isinstance(each, dict) else None
         if not isinstance(data, str) or not isinstance(mime_type, str):
             raise _bad(f"{where}[{index}] needs data (base64) and mime_type, both strings")
         images.append(Image(data, mime_type))
@@ -212,7 +213,7 @@ def _history(agent: str, rows: Any) -> tuple[Message, ...]:
             role, content = row["role"], row["content"]
             if role not in ("user", "assistant") or not isinstance(content, str):
                 raise ValueError("role is user or assistant, content a string")
-            images = _images(row.get("images"), "images")
+            images = images_in(row.get("images"), "images")
             check_images(images, vision=True, model="")  # whether the model has it is asked when it runs
             messages.append(Message(role, content, images))
         except (KeyError, TypeError, ValueError, AttributeError, Fault) as error:

@@ -59,14 +59,20 @@ class Place:
 class Ingress:
     """ASGI application: ``/agents/<name>/…`` goes to that agent, all else to ``rest``.
 
+    ``top`` is another path than ``agents`` below which places are, ``unknown`` what is said where none is.
+
     An agent's application sees the path that it would see on a port of its own. Its ``/.well-known/…``
     documents stand at ``/.well-known/<document>/agents/<name>/…`` as well, which is where RFC 9728 looks for
     them. ``prefix`` is the path of the project's ``public_url``: a proxy may leave it on or take it off.
     Names are compared after decoding, a slash that was encoded is none.
     """
 
-    def __init__(self, rest: ASGIApp, *, prefix: str = "") -> None:
+    def __init__(
+        self, rest: ASGIApp, *, prefix: str = "", top: str = AGENTS, unknown: str = _UNKNOWN
+    ) -> None:
         self._rest = rest
+        self._top = top
+        self._unknown = unknown
         self._prefix = _segments(prefix)
         self._places: dict[str, Place] = {}
 
@@ -85,6 +91,10 @@ class Ingress:
             if self._places.get(name) is place:
                 del self._places[name]
 
+    def find(self, name: str) -> Place | None:
+        """The place of that name."""
+        return self._places.get(name)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on to whom it is for."""
         if scope["type"] != "http":
@@ -96,11 +106,11 @@ class Ingress:
         inner = parts
         if len(parts) > 2 and parts[0] == _WELL_KNOWN:
             inner = self._without_prefix(parts[2:])
-            document = parts[:2] if inner[:1] == [AGENTS] else []
-        if document or parts[:1] == [AGENTS]:
-            place = self._places.get(unquote(inner[1])) if len(inner) > 1 else None
+            document = parts[:2] if inner[:1] == [self._top] else []
+        if document or parts[:1] == [self._top]:
+            place = self.find(unquote(inner[1])) if len(inner) > 1 else None
             if place is None:
-                await _answer(scope, send, 404, _UNKNOWN)
+                await _answer(scope, send, 404, self._unknown)
             else:
                 await place(_at(scope, document + inner[2:]), receive, send)
         else:

@@ -27,7 +27,7 @@ _LOOKS: Final = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """For which agent a gate asks, and where that agent is for who came in at a port.
+    """For which agent a gate asks (``FLEET``: for all of it), and where that is for who came in at a port.
 
     ``pages`` are paths that everyone may read.
     """
@@ -184,7 +184,7 @@ class Gate:
             return
         more = f" ({self._untold} more since the last line)" if self._untold else ""
         shown = f", fingerprint {fingerprint(token)}" if token else ""
-        agent = self._asking.agent
+        agent = self._asking.agent or "the fleet"
         log.warning(
             "%s: %s, from %s%s%s",
             agent,

@@ -101,12 +101,14 @@ class Inbound:
             raise Fault(FaultType.AUTH, MISSING)
 
     def permit(self, agent: str, principal: Principal, trace: TraceContext | None = None) -> None:
-        """Asked where the project has rules of grants, before a tool or prompt of the agent is used.
+        """Asked before a tool or prompt of the agent is used, wherever that is served.
 
-        Raises Fault (AUTH) for who lacks ``run:agents:<agent>``, but not for what a run in flight asks of
-        this agent, as ``trace`` shows.
+        Raises Fault (AUTH) for who lacks ``run:agents:<agent>`` where the project has rules of grants, but
+        not for what a run in flight asks of this agent, as ``trace`` shows. For whom the agent's own
+        ``auth:`` does not take in any case.
         """
-        if self.grants.ruled and not self._asked_for(agent, trace):
+        asked = self.grants.ruled and self.admits(agent, principal) and self._asked_for(agent, trace)
+        if not asked:
             self.grants.require_run(principal, agent)
 
     def own_token(self, agent: str) -> str | None:

@@ -1,0 +1,122 @@
+"""Agents as tools: the MCP servers ``agent-<name>``, and all those of a project as one (SPEC AG-23)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakSet
+
+from fastmcp import FastMCP
+from fastmcp.server.dependencies import fastmcp_request_ctx
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.server.providers import Provider
+from fastmcp.tools import Tool
+from fastmcp.utilities.versions import VersionSpec
+
+from pallas import __version__
+from pallas.kernel import Kernel
+from pallas.model import Principal
+
+from .access import Access
+from .agent_mcp import answer_schema_lookups
+from .agent_tool import CHAT_SCHEMA, ChatTool
+from .auth.inbound import Inbound
+from .calls import caller_of, session_of, trace_of
+from .virtual import Offered
+
+
+class VirtualServer:
+    """One MCP server whose tools are agents. ``offered`` says which there are, at each request anew.
+
+    Who may not run an agent does not see its tool, where the project has rules of grants.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str,
+        *,
+        kernel: Kernel,
+        inbound: Inbound,
+        offered: Callable[[], Sequence[Offered]],
+    ) -> None:
+        self._kernel = kernel
+        self._inbound = inbound
+        self._offered = offered
+        self._listeners: WeakSet[Any] = WeakSet()
+        self._told = self._shown()
+        self.app: FastMCP = FastMCP(
+            name,
+            instructions=instructions,
+            version=__version__,
+            providers=[_Agents(self)],
+            dereference_schemas=False,  # ours hold no references
+        )
+        self.app.add_middleware(
+            Access(lambda: [each.tool for each in self.seen()], authorize=self._authorize)
+        )
+        self.app.add_middleware(_Listeners(self._listeners))
+        answer_schema_lookups(self.app, lambda tool: CHAT_SCHEMA if self._find(tool) else None)
+
+    def seen(self) -> list[Offered]:
+        """What the caller of this request may see."""
+        who = caller_of(fastmcp_request_ctx.get())
+        return [each for each in self._offered() if self._inbound.grants.may_run(who, each.agent)]
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name; who may call it was asked before."""
+        found = self._find(name)
+        return self.made(found) if found is not None else None
+
+    def made(self, offered: Offered) -> Tool:
+        """The tool itself."""
+        return ChatTool(self._kernel, offered.agent, offered.description, offered.tool)
+
+    async def tell(self) -> None:
+        """Tell handshake-era sessions that the tools are others, if they are; never raises.
+
+        The newer protocol has no session that could be told: its clients list again.
+        """
+        shown = self._shown()
+        if shown == self._told:
+            return
+        self._told = shown
+        for connection in list(self._listeners):
+            await connection.send_tool_list_changed()  # best effort: who does not listen hears nothing
+
+    def _shown(self) -> tuple[Offered, ...]:
+        return tuple(self._offered())
+
+    def _find(self, tool: str) -> Offered | None:
+        return next((each for each in self._offered() if each.tool == tool), None)
+
+    async def _authorize(self, tool: str, principal: Principal) -> None:
+        found = self._find(tool)
+        if found is not None:  # else it is unknown, and that is said
+            await self._inbound.authorize(found.agent, tool, principal)
+            self._inbound.permit(found.agent, principal, trace_of(fastmcp_request_ctx.get()))
+
+
+class _Agents(Provider):
+    def __init__(self, server: VirtualServer) -> None:
+        super().__init__()
+        self._server = server
+
+    async def _list_tools(self) -> Sequence[Tool]:
+        return [self._server.made(each) for each in self._server.seen()]
+
+    async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Tool | None:
+        return self._server.tool(name)
+
+
+class _Listeners(Middleware):
+    """Knows the handshake-era connections that listed tools, for as long as they live."""
+
+    def __init__(self, connections: WeakSet[Any]) -> None:
+        self._connections = connections
+
+    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """Remember who asks."""
+        request = fastmcp_request_ctx.get()
+        connection = getattr(request.session, "_connection", None) if request is not None else None
+        if connection is not None and session_of(request) is not None:
+            self._connections.add(connection)
+        return await call_next(context)
