@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastmcp.server.dependencies import FastMCPRequestContext
@@ -12,10 +13,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pallas.conversations import mint
 from pallas.images import check_images
 from pallas.model import (
+    NO_PARAMS,
     Fault,
     FaultType,
     Image,
     Message,
+    Params,
     Principal,
     RunRequest,
     RunResult,
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 
 META: Final = "local.pallas"
 STREAM_META: Final = f"{META}/streamText"
+PARAMS_META: Final = f"{META}/params"
 NEW_CONVERSATION: Final = "new"
 
 IMAGES_SCHEMA: Final[dict[str, Any]] = {
@@ -172,6 +176,7 @@ def request_of(agent: str, arguments: dict[str, Any], context: FastMCPRequestCon
         new_conversation=new,
         caller=client_of(context),
         trace=trace_of(context),
+        params=params_of(context),
         bearer=bearer_of(context),
     )
 
@@ -182,6 +187,20 @@ def wants_text(arguments: dict[str, Any], context: FastMCPRequestContext | None)
     if meta.get("progressToken") is None:
         return False
     return arguments.get("stream_text") is True or meta.get(STREAM_META) is True
+
+
+def params_of(context: FastMCPRequestContext | None) -> Params:
+    """The run's parameters in ``_meta``, in either spelling; an unknown one is the provider's to know (C16).
+
+    Raises Fault (PROTOCOL) that names the key.
+    """
+    given = (context.meta or {}).get(PARAMS_META) if context is not None else None
+    if given is None:
+        return NO_PARAMS
+    if not isinstance(given, Mapping):
+        text = f'_meta["{PARAMS_META}"] is not an object; write {{"temperature": 0.2}}, for example'
+        raise Fault(FaultType.PROTOCOL, text)
+    return Params.read(given, strict=False)
 
 
 def images_in(value: Any, where: str) -> tuple[Image, ...]:
