@@ -105,15 +105,22 @@ ECHO: Mapping[str, Any] = {"mcp": {"servers": {"echo": {"command": "python", "ar
 
 @asynccontextmanager
 async def running(
-    root: Path, *, only: str | None = None, pace: Pace = PACE, watch: bool = False
+    root: Path,
+    *,
+    only: str | None = None,
+    pace: Pace = PACE,
+    watch: bool = False,
+    database: str | None = None,
 ) -> AsyncIterator[Fleet]:
     """A fleet of the project at ``root`` in this loop, as `pallas dev` runs it, stopped at the end.
 
-    ``watch`` has it apply changed files, which a fleet of a test does not without.
+    ``watch`` has it apply changed files, which a fleet of a test does not without. ``database`` is where it
+    keeps conversations; without one it keeps nothing.
     """
     before, argv = Path.cwd(), sys.argv
     sys.argv = ["pallas"]
-    fleet = Fleet(load_project(root, {**os.environ}), dev=True, only=only, pace=pace, watch=watch)
+    project = load_project(root, {**os.environ})
+    fleet = Fleet(project, dev=True, only=only, pace=pace, watch=watch, database=database)
     try:
         await fleet.start()
         yield fleet
