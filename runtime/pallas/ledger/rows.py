@@ -1,25 +1,14 @@
 """Between messages and the rows that they are kept in."""
 
-import re
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pallas.executors.packed import packed_of
 from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
 
 from .native import images_in
-
-# No database takes them, and no text that was read properly has them.
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_SHOWN: Final = {"\0": "\\x00"}
-
-
-def storable(text: str) -> str:
-    """``text`` without the characters that a database refuses; they are made visible."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return _UNSTORABLE.sub(lambda match: _SHOWN.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
+from .words import storable as storable
 
 
 def new_id() -> str:
@@ -47,7 +36,7 @@ def rows_of(
         "turn_index": index,
         "part": index,
         "role": "system" if message.summary else message.role,
-        "content": storable(message.text),
+        "content": message.text,
         "tool_calls": [calls_as_json(call) for call in message.calls] or None,
         "tool_call_id": "",
         "tool_ok": True,
@@ -66,8 +55,8 @@ def rows_of(
         {
             **(bare if number else first),
             "turn_index": index + number,
-            "content": storable(answer.text),
-            "tool_call_id": storable(answer.call_id),
+            "content": answer.text,
+            "tool_call_id": answer.call_id,
             "tool_ok": answer.ok,
         }
         for number, answer in enumerate(message.answers)
@@ -155,8 +144,8 @@ def run_values(run: RunRecord) -> dict[str, Any]:
         "tokens_in": run.tokens_in,
         "tokens_out": run.tokens_out,
         "turn_index": run.turn_index,
-        "fault": storable(run.fault),
-        "partial": storable(run.partial),
+        "fault": run.fault,
+        "partial": run.partial,
     }
 
 
@@ -184,10 +173,9 @@ def run_record(row: Any) -> RunRecord:
 
 def _native_of(message: Message) -> str | None:
     try:
-        packed = packed_of(message.native)
+        return packed_of(message.native)
     except ValueError:  # text that no encoder takes: what was said is kept all the same
         return None
-    return storable(packed) if packed is not None else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

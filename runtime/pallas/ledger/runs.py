@@ -39,10 +39,10 @@ class RunStore:
             lambda connection: turns.stop(connection, run, self._life, at=run.turn_index)
         )
 
-    async def get(self, id: str) -> RunRecord | None:  # noqa: A002 - the word of the record
+    async def get(self, run_id: str) -> RunRecord | None:
         """The run of that id."""
         row = await self._database.read(
-            lambda connection: connection.execute(select(runs).where(runs.c.id == id)).first()
+            lambda connection: connection.execute(select(runs).where(runs.c.id == run_id)).first()
         )
         return run_record(row) if row is not None else None
 

@@ -18,11 +18,12 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Table,
-    Text,
     UniqueConstraint,
     literal_column,
     text,
 )
+
+from .words import Words
 
 REVISIONS: Final = ("0001",)
 """Every form that the tables ever had, oldest first; the last is this one."""
@@ -43,7 +44,7 @@ _COUNTED: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _text(name: str, default: str = "") -> Column[str]:
-    return Column(name, Text, nullable=False, server_default=default)
+    return Column(name, Words, nullable=False, server_default=default)
 
 
 def _made() -> tuple[Column[str], Column[int], Column[float], Column[float]]:
@@ -56,12 +57,12 @@ def _made() -> tuple[Column[str], Column[int], Column[float], Column[float]]:
     )
 
 
-meta: Final = Table("meta", metadata, Column("key", Text, primary_key=True), _text("value"))
+meta: Final = Table("meta", metadata, Column("key", Words, primary_key=True), _text("value"))
 
 lives: Final = Table(
     "lives",
     metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", Words, primary_key=True),
     _text("host"),
     Column("pid", Integer, nullable=False),
     Column("started_at", Double, nullable=False),
@@ -70,8 +71,8 @@ lives: Final = Table(
 secrets: Final = Table(
     "secrets",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("id", Words, primary_key=True),
+    Column("name", Words, nullable=False, unique=True),
     Column("sealed", LargeBinary, nullable=False),
     Column("keys", JSON, nullable=False),
     *_made(),
@@ -80,12 +81,12 @@ secrets: Final = Table(
 llms: Final = Table(
     "llms",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("id", Words, primary_key=True),
+    Column("name", Words, nullable=False, unique=True),
     _text("type"),
     _text("model"),
     _text("url"),
-    Column("secret_id", Text, ForeignKey("secrets.id", ondelete="RESTRICT"), index=True),
+    Column("secret_id", Words, ForeignKey("secrets.id", ondelete="RESTRICT"), index=True),
     _text("secret_key"),
     _text("description"),
     Column("default_params", JSON(none_as_null=True)),
@@ -96,8 +97,8 @@ llms: Final = Table(
 projects: Final = Table(
     "projects",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("id", Words, primary_key=True),
+    Column("name", Words, nullable=False, unique=True),
     _text("description"),
     Column("servers", JSON(none_as_null=True)),
     Column("prompts", JSON(none_as_null=True)),
@@ -107,12 +108,12 @@ projects: Final = Table(
 agents: Final = Table(
     "agents",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("id", Words, primary_key=True),
+    Column("name", Words, nullable=False, unique=True),
     _text("description"),
     _text("system_prompt"),
-    Column("llm_id", Text, ForeignKey("llms.id", ondelete="RESTRICT"), index=True),
-    Column("project_id", Text, ForeignKey("projects.id", ondelete="SET NULL"), index=True),
+    Column("llm_id", Words, ForeignKey("llms.id", ondelete="RESTRICT"), index=True),
+    Column("project_id", Words, ForeignKey("projects.id", ondelete="SET NULL"), index=True),
     _text("proxy_model_name"),
     Column("default_params", JSON(none_as_null=True)),
     Column("extras", JSON(none_as_null=True)),
@@ -126,10 +127,10 @@ agents: Final = Table(
 threads: Final = Table(
     "threads",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("agent_id", Text, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("id", Words, primary_key=True),
+    Column("agent_id", Words, ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
     # The caller's own name for it, where it has one.
-    Column("handle", Text),
+    Column("handle", Words),
     _text("owner"),
     _text("title"),
     _text("origin"),
@@ -150,23 +151,23 @@ messages: Final = Table(
     "messages",
     metadata,
     Column("id", _COUNTED, primary_key=True),
-    Column("thread_id", Text, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("thread_id", Words, ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
     Column("turn_index", Integer, nullable=False),
     # The turn_index of the first row of its message: a message of tools has a row for each answer.
     Column("part", Integer, nullable=False),
-    Column("role", Text, nullable=False),
+    Column("role", Words, nullable=False),
     _text("content"),
     Column("tool_calls", JSON(none_as_null=True)),
     _text("tool_call_id"),
     Column("tool_ok", Boolean, nullable=False, server_default=text("true")),
-    Column("status", Text, nullable=False),
+    Column("status", Words, nullable=False),
     _text("reason"),
     _text("run_id"),
     # How many pictures its message has. They are in images only where there is no native form to hold them.
     Column("pictures", Integer, nullable=False, server_default="0"),
     Column("images", JSON(none_as_null=True)),
     # Of the whole message, on its first row.
-    Column("native", Text),
+    Column("native", Words),
     Column("summary", Boolean, nullable=False, server_default=text("false")),
     Column("created_at", Double, nullable=False),
     UniqueConstraint("thread_id", "turn_index"),
@@ -183,12 +184,12 @@ messages: Final = Table(
 runs: Final = Table(
     "runs",
     metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", Words, primary_key=True),
     _text("agent"),
     _text("owner"),
-    Column("thread_id", Text, ForeignKey("threads.id", ondelete="CASCADE"), index=True),
+    Column("thread_id", Words, ForeignKey("threads.id", ondelete="CASCADE"), index=True),
     _text("surface"),
-    Column("status", Text, nullable=False),
+    Column("status", Words, nullable=False),
     _text("life"),
     Column("started_at", Double, nullable=False),
     Column("finished_at", Double),
@@ -214,7 +215,7 @@ runs: Final = Table(
 run_events: Final = Table(
     "run_events",
     metadata,
-    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("run_id", Words, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
     Column("body", JSON, nullable=False),
@@ -223,10 +224,10 @@ run_events: Final = Table(
 idempotency: Final = Table(
     "idempotency",
     metadata,
-    Column("owner", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("run_id", Text, nullable=False),
-    Column("digest", Text, nullable=False),
+    Column("owner", Words, primary_key=True),
+    Column("key", Words, primary_key=True),
+    Column("run_id", Words, nullable=False),
+    Column("digest", Words, nullable=False),
     Column("created_at", Double, nullable=False, index=True),
 )
 

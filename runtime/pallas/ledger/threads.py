@@ -18,7 +18,7 @@ from .context import context_of
 from .database import Database
 from .history import history_of
 from .pages import check_limit, cursor_of, place_of
-from .rows import message_record, storable, thread_record
+from .rows import message_record, thread_record
 from .tables import agents, messages, threads
 
 MAX_TITLE: Final = 200
@@ -81,7 +81,7 @@ class ThreadStore:
                 "agent_id": agent_id(connection, agent, now),
                 "handle": handle,
                 "owner": owner,
-                "title": storable(record.title),
+                "title": record.title,
                 "origin": origin,
                 "created_at": now,
                 "updated_at": now,
@@ -96,10 +96,10 @@ class ThreadStore:
 
         return await self._database.write(work)
 
-    async def get(self, id: str) -> ThreadRecord | None:  # noqa: A002 - the word of the record
+    async def get(self, thread: str) -> ThreadRecord | None:
         """The thread of that id."""
         return await self._database.read(
-            lambda connection: _one(connection, _THREADS.where(threads.c.id == id))
+            lambda connection: _one(connection, _THREADS.where(threads.c.id == thread))
         )
 
     async def find(self, agent: str, handle: str) -> ThreadRecord | None:
@@ -132,31 +132,31 @@ class ThreadStore:
         more = len(rows) > limit
         return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
 
-    async def rename(self, id: str, title: str) -> ThreadRecord:  # noqa: A002 - the word of the record
+    async def rename(self, thread: str, title: str) -> ThreadRecord:
         """The thread with another title, one line of at most 200 characters."""
-        values = {"title": storable(one_line(title, MAX_TITLE)), "updated_at": self._clock()}
+        values = {"title": one_line(title, MAX_TITLE), "updated_at": self._clock()}
 
         def work(connection: Connection) -> ThreadRecord:
-            connection.execute(update(threads).where(threads.c.id == id).values(values))
-            found = _one(connection, _THREADS.where(threads.c.id == id))
+            connection.execute(update(threads).where(threads.c.id == thread).values(values))
+            found = _one(connection, _THREADS.where(threads.c.id == thread))
             if found is None:
                 raise turns.no_thread()
             return found
 
         return await self._database.write(work)
 
-    async def delete(self, id: str) -> None:  # noqa: A002 - the word of the record
+    async def delete(self, thread: str) -> None:
         """The thread goes, with its messages, its runs and their events."""
 
         def work(connection: Connection) -> None:
-            if not connection.execute(delete(threads).where(threads.c.id == id)).rowcount:
+            if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
                 raise turns.no_thread()
 
         await self._database.write(work)
 
     async def messages(
         self,
-        id: str,  # noqa: A002 - the word of the record
+        thread: str,
         *,
         limit: int = 50,
         cursor: str = "",
@@ -170,7 +170,7 @@ class ThreadStore:
         kind = "messages-" if newest_first else "messages+"
         place = place_of(cursor, kind, int)
         index = messages.c.turn_index
-        wanted = _MESSAGES.where(messages.c.thread_id == id).limit(limit + 1)
+        wanted = _MESSAGES.where(messages.c.thread_id == thread).limit(limit + 1)
         wanted = wanted.order_by(index.desc() if newest_first else index)
         if place is not None:
             wanted = wanted.where(index < place[0] if newest_first else index > place[0])
@@ -179,7 +179,7 @@ class ThreadStore:
             rows = connection.execute(wanted).all()
             if (
                 not rows
-                and connection.execute(select(threads.c.id).where(threads.c.id == id)).first() is None
+                and connection.execute(select(threads.c.id).where(threads.c.id == thread)).first() is None
             ):
                 raise turns.no_thread()
             return [message_record(row) for row in rows]
@@ -188,11 +188,11 @@ class ThreadStore:
         page = tuple(found[:limit])
         return Page(page, cursor_of(kind, page[-1].turn_index, "") if len(found) > limit else "")
 
-    async def history(self, id: str) -> tuple[tuple[Message, ...], int]:  # noqa: A002 - the word of the record
+    async def history(self, thread: str) -> tuple[tuple[Message, ...], int]:
         """What a model is shown of the thread (SPEC AG-7), and the next free ``turn_index``."""
 
         def work(connection: Connection) -> tuple[tuple[Message, ...], int]:
-            found = context_of(connection, id)
+            found = context_of(connection, thread)
             if found is None:
                 raise turns.no_thread()
             return tuple(each.message for each in history_of(found[0])), found[1]
@@ -201,7 +201,7 @@ class ThreadStore:
 
     async def begin(
         self,
-        id: str,  # noqa: A002 - the word of the record
+        thread: str,
         run: RunRecord,
         question: Message,
         *,
@@ -211,21 +211,21 @@ class ThreadStore:
 
         ``before`` is what was said elsewhere earlier: it comes first, complete.
         """
-        run = replace(run, thread=id)
+        run = replace(run, thread=thread)
         return await self._database.write(
-            lambda connection: turns.begin(connection, id, run, question, before, self._life)
+            lambda connection: turns.begin(connection, thread, run, question, before, self._life)
         )
 
-    async def said(self, id: str, run_id: str, message: Message) -> None:  # noqa: A002 - as above
+    async def said(self, thread: str, run_id: str, message: Message) -> None:
         """A message of the loop, pending until the run is over."""
         now = self._clock()
         await self._database.write(
-            lambda connection: turns.add(connection, id, [message], run=run_id, status="pending", now=now)
+            lambda connection: turns.add(connection, thread, [message], run=run_id, status="pending", now=now)
         )
 
     async def finish(
         self,
-        id: str,  # noqa: A002 - the word of the record
+        thread: str,
         run: RunRecord,
         messages: Sequence[Message],
         *,
@@ -239,13 +239,13 @@ class ThreadStore:
         now = self._clock()
         return await self._database.write(
             lambda connection: turns.finish(
-                connection, id, run, messages, life=self._life, now=now, replaces=replaces
+                connection, thread, run, messages, life=self._life, now=now, replaces=replaces
             )
         )
 
     async def fail(
         self,
-        id: str,  # noqa: A002 - the word of the record
+        thread: str,
         run: RunRecord,
         reason: str,
         partial: Sequence[Message] = (),
@@ -253,12 +253,12 @@ class ThreadStore:
         """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5)."""
         now = self._clock()
         await self._database.write(
-            lambda connection: turns.fail(connection, id, run, reason, partial, life=self._life, now=now)
+            lambda connection: turns.fail(connection, thread, run, reason, partial, life=self._life, now=now)
         )
 
     async def summarise(
         self,
-        id: str,  # noqa: A002 - the word of the record
+        thread: str,
         summary: Message,
         number: int,
         *,
@@ -270,7 +270,7 @@ class ThreadStore:
         """
         now = self._clock()
         return await self._database.write(
-            lambda connection: turns.summarise(connection, id, summary, number, before, now)
+            lambda connection: turns.summarise(connection, thread, summary, number, before, now)
         )
 
 

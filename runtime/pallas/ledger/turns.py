@@ -6,7 +6,7 @@ Rows get their places from the thread's own row, so two of them wait for each ot
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, CursorResult, Text, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, insert, select, update
 
 from pallas import refusals
 from pallas.model import Fault, Message, MessageStatus, RunRecord
@@ -14,8 +14,9 @@ from pallas.text import one_line
 
 from .context import context_of, rewritten
 from .history import history_of
-from .rows import rows_of, run_values, size_of, storable
+from .rows import rows_of, run_values, size_of
 from .tables import PENDING, messages, runs, threads
+from .words import Words, storable
 
 MAX_TITLE: Final = 80
 """Characters of a title that is made of a message."""
@@ -27,7 +28,7 @@ _TAKE: Final = (
         next_index=threads.c.next_index + bindparam("number"),
         updated_at=bindparam("now"),
         last_turn_at=bindparam("now"),
-        title=case((threads.c.title == "", bindparam("first_title", type_=Text)), else_=threads.c.title),
+        title=case((threads.c.title == "", bindparam("first_title", type_=Words)), else_=threads.c.title),
     )
     .returning(threads.c.next_index)
 )
@@ -123,7 +124,7 @@ def begin(
     now = run.started_at
     if before:
         add(connection, thread, before, run="", status="complete", now=now)
-    title = storable(one_line(question.text, MAX_TITLE))
+    title = one_line(question.text, MAX_TITLE)
     index = add(connection, thread, [question], run=run.id, status="pending", now=now, title=title)
     start(connection, run, life)
     return index
@@ -193,7 +194,7 @@ def fail(
 
     With ``partial`` something was said all the same: the question stands, and that behind it.
     """
-    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": storable(reason)}))
+    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
     if partial and told:
         connection.execute(_STANDS, {"thread": thread, "question": told[0].turn_index})
     first = add(connection, thread, partial, run=run.id, status="complete", now=now)
