@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pallas.model import Principal
+
 GrantVerb = Literal["view", "create", "edit", "delete", "run", "admin"]
 
 ANY: Final = "*"
@@ -26,6 +28,11 @@ AUTHENTICATED: Final = "authenticated"
 CONTROL_FULL: Final = "control:full"
 CONTROL_READ: Final = "control:read"
 """Who holds ``PALLAS_CONTROL_TOKEN`` or ``PALLAS_CONTROL_READ_TOKEN``: no rule changes what they may."""
+
+
+def holds_control(principal: Principal) -> bool:
+    """Whether who asks showed a token of the control API."""
+    return principal.id in (CONTROL_FULL, CONTROL_READ)
 
 
 @dataclass(frozen=True, slots=True)

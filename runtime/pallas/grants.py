@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pallas.audit")
 
+DENIED: Final = "denied"
+CHANGED: Final = "changed"
+"""What a record of the audit log says of a call (``audit``)."""
 _NO_ISSUERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -100,13 +103,19 @@ class Grants:
         if not self.may_run(principal, agent):
             raise self._denied(principal, "run", "agents", agent)
 
+    def require_known(self, principal: Principal) -> None:
+        """Raises Fault (AUTH, unauthenticated) where something is asked and nobody knows who this is.
+
+        For lists of what is a caller's own: all that nobody knows are one principal.
+        """
+        if self.enforced and not principal.name:
+            raise refusals.unauthenticated(
+                "nobody knows who asks, and what is whose: send a token as `Authorization: Bearer TOKEN`"
+            )
+
     def describe(self, principal: Principal) -> list[str]:
         """The grants that ``principal`` has, sorted, as they are written in ``rbac:``."""
         return sorted({str(grant) for grant in self._of(principal)})
-
-    def changed(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> None:
-        """Write down that ``principal`` changed something; who calls this did it."""
-        _audit(logging.INFO, "changed", principal, verb, resource, name)
 
     def _of(self, principal: Principal) -> tuple[Grant, ...]:
         if principal.id == CONTROL_FULL:
@@ -153,7 +162,7 @@ class Grants:
         return self._admits(name, principal)
 
     def _denied(self, principal: Principal, verb: GrantVerb, resource: str, name: str) -> Fault:
-        _audit(logging.WARNING, "denied", principal, verb, resource, name)
+        _audit(principal, verb, resource, name)
         needed = str(Grant(verb, resource, one_line(name, 100) or "*"))
         if not self._ruled:
             if self.enforced:
@@ -190,19 +199,17 @@ def rules_hold(project: "Project", *, dev: bool, loopback: bool) -> bool:
     return rbac.enabled is True or not unasked
 
 
-def _audit(level: int, what: str, principal: Principal, verb: str, resource: str, name: str) -> None:
+def _audit(principal: Principal, verb: str, resource: str, name: str) -> None:
     """One record. Who asks is known by id, never by a token; the record's ``target`` is the thing's name."""
     target = one_line(name, 200)
-    who = principal.name or principal.id
-    log.log(
-        level,
+    log.warning(
         "%s: %s %s by %s",
-        what,
+        DENIED,
         verb,
         f"{resource}/{target}" if target else resource,
-        who,
+        principal.name or principal.id,
         extra={
-            "audit": what,
+            "audit": DENIED,
             "principal": principal.id,
             "verb": verb,
             "resource": resource,

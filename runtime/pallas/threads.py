@@ -49,6 +49,7 @@ class Threads:
         self, principal: Principal, *, agent: str | None = None, limit: int = 50, cursor: str = ""
     ) -> Page[ThreadRecord]:
         """The principal's threads, or everybody's for who may see those, the last used first."""
+        self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
         return await self._ledger.threads.list(agent=agent, owner=owner, limit=limit, cursor=cursor)
 
@@ -94,6 +95,7 @@ class Threads:
         cursor: str = "",
     ) -> Page[RunRecord]:
         """The principal's runs, or everybody's, the newest first."""
+        self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
         return await self._ledger.runs.list(
             agent=agent, thread=thread, owner=owner, status=status, limit=limit, cursor=cursor

@@ -84,7 +84,7 @@ class Gate:
                 await self._app(*passed, send)
             return
         address = str((scope.get("client") or ("unknown", 0))[0])
-        token = _token(given)
+        token = one_bearer(given)
         try:
             if token is None:
                 raise Refused("it is not one bearer")
@@ -202,7 +202,7 @@ async def _wait(scope: Scope, send: Send, seconds: float) -> None:
     await challenge.refuse(scope, send, 429, "too_many_attempts", challenge.TOO_MANY, headers)
 
 
-def _token(given: list[bytes]) -> str | None:
+def one_bearer(given: list[bytes]) -> str | None:
     """The bearer; None for another scheme, for several, and for what no header should hold."""
     if len(given) != 1:
         return None

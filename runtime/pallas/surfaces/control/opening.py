@@ -13,7 +13,7 @@ from pallas.model import FleetPort
 
 from .api import ControlApi
 from .token_file import NotPrivate, drop, keep
-from .tokens import FULL_VARIABLE, make_token, take_tokens
+from .tokens import FULL_VARIABLE, Tokens, make_token, take_tokens
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 class OpenControl:
     """The control API of a fleet, and the file with its token where there is one. ``close`` ends both."""
 
-    def __init__(self, api: ControlApi, token_file: Path | None, token: str) -> None:
+    def __init__(self, api: ControlApi, token_file: Path | None, tokens: Tokens) -> None:
         self._api = api
-        self._token = token
+        self.tokens = tokens
         self.token_file = token_file
 
     @property
@@ -36,7 +36,7 @@ class OpenControl:
         self._api.close()
         path, self.token_file = self.token_file, None
         if path is not None:
-            drop(path, self._token)
+            drop(path, self.tokens.full)
 
 
 def open_control(
@@ -75,7 +75,7 @@ def open_control(
             FULL_VARIABLE,
         )
         return None
-    return OpenControl(ControlApi(fleet, tokens, log_file), path, tokens.full)
+    return OpenControl(ControlApi(fleet, tokens, log_file), path, tokens)
 
 
 def is_loopback(host: str) -> bool:

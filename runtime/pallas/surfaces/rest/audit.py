@@ -3,23 +3,34 @@
 import logging
 
 from starlette.requests import Request
+from starlette.responses import Response
 
-from pallas.model import Principal
+from pallas.grants import CHANGED, DENIED
+from pallas.model import Fault, Principal
 from pallas.text import one_line
 
-log = logging.getLogger(__name__)
+from .endpoints import Endpoint
+
+log = logging.getLogger("pallas.audit")
 
 
-def audit(request: Request, principal: Principal | None, status: int) -> None:
+def audit(
+    request: Request, endpoint: Endpoint, principal: Principal | None, answer: Response, fault: Fault | None
+) -> None:
     """Write down what became of a request: nothing for one that only looked and was allowed to.
 
-    Never a body, a query or a token: the method, the path, who asked and from where.
+    Never a body, a query or a token: the method, the path, who asked and from where. A grant that was missing
+    is told by who missed it.
     """
+    status = answer.status_code
     denied = status in (401, 403)
+    if denied and fault is not None and "grant" in fault.data:
+        return
     if not denied and request.method in ("GET", "HEAD", "OPTIONS"):
         return
-    outcome = "refused" if denied else "accepted" if status < 400 else "failed"
-    who = (principal.fingerprint or principal.id) if principal is not None else "nobody"
+    outcome = DENIED if denied else CHANGED if status < 400 else "failed"
+    who = principal.id if principal is not None else "nobody"
+    made = answer.headers.get("location", "").rpartition("/")[2]
     path = one_line(request.scope["path"], 200)
     log.log(
         logging.WARNING if denied else logging.INFO,
@@ -30,5 +41,13 @@ def audit(request: Request, principal: Principal | None, status: int) -> None:
         who,
         request.client.host if request.client is not None else "unknown",
         status,
-        extra={"audit": outcome, "principal": who, "method": request.method, "path": path, "status": status},
+        extra={
+            "audit": outcome,
+            "principal": who,
+            "verb": endpoint.verb or request.method.lower(),
+            "resource": endpoint.resource or endpoint.path.split("/")[1],
+            "target": one_line(str(next(iter(request.path_params.values()), made)), 200),
+            "path": path,
+            "status": status,
+        },
     )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from pallas import codec
 from pallas.conversations import mint
+from pallas.grant_rules import holds_control
 from pallas.model import Fault, FaultType, Image, Params, RunRequest
 from pallas.refusals import not_found
 from pallas.text import one_line
@@ -103,7 +104,8 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
             trace=incoming(None, request.headers),
             params=params,
             surface="rest",
-            bearer=bearer_in(request.headers.get("authorization")),
+            # A token of the control API is for this fleet alone: no downstream is shown it.
+            bearer=None if holds_control(principal) else bearer_in(request.headers.get("authorization")),
         )
 
     def _streamed(log: RunLog, after: int, *, numbered: bool) -> Response:

@@ -21,6 +21,7 @@ _BY_REASON: Final[Mapping[str, int]] = {
     "forbidden": 403,
     "unauthenticated": 401,
     "unprocessable": 422,
+    "too_many": 429,
 }
 _BY_TYPE: Final[Mapping[FaultType, int]] = {
     FaultType.PROTOCOL: 400,

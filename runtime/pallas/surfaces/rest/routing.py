@@ -93,6 +93,7 @@ def _guarded(endpoint: Endpoint, parts: RestParts) -> type[APIRoute]:
             async def handler(request: Request) -> Response:
                 request = JsonRequest(request.scope, request.receive)
                 principal: Principal | None = None
+                fault: Fault | None = None
                 try:
                     principal = await _known(request, parts)
                     request.scope[PRINCIPAL] = principal
@@ -105,10 +106,11 @@ def _guarded(endpoint: Endpoint, parts: RestParts) -> type[APIRoute]:
                 except ClientDisconnect:
                     raise
                 except Exception as error:
-                    answer = faults.answer(_fault_of(error, endpoint))
+                    fault = _fault_of(error, endpoint)
+                    answer = faults.answer(fault)
                 for name, value in faults.HEADERS.items():
                     answer.headers.setdefault(name, value)
-                audit(request, principal, answer.status_code)
+                audit(request, endpoint, principal, answer, fault)
                 return answer
 
             return handler

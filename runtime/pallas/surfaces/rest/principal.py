@@ -1,0 +1,97 @@
+"""Who makes a request of the REST API: by the project's ``auth:``, or by a token of the control API."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from starlette.types import Scope
+
+from pallas import refusals
+from pallas.bearer import fingerprint
+from pallas.config.auth import AuthConfig
+from pallas.grant_rules import CONTROL_FULL, CONTROL_READ
+from pallas.model import Fault, FaultType, Principal
+
+from ..auth import challenge
+from ..auth.gate import one_bearer
+from ..auth.inbound import FLEET, Inbound
+from ..auth.outcome import Refused, Unavailable, Verified
+from ..caller import principal_in
+from ..control.tokens import Access, Tokens
+
+log = logging.getLogger(__name__)
+
+_NEEDED: Final = (
+    "the API of this fleet needs a token: send one of auth: in agents.yaml, or that of PALLAS_CONTROL_TOKEN, "
+    "as `Authorization: Bearer TOKEN`"
+)
+_RETRY: Final = 5.0
+
+
+class Authenticator:
+    """Says who asks. ``tokens`` are those of the control API, None where it has none.
+
+    A wrong token is never silently nobody's where any token counts: refused, and an address that shows
+    several has to wait, as at the agents' own ports. Without a token a caller is anonymous where rules of
+    grants say what that may, or where nobody is asked.
+    """
+
+    def __init__(self, inbound: Inbound, tokens: Callable[[], Tokens | None]) -> None:
+        self._inbound = inbound
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope) -> Principal:
+        """The principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
+        given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+        auth, grants = self._inbound.asked(FLEET), self._inbound.grants
+        if not given:
+            if grants.ruled or (auth is None and not grants.enforced):
+                return Principal()
+            raise refusals.unauthenticated(_NEEDED)
+        token = one_bearer(given)
+        address = str((scope.get("client") or ("unknown", 0))[0])
+        if (controls := self._control(token)) is not None:
+            self._let_in(address, controls)
+            return controls
+        if auth is None and not grants.enforced:
+            return principal_in(scope)
+        verified = await self._verified(auth, token, address)
+        self._let_in(address, verified.principal)
+        missing = [each for each in auth.scopes if each not in verified.scopes] if auth is not None else []
+        if missing:
+            raise refusals.forbidden(challenge.SCOPE, scope=" ".join(missing))
+        return verified.principal
+
+    def _control(self, token: str | None) -> Principal | None:
+        tokens = self._tokens()
+        caller = tokens.caller_of(token) if tokens is not None and token is not None else None
+        if caller is None:
+            return None
+        return Principal(CONTROL_FULL if caller.access is Access.FULL else CONTROL_READ, caller.fingerprint)
+
+    async def _verified(self, auth: AuthConfig | None, token: str | None, address: str) -> Verified:
+        try:
+            if token is None:
+                raise Refused("it is not one bearer")
+            if auth is None:
+                raise Refused("it is no token of the control API, and no other is taken")
+            verified = await self._inbound.verifier.verify(auth, token)
+            if verified.own:
+                raise Refused("it is that of the fleet itself", guess=False)
+        except Refused as why:
+            if (seconds := self._inbound.wait(address)) > 0:
+                raise refusals.too_many(challenge.TOO_MANY, seconds) from None
+            if why.guess:
+                self._inbound.failed(address)
+            shown = f", fingerprint {fingerprint(token)}" if token else ""
+            log.info("api: a token was refused: %s, from %s%s", why, address, shown)
+            raise refusals.unauthenticated(challenge.WRONG, error="invalid_token") from None
+        except Unavailable as why:
+            log.warning("api: a token could not be checked: %s", why)
+            raise Fault(FaultType.TRANSPORT, challenge.UNSURE, data={"retry_after": _RETRY}) from None
+        return verified
+
+    def _let_in(self, address: str, principal: Principal) -> None:
+        if (seconds := self._inbound.wait(address, principal.id)) > 0:
+            raise refusals.too_many(challenge.TOO_MANY, seconds)
+        self._inbound.came(address, principal.id)
