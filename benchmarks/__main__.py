@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from . import drain, keys, latency, load, logs, reload, resources, restart, startup
+from . import drain, keys, latency, ledger, load, logs, reload, resources, restart, startup
 
 
 def main() -> int:
@@ -12,6 +12,7 @@ def main() -> int:
         "drain": drain,
         "keys": keys,
         "latency": latency,
+        "ledger": ledger,
         "load": load,
         "logs": logs,
         "reload": reload,

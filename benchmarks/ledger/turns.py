@@ -1,0 +1,113 @@
+"""Turns of an agent that answers at once, in conversations that go on."""
+
+import asyncio
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from pallas.conversations import mint
+from pallas.events import Hub
+from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.kernel import Kernel
+from pallas.ledger import Ledger
+from pallas.model import NO_PARAMS, AgentState, Health, HealthStatus, Message, Params, RunRequest
+
+QUESTION = "How many lamps of the kind with the green shade are in stock, and when do the next ones come?"
+ANSWER = "There are seven of them in stock. The next ones come on Thursday, twenty of them, from Larkmoor."
+TURNS = 300
+"""Of each side, one after the other; a conversation has ten."""
+LENGTH = 10
+EACH = 1_280
+"""Turns of all threads together where there are many at once, about."""
+
+
+@dataclass
+class _Instant:
+    """An executor that waits for nothing."""
+
+    info: ExecutorInfo = field(default_factory=lambda: ExecutorInfo(model="instant"))
+    pid: int | None = None
+
+    async def load(self, *, fresh: bool = False) -> None: ...
+    async def start(self) -> None: ...
+    async def close(self, timeout: float) -> None: ...
+    async def park(self, timeout: float) -> None: ...
+    def when_failed(self, tell: Callable[[str], None]) -> None: ...
+    def release(self, lease: str) -> None: ...
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        return TurnResult((ANSWER,), (Message("user", turn.text), Message("assistant", ANSWER)))
+
+
+@dataclass
+class _Agent:
+    executor: _Instant = field(default_factory=_Instant)
+    name: str = "instant"
+    params: Params = NO_PARAMS
+    window: int = 1_000_000
+    state: AgentState = AgentState.READY
+    reason: str = ""
+    run_timeout: float = 60.0
+    retry_after: float | None = None
+
+    async def health(self) -> Health:
+        return Health(HealthStatus.OK)
+
+
+def _kernel(ledger: Ledger | None) -> Kernel:
+    kernel = Kernel(Hub())
+    if ledger is not None:
+        kernel.keep_in(ledger)
+    kernel.attach(_Agent())
+    return kernel
+
+
+async def _conversation(kernel: Kernel, turns: int) -> list[float]:
+    """Seconds of each turn."""
+    handle, times = mint(), []
+    for number in range(turns):
+        request = RunRequest("instant", QUESTION, conversation=handle, new_conversation=number == 0)
+        began = perf_counter()
+        await kernel.run(request)
+        times.append(perf_counter() - began)
+    return times
+
+
+async def side_by_side(ledger: Ledger) -> tuple[float, float]:
+    """Median seconds of a turn without and with the ledger, conversations of both in turns."""
+    bare, kept = _kernel(None), _kernel(ledger)
+    without: list[float] = []
+    with_it: list[float] = []
+    for kernel in (bare, kept):
+        await _conversation(kernel, LENGTH)
+    for _ in range(TURNS // LENGTH):
+        without += await _conversation(bare, LENGTH)
+        with_it += await _conversation(kept, LENGTH)
+    await kept.close()
+    await kept.close_records()
+    return statistics.median(without), statistics.median(with_it)
+
+
+async def at_once(ledger: Ledger, threads: int) -> tuple[float, list[float]]:
+    """Seconds for all turns of that many conversations at once, and those of each turn."""
+    kernel = _kernel(ledger)
+    began = perf_counter()
+
+    async def one() -> list[float]:
+        rounds = EACH // threads // LENGTH
+        return [each for _ in range(rounds or 1) for each in await _conversation(kernel, LENGTH)]
+
+    found = await asyncio.gather(*(one() for _ in range(threads)))
+    seconds = perf_counter() - began
+    await kernel.close()
+    await kernel.close_records()
+    return seconds, [each for times in found for each in times]
+
+
+def quantile(times: Sequence[float], percent: int) -> float:
+    """The time that so many of a hundred are within."""
+    return statistics.quantiles(times, n=100, method="inclusive")[percent - 1]
