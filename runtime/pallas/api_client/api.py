@@ -23,6 +23,7 @@ ANSWER_TIMEOUT: Final = 60.0
 RUN_TIMEOUT: Final = 3600.0
 """Seconds for an answer that comes as a whole."""
 _MAX_PAGES: Final = 1_000
+_CONTROL: Final = "/fleet"
 
 
 class Api:
@@ -38,7 +39,8 @@ class Api:
 
         self.place = place
         self.own = False
-        self._tokens = Tokens(place, token)
+        # Who may control the fleet is somebody else than who talks to its agents, and has other threads.
+        self._tokens, self._control = Tokens(place, token), Tokens(place, token, sole=False)
         self._connect_timeout = connect_timeout
         try:
             self._http = httpx2.AsyncClient(
@@ -165,13 +167,14 @@ class Api:
         import httpx2
 
         content = codec.dumps(document) if document is not None else None
+        tokens = self._control if path.startswith(_CONTROL) else self._tokens
         params = {name: value for name, value in (query or {}).items() if value not in (None, "")}
         while True:
             sent = dict(headers or {})
             if content is not None:
                 sent["content-type"] = "application/json"
-            if self._tokens.token:
-                sent["authorization"] = f"Bearer {self._tokens.token}"
+            if tokens.token:
+                sent["authorization"] = f"Bearer {tokens.token}"
             request = self._http.build_request(
                 method,
                 path,
@@ -185,12 +188,12 @@ class Api:
             except httpx2.HTTPError as error:
                 raise lost(error, self.place.origin) from error
             try:
-                if answer.status_code == 401 and self._tokens.next():
+                if answer.status_code == 401 and tokens.next():
                     continue
                 if not answer.is_success:
                     fault = await refusal(answer, self.place.origin)
                     if answer.status_code == 401:
-                        fault = Fault(fault.type, fault.message + self._tokens.advice(), data=fault.data)
+                        fault = Fault(fault.type, fault.message + tokens.advice(), data=fault.data)
                     raise fault
                 yield answer
             finally:

@@ -9,12 +9,13 @@ class Tokens:
     """The token in use, and what to use when it is refused.
 
     One that a person gave is the only one. Without it nothing is sent at first; a fleet on loopback that asks
-    gets what it keeps in a file that only this user can read. That is never sent to another machine.
+    gets what it keeps in a file that only this user can read. That is never sent to another machine. One that
+    is given is merely the first where it is not the ``sole`` one.
     """
 
-    def __init__(self, place: Place, given: str = "") -> None:
+    def __init__(self, place: Place, given: str = "", *, sole: bool = True) -> None:
         self._place = place
-        self._given = given
+        self._given = given if sole else ""
         self._left: list[str] | None = None
         self.token = given
 

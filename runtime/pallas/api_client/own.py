@@ -1,0 +1,213 @@
+"""A fleet for one call: where none runs, the project's is started in this process and ended with it."""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pallas.config import Project
+from pallas.config.network import local_port
+from pallas.model import Fault, FaultType
+
+from .api import Api, connect
+from .fault import NoFleet
+from .place import Place, place_of
+
+if TYPE_CHECKING:
+    from pallas.fleet.fleet import Fleet
+
+START_TIMEOUT: Final = 180.0
+"""Seconds for the whole start: agents have their own, shorter ones."""
+STOP_TIMEOUT: Final = 10.0
+_LOOPBACK: Final = "127.0.0.1"
+_GLANCE: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def running_or_own(
+    project: Project,
+    agent: str = "",
+    token: str = "",
+    *,
+    starting: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Api]:
+    """The API of the project's fleet: the one that runs, else one in this process for as long as this lasts.
+
+    Of an own one only ``agent`` and what it depends on are started, on loopback; its ledger is the project's,
+    so its threads are there afterwards. ``starting`` hears that before it begins: from then on the process
+    is in the project's folder, and code of the agents runs in it. Raises Fault.
+    """
+    place = place_of(project=project, environ={})
+    if await is_there(place):
+        async with connect(place, token) as api:
+            yield api
+        return
+    starting()
+    async with _own(project, agent) as origin, connect(Place(origin, project.root), token) as api:
+        api.own = True
+        yield api
+
+
+async def is_there(place: Place) -> bool:
+    """Whether the fleet that is meant answers there: one of another project that has its port does not."""
+    if place.project is not None and place.is_loopback:
+        from pallas.surfaces.control.token_file import NotPrivate, find
+
+        with suppress(NotPrivate, OSError):
+            kept = find(place.port)
+            if kept and all(each.project and each.project != str(place.project.resolve()) for each in kept):
+                return False
+    api = Api(place, connect_timeout=_GLANCE)
+    try:
+        await api.get("/whoami", timeout=10.0)
+    except NoFleet:
+        return False
+    except Fault:
+        return True
+    else:
+        return True
+    finally:
+        await api.close()
+
+
+def needed(project: Project, agent: str) -> Project:
+    """The project with ``agent`` and what it depends on alone, on loopback and a free port.
+
+    Agents to which no downstream points have no port of their own then. One that no file declares may need
+    any of the others, so all of them stay.
+    """
+    wanted: set[str] = set()
+    waiting = [agent] if agent in project.agents else list(project.agents)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted and name in project.agents:
+            wanted.add(name)
+            waiting += project.agents[name].depends_on
+    called = {local_port(each.url) for each in project.downstreams.values() if each.url}
+    agents = {
+        name: each if each.port in called else replace(each, port=0)
+        for name, each in project.agents.items()
+        if name in wanted
+    }
+    port = _free_port()
+    script = project.scripted
+    servers = {name: each for name, each in project.servers.items() if not _taken(local_port(each.url) or 0)}
+    return replace(
+        project,
+        agents=agents,
+        servers=servers,
+        # Another call of the same kind may have both already, and lends them.
+        scripted=None if script is not None and _taken(script.port) else script,
+        port=port,
+        registry_port=port,
+        public_url="",
+        bind=_LOOPBACK,
+        allowed_hosts=(),
+        tls=None,
+    )
+
+
+@asynccontextmanager
+async def _own(project: Project, agent: str) -> AsyncIterator[str]:
+    """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us."""
+    own = _Own(needed(project, agent))
+    try:
+        async with asyncio.timeout(START_TIMEOUT):
+            origin = await asyncio.wrap_future(own.begin())
+    except TimeoutError:
+        await own.end()
+        raise Fault(
+            FaultType.TIMEOUT, f"the fleet of {project.name} did not start in {START_TIMEOUT:.0f} s"
+        ) from None
+    except BaseException:
+        await own.end()
+        raise
+    try:
+        yield origin
+    finally:
+        await own.end()
+
+
+class _Own:
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._asked = threading.Event()
+        self._ready: Future[str] = Future()
+        self._thread = threading.Thread(target=self._main, name="fleet", daemon=True)
+
+    def begin(self) -> Future[str]:
+        self._thread.start()
+        return self._ready
+
+    async def end(self) -> None:
+        self._asked.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
+
+    def _main(self) -> None:
+        from pallas.fleet.loop import run
+
+        try:
+            run(self._serve())
+        except BaseException as error:
+            log.error("the fleet of one call ended", exc_info=error)
+            if not self._ready.done():
+                self._ready.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    async def _serve(self) -> None:
+        from pallas.fleet.fleet import Fleet
+        from pallas.fleet.port import offer_control
+        from pallas.ledger import database_url_of
+        from pallas.log.place import log_path
+
+        self._loop = asyncio.get_running_loop()
+        fleet = Fleet(self._project, dev=True, database=database_url_of(self._project, os.environ))
+        fleet.reserve()
+        offer_control(fleet, log_path())
+        try:
+            await self._start(fleet)
+            if not self._asked.is_set():
+                self._ready.set_result(fleet.doors.origin)
+                await self._stop.wait()
+        finally:
+            await fleet.stop()
+
+    async def _start(self, fleet: "Fleet") -> None:
+        starting = asyncio.create_task(fleet.start(), name="fleet start")
+        stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+        finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.wait({starting, stopped}, timeout=1.0)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((_LOOPBACK, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _taken(port: int) -> bool:
+    """Whether something listens on that port of this machine."""
+    if not port:
+        return False
+    with socket.socket() as sock:
+        sock.settimeout(0.5)
+        return sock.connect_ex((_LOOPBACK, port)) == 0

@@ -1,0 +1,157 @@
+"""`pallas chat`: one message, or a conversation at a prompt, with an agent."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .completing import agents, threads
+
+
+def chat(
+    context: typer.Context,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", autocompletion=agents)],
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            metavar="TEXT",
+            help="Ask this and leave; - reads it from stdin, as a pipe does.",
+        ),
+    ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", metavar="FILE", help="Send a picture along; may be given again."),
+    ] = None,
+    thread: Annotated[
+        str,
+        typer.Option(
+            "--thread", metavar="ID", help="Go on with an earlier conversation.", autocompletion=threads
+        ),
+    ] = "",
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            show_default=False,
+            help="Text while it is written (the default), or all of it at the end.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="The answer as one JSON document; with --stream a line for each chunk."),
+    ] = False,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", metavar="TEXT", help="In place of the agent's instruction."),
+    ] = None,
+    system_file: Annotated[
+        Path | None,
+        typer.Option("--system-file", metavar="FILE", help="The same, from a file."),
+    ] = None,
+    system_append: Annotated[
+        str | None,
+        typer.Option("--system-append", metavar="TEXT", help="Behind the instruction."),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", metavar="N", help="0 to 2.")] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", metavar="N", help="0 to 1.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", metavar="N", help="Anthropic only.")] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", help="The longest answer."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="For the same answer again."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before this text; up to 4 times."),
+    ] = None,
+    allow_tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-tool",
+            metavar="NAME",
+            help="Only this tool (server__tool) may be called; may be given again.",
+        ),
+    ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extra",
+            metavar="NAME=VALUE",
+            help="For the provider as it is; numbers and JSON are read as such.",
+        ),
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any parameter, as /set takes it."),
+    ] = None,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
+        ),
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            metavar="TOKEN",
+            show_default=False,
+            help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
+        ),
+    ] = "",
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one)."),
+    ] = None,
+) -> None:
+    """Talk to an agent: at a prompt, or once with -m. Where no fleet runs, one is started for the call."""
+    given = context.obj if isinstance(context.obj, Path) else Path()
+    params = {
+        "systemAppend": system_append,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+        "seed": seed,
+        "stop": stop or None,
+        "tools_allowlist": allow_tool or None,
+    }
+    from .chatting.session import run
+    from .chatting.status import USAGE, Left
+    from .chatting.wish import Wish, images_of, message_of, params_of, system_of
+
+    try:
+        params["systemOverride"] = system_of(system, system_file)
+        wish = Wish(
+            agent=agent,
+            root=(project or given).absolute(),
+            params=params_of(params, extra or (), more or ()),
+            images=images_of(image or ()),
+            message=message_of(message, _is_terminal(sys.stdin)),
+            thread=thread.strip(),
+            stream=stream,
+            as_json=as_json,
+            url=url,
+            token=token,
+        )
+        if wish.as_json and wish.message is None:
+            raise Left(USAGE, "--json belongs to one message: write it behind -m, or pipe it in")
+    except Left as left:
+        print(f"pallas chat: {left.message}", file=sys.stderr)
+        raise typer.Exit(left.status) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    raise typer.Exit(run(wish))
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):  # it is closed
+        return False

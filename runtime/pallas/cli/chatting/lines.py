@@ -1,0 +1,157 @@
+"""Where lines come from: an editor on a terminal, or what stdin has where there is none."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pallas.commands import COMMANDS, ChatHost
+
+from .several_lines import goes_on
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+
+class Interrupted(Exception):
+    """ctrl-c at the prompt; ``empty`` where nothing was typed yet."""
+
+    def __init__(self, empty: bool) -> None:
+        super().__init__()
+        self.empty = empty
+
+
+class Lines(Protocol):
+    """Messages as a person types them."""
+
+    async def read(self, prompt: str) -> str:
+        """The next one, of several lines perhaps. Raises EOFError at the end, Interrupted on ctrl-c."""
+        ...
+
+
+class Plain:
+    """Lines of stdin; the prompt is on stderr."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._rest = b""
+        self._ended = False
+
+    async def read(self, prompt: str) -> str:
+        """The next message."""
+        text = ""
+        while True:
+            self._terminal.aside(prompt if not text else "... ", "")
+            line = await self._line()
+            self._terminal.entered()
+            text += line
+            if not goes_on(text):
+                return text
+            text += "\n"
+
+    async def _line(self) -> str:
+        while b"\n" not in self._rest and not self._ended:
+            data = await _readable()
+            self._ended = not data
+            self._rest += data
+        if not self._rest:
+            raise EOFError
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+
+async def _readable() -> bytes:
+    """What stdin has next. Nothing waits in a thread, which could not be ended."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(0, tell)
+    try:
+        await ready
+        return os.read(0, 65_536)
+    finally:
+        loop.remove_reader(0)
+
+
+class Edited:
+    """A line that can be edited, with what was typed before and completion of commands."""
+
+    def __init__(self, terminal: Terminal, host: ChatHost, base: Path) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output.defaults import create_output
+
+        from .history import open_history
+
+        # The terminal's own copy: what else prints in this process may be kept away from stdout.
+        stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._session: PromptSession[str] = PromptSession(
+            history=open_history(),
+            completer=_completer(host, base),
+            complete_while_typing=False,
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: "... ".rjust(width)[:width],
+            key_bindings=_keys(),
+            enable_history_search=True,
+            output=create_output(stdout=stdout),
+        )
+
+    async def read(self, prompt: str) -> str:
+        """The next message."""
+        try:
+            text: str = await self._session.prompt_async(prompt, handle_sigint=False)
+        except KeyboardInterrupt:
+            raise Interrupted(not self._session.default_buffer.text.strip()) from None
+        return text
+
+
+def _keys() -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif buffer.document.is_cursor_at_the_end and goes_on(buffer.text):
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _completer(host: ChatHost, base: Path) -> "Completer":
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+    from prompt_toolkit.document import Document
+
+    class Commands(Completer):
+        """Commands and what may stand behind them; files where a command takes one."""
+
+        def __init__(self) -> None:
+            self._paths = PathCompleter(expanduser=True, get_paths=lambda: [str(base)])
+
+        def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+            line = document.text_before_cursor
+            name, space, rest = line.partition(" ")
+            if space and name.lower() in ("/image", "/export"):
+                path = rest.rpartition(" ")[2]
+                yield from self._paths.get_completions(Document(path, len(path)), event)
+            found = COMMANDS.complete(host, line)
+            for each in found.candidates:
+                yield Completion(each, start_position=found.start - len(line))
+
+    return Commands()

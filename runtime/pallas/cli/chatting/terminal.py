@@ -1,0 +1,184 @@
+"""Two streams, each judged on its own: an answer's text on stdout, everything about it on stderr."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+DIM: Final = "\x1b[2m"
+DIM_ITALIC: Final = "\x1b[2;3m"
+BOLD: Final = "\x1b[1m"
+RED: Final = "\x1b[31m"
+_RESET: Final = "\x1b[0m"
+
+
+class Terminal:
+    """Writes at once. What is given has to be sanitised; escape codes are put in here, and only here.
+
+    It writes to copies of the two descriptors: what else prints in this process can be kept from them.
+    Raises BrokenPipeError where nobody reads the answer any more; what is said on stderr may be lost.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, *, out: int = 1, err: int = 2) -> None:
+        self.out, self.err = _copy(out), _copy(err)
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        self.out_tty, self.err_tty = _is_tty(self.out), _is_tty(self.err)
+        self.styles = self.err_tty and not plain
+        self.moves = self.err_tty and environ.get("TERM", "dumb") != "dumb"
+        self._encoding = (sys.__stdout__.encoding if sys.__stdout__ is not None else None) or "utf-8"
+        self._answer = ""
+        self._screen = ""
+        """The open lines, as far as they were written: the answer's, and that on the screen of stderr."""
+        self._note_open = False
+        self.status: Status | None = Status(self) if self.moves else None
+
+    @property
+    def together(self) -> bool:
+        """Whether both are shown on one screen, as far as one can know."""
+        return self.out_tty and self.err_tty
+
+    @property
+    def column(self) -> int:
+        """Cells that are taken of the open line on the screen of stderr."""
+        from prompt_toolkit.utils import get_cwidth
+
+        width = max(1, self.width)
+        column = 0
+        for character in self._screen:
+            cells = 8 - column % 8 if character == "\t" else max(0, get_cwidth(character))
+            column = cells if column + cells > width else column + cells
+        return column
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen; 80 where nobody knows."""
+        for descriptor in (self.err, self.out):
+            try:
+                return os.get_terminal_size(descriptor).columns or 80
+            except OSError:
+                continue
+        return 80
+
+    def text(self, text: str) -> None:
+        """More of the answer."""
+        if not text:
+            return
+        self._hide()
+        self._close_note()
+        self._write(self.out, text)
+        self._answer = _last_line(self._answer + text)
+        if self.together:
+            self._screen = _last_line(self._screen + text)
+
+    def end_text(self) -> None:
+        """The answer, or a part of it, is over: its last line ends."""
+        if self._answer:
+            self.text("\n")
+
+    def note(self, text: str, style: str = DIM) -> None:
+        """Whole lines about the answer."""
+        self._hide()
+        # On one screen an open line of the answer is ended, in what is only shown.
+        self._say("\n" if self._screen else "")
+        self._say("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
+        self._screen, self._note_open = "", False
+
+    def aside(self, text: str, style: str = DIM_ITALIC) -> None:
+        """More of what is said beside the answer, as it comes."""
+        if not text:
+            return
+        self._hide()
+        if self._screen and not self._note_open:
+            self._say("\n")
+            self._screen = ""
+        self._say("\n".join(self._styled(part, style) for part in text.split("\n")))
+        self._screen = _last_line(self._screen + text)
+        self._note_open = bool(self._screen)
+
+    def entered(self) -> None:
+        """Somebody pressed enter behind what was said: that line is over."""
+        self._screen, self._note_open = "", False
+
+    def show(self, status: str) -> None:
+        """A line that stays until anything else is written; only on a screen."""
+        if self.status is not None:
+            self.status.show(status)
+
+    def settle(self) -> None:
+        """Nothing stays open: neither a line nor a status."""
+        self._hide()
+        self._close_note()
+
+    def _close_note(self) -> None:
+        if self._note_open:
+            self._note_open, self._screen = False, ""
+            self._say("\n")
+
+    def _hide(self) -> None:
+        if self.status is not None:
+            self.status.hide()
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"{style}{text}{_RESET}" if self.styles and text and style else text
+
+    def _say(self, text: str) -> None:
+        try:
+            self._write(self.err, text)
+        except OSError:
+            self.status = None  # nobody reads it: the answer goes on
+
+    def _write(self, descriptor: int, text: str) -> None:
+        data = text.encode(self._encoding, "replace")
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+class Status:
+    """One line below what is written, without moving it. Knows nothing of what it says."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Show it in place of the one before."""
+        terminal = self._terminal
+        column = terminal.column
+        width = terminal.width
+        if column >= width:  # the cursor is between two lines: nobody knows where
+            return
+        line = text[: max(0, width - 1)]
+        line = f"{DIM}{line}{_RESET}" if terminal.styles else line
+        if column:
+            # One line down, which scrolls at the bottom, and back up to where the text goes on.
+            self._put(f"\n\r\x1b[K{line}\x1b[1A\x1b[{column + 1}G")
+        else:
+            self._put(f"\r\x1b[K{line}\r")
+        self._shown = True
+
+    def hide(self) -> None:
+        """Take it away; the cursor is where the text goes on."""
+        if self._shown:
+            self._shown = False
+            self._put("\x1b[J")
+
+    def _put(self, text: str) -> None:
+        self._terminal._say(text)
+
+
+def _last_line(text: str) -> str:
+    return text.rpartition("\n")[2][-4_000:]
+
+
+def _is_tty(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
+
+
+def _copy(descriptor: int) -> int:
+    try:
+        return os.dup(descriptor)
+    except OSError:  # it is closed: what is written goes nowhere
+        return os.open(os.devnull, os.O_WRONLY)
