@@ -1,6 +1,5 @@
 """Between messages and the rows that they are kept in."""
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +7,8 @@ from pallas.executors.packed import packed_of
 from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
 
 from .native import images_in
+from .words import new_id as new_id
 from .words import storable as storable
-
-
-def new_id() -> str:
-    """An id for whatever has no better one: 96 random bits."""
-    return secrets.token_hex(12)
 
 
 def rows_of(

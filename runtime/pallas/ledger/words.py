@@ -1,12 +1,18 @@
-"""Text as databases take it."""
+"""Text and ids as databases take them."""
 
 import re
+import secrets
 from typing import Final
 
 from sqlalchemy import Dialect, Text, TypeDecorator
 
 # No database takes them, and no text that was read properly has them.
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def new_id() -> str:
+    """An id for whatever has no better one: 96 random bits."""
+    return secrets.token_hex(12)
 
 
 def storable(text: str) -> str:
