@@ -2,25 +2,29 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pallas import refusals
 from pallas.config import Project
+from pallas.ledger.kept import Everything, Kept, used_by
 from pallas.ledger.pages import check_limit, cursor_of, place_of
-from pallas.ledger.resources import Everything, Kept, ResourceStore, used_by
-from pallas.ledger.rows import new_id
 from pallas.model import Fault, Page, Resource, ResourceKind
 
 from .checks import check_free, check_mine, check_whole
 from .names import check_name
 from .probing import probe
-from .sealing import Seal
 from .shape import API_VERSION, EMPTY, laid_over, read_document, short, spec_of, values_of
 from .specs import LlmSpec, SecretSpec, Spec, read_spec
 from .vault import Vault
 from .view import Live, View
 from .wanted import Wanted, wanted
+
+if TYPE_CHECKING:
+    from pallas.ledger import ResourceStore
+
+    from .sealing import Seal
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ class Catalog:
     is on its way. Belongs to the fleet's event loop.
     """
 
-    def __init__(self, store: ResourceStore, seal: Seal, live: Live) -> None:
+    def __init__(self, store: "ResourceStore", seal: "Seal", live: Live) -> None:
         self._store = store
         self._live = live
         self._vault = Vault(seal)
@@ -50,11 +54,11 @@ class Catalog:
         """
         await self._store.have_folder()
         await self.declare()
-        secrets = self._view.rows.secrets
-        await self._store.reseal(self._vault.resealed(secrets))
+        kept = self._view.rows.secrets
+        await self._store.reseal(self._vault.resealed(kept))
         return tuple(
             f"secret {each.name} cannot be opened: {problem}"
-            for each in secrets
+            for each in kept
             if (problem := self._vault.problem(each))
         )
 
@@ -112,7 +116,7 @@ class Catalog:
             check_free(self._view, kind, name)
             whole = laid_over(EMPTY[kind], given, self._view.names)
             check_whole(self._view, given, whole, kind, None)
-            key = new_id()
+            key = secrets.token_hex(12)
             columns = self._columns(kind, key, whole, given, None)
             kept = await self._store.insert(kind, key, name, columns, owner)
             self._warn(kept, told)
@@ -141,12 +145,16 @@ class Catalog:
                 raise refusals.conflict(f"{kind} {name} is declared in {place}; take it out there")
             if kind == "secret" and (users := view.header_users(name)):
                 raise used_by("secret", name, "project", users)
-            if kind == "agent":
-                await self._live.remove(name)
-            await self._store.delete(kind, kept.id)
-            self._warnings.pop(kept.id, None)
-            await self._look()
-        log.info("%s %s was deleted", kind, name)
+            try:
+                if kind == "agent":  # before its threads go: runs in flight write into them
+                    await self._live.remove(name)
+                await self._store.delete(kind, kept.id)
+                self._warnings.pop(kept.id, None)
+                await self._look()
+                log.info("%s %s was deleted", kind, name)
+            finally:
+                if kind == "agent":
+                    self._live.removed(name)
         await self._live.update()
 
     async def apply(self, document: Any, owner: str) -> tuple[Resource, Applied]:

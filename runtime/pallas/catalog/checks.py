@@ -5,7 +5,7 @@ from typing import Any
 
 from pallas import refusals
 from pallas.config.notes import nearest
-from pallas.ledger.resources import Kept, used_by
+from pallas.ledger.kept import Kept, used_by
 from pallas.model import ResourceKind
 from pallas.text import one_line
 

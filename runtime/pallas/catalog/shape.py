@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pallas.ledger.resources import FOLDER_ID, Everything, Kept, storable_values
+from pallas.ledger.kept import FOLDER_ID, Everything, Kept
 from pallas.model import ResourceKind
 
 from .mistakes import wrong
@@ -115,34 +115,28 @@ def spec_of(kept: Kept, names: Names) -> dict[str, Any]:
 def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict[str, Any]:
     """A whole spec as the columns of its row; what it refers to is there. Not for secrets."""
     if kind == "agent":
-        return storable_values(
-            {
-                "description": spec["description"],
-                "system_prompt": spec["systemPrompt"],
-                "llm_id": _id(names, "llm", spec["llm"]),
-                "project_id": _id(names, "project", spec["project"]),
-                "proxy_model_name": spec["proxyModelName"],
-                "default_params": spec["defaultParams"],
-                "extras": spec["extras"] or None,
-            }
-        )
+        return {
+            "description": spec["description"],
+            "system_prompt": spec["systemPrompt"],
+            "llm_id": _id(names, "llm", spec["llm"]),
+            "project_id": _id(names, "project", spec["project"]),
+            "proxy_model_name": spec["proxyModelName"],
+            "default_params": spec["defaultParams"],
+            "extras": spec["extras"] or None,
+        }
     if kind == "llm":
         ref = spec["apiKeyRef"]
-        return storable_values(
-            {
-                "type": spec["type"],
-                "model": spec["model"],
-                "url": spec["url"],
-                "secret_id": _id(names, "secret", ref["name"]) if ref else None,
-                "secret_key": ref["key"] if ref else "",
-                "description": spec["description"],
-                "default_params": spec["defaultParams"],
-                "extra": spec["extra"] or None,
-            }
-        )
-    return storable_values(
-        {"description": spec["description"], "servers": spec["servers"], "prompts": spec["prompts"]}
-    )
+        return {
+            "type": spec["type"],
+            "model": spec["model"],
+            "url": spec["url"],
+            "secret_id": _id(names, "secret", ref["name"]) if ref else None,
+            "secret_key": ref["key"] if ref else "",
+            "description": spec["description"],
+            "default_params": spec["defaultParams"],
+            "extra": spec["extra"] or None,
+        }
+    return {"description": spec["description"], "servers": spec["servers"], "prompts": spec["prompts"]}
 
 
 def laid_over(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, Any]:

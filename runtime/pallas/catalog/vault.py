@@ -1,20 +1,22 @@
 """The values of secrets while the fleet lives: opened when they are read, masked in the log, never shown."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pallas.ledger.resources import Kept
+from pallas.ledger.kept import Kept
 from pallas.log import forget, redact
 from pallas.model import Fault
 
-from .sealing import Seal
 from .specs import SecretSpec, Spec
+
+if TYPE_CHECKING:
+    from .sealing import Seal
 
 
 class Vault:
     """Opens and seals the secrets of one fleet."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: "Seal") -> None:
         self._seal = seal
         self._open: dict[str, tuple[bytes, dict[str, str]]] = {}
         self._problems: dict[str, Fault] = {}

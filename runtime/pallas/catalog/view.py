@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from pallas import refusals
 from pallas.config import AgentConfig, Project
 from pallas.config.notes import nearest
-from pallas.ledger.resources import FOLDER_ID, Everything, Kept
+from pallas.ledger.kept import FOLDER_ID, Everything, Kept
 from pallas.model import Resource, ResourceKind
 from pallas.text import one_line
 
@@ -36,8 +36,15 @@ class Live(Protocol):
         """An agent that was made over the API leaves; runs in flight have a few seconds."""
         ...
 
+    def removed(self, name: str) -> None:
+        """What ``remove`` was for is done, or was given up: the agent may be there again."""
+        ...
+
     def status(self, name: str) -> Mapping[str, Any]:
-        """``state``, ``health``, ``url`` and ``instruction`` of an agent that is alive; empty for none."""
+        """``state``, ``health``, ``url`` and ``instruction`` of an agent that is alive; empty for none.
+
+        Also the ``reason`` of its state, and the ``problem`` that kept a change from taking effect.
+        """
         ...
 
     def shadow(self, name: str) -> str:
@@ -162,7 +169,8 @@ class View:
         }
         if place and not self.is_files(kept):
             return status | {"shadowed": place}
-        return status | {key: each for key, each in self.live.status(kept.name).items() if key in status}
+        live = {key: each for key, each in self.live.status(kept.name).items() if key != "instruction"}
+        return status | live
 
 
 def _references(group: Kept) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.downstreams import endpoint
 from pallas.config.models import Definition, DownstreamConfig, LlmConfig
 from pallas.config.where import Where
-from pallas.ledger.resources import FOLDER_ID, Everything, Kept
+from pallas.ledger.kept import FOLDER_ID, Everything, Kept
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.text import one_line
 

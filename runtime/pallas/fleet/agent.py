@@ -281,7 +281,9 @@ class FleetAgent:
         self.settled.set()
 
     async def _watch_over(self, executor: Executor) -> None:
-        known = self.project.downstreams
+        definition = self.config.definition
+        own = {each.name: each for each in definition.own_servers} if definition is not None else {}
+        known = {**self.project.downstreams, **own}
         await self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
 
     def fail(self, reason: str, cause: BaseException | None = None, *, passing: bool = False) -> None:
@@ -367,7 +369,8 @@ class FleetAgent:
         self.move_to(AgentState.STOPPED)
 
     def _own_files(self) -> Iterator[Path]:
-        found = self.config.card or module_file(self.project.root, self.config.module or "")
+        module = self.config.module
+        found = self.config.card or (module_file(self.project.root, module) if module else None)
         if found is not None:
             yield found
 

@@ -34,7 +34,7 @@ class Control:
     """Does what is asked with the agents of one fleet. Belongs to the fleet's event loop.
 
     ``refusal`` says why nothing can be done now, empty where it can; ``adopted`` hears the configuration
-    that an agent has from now on.
+    that an agent has from now on. ``among`` lays over files that were read what was made over the API.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class Control:
         *,
         refusal: Callable[[], str],
         adopted: Callable[[AgentConfig], None],
+        among: Callable[[Project], Project] = lambda project: project,
     ) -> None:
         self._agents = agents
         self._hub = hub
         self._refusal = refusal
         self._adopted = adopted
+        self._among = among
         self._under_way: dict[str, tuple[Verb, asyncio.Task[Any]]] = {}
 
     def ask(self, name: str, verb: Verb) -> None:
@@ -159,7 +161,7 @@ class Control:
 
     async def _read(self, agent: FleetAgent) -> tuple[Project, AgentConfig]:
         """The project's files anew, as far as they concern this agent. Raises ConfigError, Fault (CONFIG)."""
-        project = await asyncio.to_thread(load_project, agent.project.root)
+        project = self._among(await asyncio.to_thread(load_project, agent.project.root))
         config = project.agents.get(agent.name)
         if config is None:
             raise Fault(

@@ -82,6 +82,17 @@ class Door:
             port.take(self)
             self._enter(port)
         self.config, self.port = config, port
+        if self._doors.has_place(config) != (self._place is not None):
+            self._move_place()
+
+    def _move_place(self) -> None:
+        """It got a port of its own, and no place beside that; or it has none any more, but a place."""
+        if self._streams is not None:
+            self._streams.end()
+        self._doors.forget(self._place)
+        self._place, self._streams = self._doors.place(self.config), None
+        if self._place is not None and self._app is not None:
+            self._streams = self._place.app = ListeningStreams(self._app)
 
     def let_go(self) -> None:
         """Another agent may have the port at once; until one does this one answers."""

@@ -34,8 +34,9 @@ class Doors:
     """The ports of one fleet. Belongs to the fleet's event loop.
 
     All of them are bound to ``host``, the offline model's to loopback, and stand behind a guard that lets
-    ``hosts`` pass. With ``only`` one agent is served: on its own port alone where it has one. Who adds an
-    agent while the fleet runs asks for a ``door``, opens it, and closes it in the end.
+    ``hosts`` pass. An agent without a port of its own is reached at the fleet's. With ``only`` one agent is
+    served: on its own port alone where it has one. Who adds an agent while the fleet runs asks for a
+    ``door``, opens it, and closes it in the end.
     """
 
     def __init__(self, project: Project, *, host: str, hosts: frozenset[str], only: str | None) -> None:
@@ -50,7 +51,8 @@ class Doors:
         self._made: list[tuple[str, Listener]] = []
         one = project.port is not None and (only is None or not project.agents[only].port)
         self._has_fleet_port = one or only is None
-        self._places: list[Place] | None = [] if one else None
+        self._one = one
+        self._places: list[Place] | None = [] if self._has_fleet_port else None
         self._ingress: Ingress | None = None
         self._public_path = urlsplit(project.public_url).path
         self._pool = Pool()
@@ -124,13 +126,21 @@ class Doors:
         A port that another agent was let go from answers all the time, and is its own from now on.
         """
         port = self._port(config) if config.port else None
-        place = None
-        if self._places is not None:
-            place = Place((config.name, config.slug))
-            self._places.append(place)
-            if self._ingress is not None:
-                self._ingress.add(place)
-        return Door(self, config, port, place)
+        return Door(self, config, port, self.place(config))
+
+    def has_place(self, config: AgentConfig) -> bool:
+        """Whether the agent is reached at the fleet's port: all at the one port, else those without one."""
+        return self._places is not None and (self._one or not config.port)
+
+    def place(self, config: AgentConfig) -> Place | None:
+        """A new place for the agent on the fleet's port, where callers find it from now on; None for none."""
+        if self._places is None or not self.has_place(config):
+            return None
+        place = Place((config.name, config.slug))
+        self._places.append(place)
+        if self._ingress is not None:
+            self._ingress.add(place)
+        return place
 
     async def move(
         self, moves: Mapping[Door, AgentConfig], keep: Collection[int] = (), grace: float = GRACE

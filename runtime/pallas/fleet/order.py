@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
+from weakref import WeakSet
 
 from pallas.config.models import Need
 from pallas.events import Hub
@@ -36,9 +37,16 @@ class StartOrder:
         self._agents = agents
         self._hub = hub
         self._programs = programs
+        self._begun: WeakSet[FleetAgent] = WeakSet()
 
     async def start(self, agent: FleetAgent, *, alone: bool = False) -> None:
-        """Serve its port and start it; ``alone`` waits for no other agent (PR-4). Never raises."""
+        """Serve its port and start it; ``alone`` waits for no other agent (PR-4). Never raises.
+
+        Each agent once: one that is made while the fleet starts is started by whoever made it.
+        """
+        if agent in self._begun:
+            return
+        self._begun.add(agent)
         if not alone:
             await asyncio.gather(*(self._wait_for(agent, need) for need in agent.config.needs))
         try:

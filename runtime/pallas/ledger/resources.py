@@ -5,7 +5,6 @@ A secret's values are sealed before they come here.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
@@ -14,11 +13,10 @@ from pallas import refusals
 from pallas.model import ResourceKind
 
 from .database import Database
-from .rows import new_id, storable
+from .kept import FOLDER_ID, Everything, Kept, used_by
+from .rows import new_id
 from .tables import agents, llms, projects, secrets
 
-FOLDER_ID: Final = "folder"
-"""The id of the project that the folder itself is."""
 _FOLDER_NAME: Final = "."  # no name that anybody may give: what it is called stands in agents.yaml
 
 _TABLES: Final[Mapping[ResourceKind, Table]] = {
@@ -28,39 +26,6 @@ _TABLES: Final[Mapping[ResourceKind, Table]] = {
     "project": projects,
 }
 _OWN: Final = frozenset({"id", "name", "owner", "version", "created_at", "updated_at"})
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """One row: ``values`` are the columns of its kind. References are ids."""
-
-    kind: ResourceKind
-    id: str
-    name: str
-    values: Mapping[str, Any] = field(repr=False)
-    owner: str = ""
-    version: int = 1
-    created_at: float = 0.0
-    updated_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Everything:
-    """All rows, by kind, each by its name."""
-
-    agents: tuple[Kept, ...] = ()
-    llms: tuple[Kept, ...] = ()
-    secrets: tuple[Kept, ...] = ()
-    projects: tuple[Kept, ...] = ()
-
-    def of(self, kind: ResourceKind) -> tuple[Kept, ...]:
-        """Those of one kind."""
-        return {
-            "agent": self.agents,
-            "llm": self.llms,
-            "secret": self.secrets,
-            "project": self.projects,
-        }[kind]
 
 
 class ResourceStore:
@@ -187,17 +152,6 @@ class ResourceStore:
         await self._database.write(work)
 
 
-def used_by(kind: ResourceKind, name: str, by: ResourceKind, users: Sequence[str]) -> Exception:
-    """The Fault for what cannot be deleted; ``data`` has the names of its users (SPEC AG-2)."""
-    shown = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
-    them = "them" if len(users) > 1 else "it"
-    return refusals.in_use(
-        f"{kind} {name} is in use by {by}{'s' if len(users) > 1 else ''} {shown}; give {them} another one, "
-        "or none, first",
-        users=list(users),
-    )
-
-
 def _names(connection: Connection, table: Table, where: Any) -> list[str]:
     return [row.name for row in connection.execute(select(table.c.name).where(where).order_by(table.c.name))]
 
@@ -213,8 +167,3 @@ def _one(connection: Connection, kind: ResourceKind, key: str) -> Kept:
 def _kept(kind: ResourceKind, row: Row[Any]) -> Kept:
     values = {key: value for key, value in row._mapping.items() if key not in _OWN}
     return Kept(kind, row.id, row.name, values, row.owner, row.version, row.created_at, row.updated_at)
-
-
-def storable_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts without the characters that a database refuses."""
-    return {key: storable(each) if isinstance(each, str) else each for key, each in values.items()}

@@ -61,9 +61,10 @@ def resource_url(project: Project, agent: Named) -> str:
     """Where callers elsewhere reach the agent's MCP endpoint, and what a token for it is meant for.
 
     With one port for everything it is below ``public_url``, or else below that port, also for an agent that
-    has a port of its own beside it. Made of agents.yaml, never of a request.
+    has a port of its own beside it; so is one that has none, on the registry's port. Made of agents.yaml,
+    never of a request.
     """
-    if project.port is None:
+    if project.port is None and agent.port:
         return f"{_origin(project, agent.port)}/mcp"
     return f"{base_url(project)}/{AGENTS}/{quote(agent.name)}/mcp"
 

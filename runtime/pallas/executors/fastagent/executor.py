@@ -133,7 +133,7 @@ class FastAgentExecutor:
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
-            instruction=sanitize(redact_text(str(getattr(settings, "instruction", ""))), MAX_INSTRUCTION),
+            instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
             defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
             files=self._files(),
             children=seam.children_of(fast, name),
@@ -244,6 +244,11 @@ class FastAgentExecutor:
     def _declare(self, model: str) -> None:
         if model:
             models.register(model, self._config.capabilities or Capabilities())
+
+    def _instruction(self, settings: Any) -> str:
+        if self._config.definition is not None:  # as it was written, without what keeps it literal
+            return self._config.definition.instruction
+        return str(getattr(settings, "instruction", ""))
 
     def _files(self) -> tuple[str, ...]:
         return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))

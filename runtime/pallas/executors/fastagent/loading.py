@@ -29,6 +29,7 @@ from . import (
     transport_seam,
     wire_seam,
 )
+from .defined import define
 from .fresh import anew, file_of, modules_of, note, unnote
 from .preload import files_of
 from .seam import introduce, plain_argv, silence
@@ -66,8 +67,9 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         if root not in sys.path:
             sys.path.insert(0, root)
         try:
-            with kept(agent.name), anew(project.root) if fresh else nullcontext():
-                fast = _card(project, agent) if agent.card else _module(project, agent)
+            anew_too = fresh and agent.definition is None  # which is nobody's code
+            with kept(agent.name), anew(project.root) if anew_too else nullcontext():
+                fast = _made(project, agent)
         except Fault:
             raise
         except SystemExit as exit_:
@@ -94,6 +96,8 @@ def forget(root: Path) -> None:
 
 def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) -> str:
     """Where an agent is defined, relative to the project; its card or module if ``source`` is elsewhere."""
+    if agent.definition is not None:
+        return str(agent.where)
     file, line = source
     path = Path(file) if file else agent.card
     if path is None or not path.is_absolute() or not path.is_relative_to(project.root):
@@ -129,6 +133,12 @@ def _module(project: Project, agent: AgentConfig) -> FastAgent:
     return fast
 
 
+def _made(project: Project, agent: AgentConfig) -> FastAgent:
+    if agent.definition is not None:
+        return define(project, agent)
+    return _card(project, agent) if agent.card else _module(project, agent)
+
+
 def _card(project: Project, agent: AgentConfig) -> FastAgent:
     assert agent.card
     fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
@@ -138,7 +148,7 @@ def _card(project: Project, agent: AgentConfig) -> FastAgent:
 
 
 def _fault(project: Project, agent: AgentConfig, error: BaseException, reason: str) -> Fault:
-    place = str(agent.card.name if agent.card else agent.module)
+    place = str(agent.card.name if agent.card else agent.module or agent.where)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_relative_to(project.root):

@@ -55,10 +55,15 @@ class Held(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """The fleet, as far as a reload changes it. All of it belongs to one event loop."""
+    """The fleet, as far as a reload changes it. All of it belongs to one event loop.
+
+    ``now`` is a project with the agents that were made over the API as they are just now: they come, change
+    and go while files are read.
+    """
 
     project: Callable[[], Project]
     adopt: Callable[[Project], None]
+    now: Callable[[Project], Project] = lambda project: project
     hub: Hub
     members: Members
     control: Held
@@ -95,6 +100,8 @@ class Applier:
         if "log_level" in plan.keys:
             relevel_logging(new.log_level)
         for name in plan.remove:
+            if name not in members.by_name:
+                continue
             seconds = old.drain_timeout
             members.remove(name, f"removed from {new.agents_file.name}", seconds)
             self.failed.discard(name)
@@ -121,6 +128,7 @@ class Applier:
     def _adopt(self, new: Project) -> None:
         """The fleet goes by the new files, and by what its agents really are."""
         members = self._on.members.by_name
+        new = self._on.now(new)
         configs = {name: members[name].config for name in new.agents if name in members}
         self._on.adopt(as_it_is(new, configs))
 
@@ -131,6 +139,8 @@ class Applier:
         try:
             if name in plan.add:
                 return await self._add(name, new, began)
+            if name not in self._on.members.by_name:  # it was deleted meanwhile
+                return None
             why = frozenset(plan.reload[name])
             late = (failed | (self.failed if name in self.owed else set())) & plan.needs.get(
                 name, frozenset()
@@ -153,7 +163,9 @@ class Applier:
             self.reloading.discard(name)
 
     async def _reload(self, name: str, plan: Plan, new: Project, began: float) -> Reloaded:
-        agent = self._on.members.by_name[name]
+        agent, new = self._on.members.by_name.get(name), self._on.now(new)
+        if agent is None or name not in new.agents:  # it was deleted meanwhile
+            return Reloaded(agent=name, outcome="unchanged")
         config = replace(new.agents[name], port=agent.config.port)
         why = plan.reload[name]
         files = tuple(each for each in why if (new.root / each).is_file())
@@ -218,7 +230,10 @@ class Applier:
         if not plan.reread:
             return
         for name, agent in list(self._on.members.by_name.items()):
+            new = self._on.now(new)
             if name in plan.reload or name in self.owed or name not in new.agents:
+                continue
+            if new.agents[name].definition != agent.config.definition:  # whoever changed it is at it
                 continue
             config = replace(new.agents[name], port=agent.config.port)
             await agent.adopt(new, config)

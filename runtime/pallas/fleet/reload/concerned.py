@@ -15,6 +15,7 @@ from pallas.config.upstream import PROVIDERS
 MADE_OF: Final = (
     "module",
     "card",
+    "definition",
     "instance_scope",
     "max_instances",
     "max_iterations",

@@ -68,6 +68,7 @@ class Reloader:
         self._members = ground.members
         self._hub = ground.hub
         self._project = ground.project
+        self._now = ground.now
         self._programs = ground.programs
         self._take = wanted
         self._script = script
@@ -211,7 +212,7 @@ class Reloader:
             self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
         config = files & uses.config
         changed = Changed(files=files - config, mentions=Mentions())
-        old, new = self._project(), self._latest or self._project()
+        old, new = self._project(), self._now(self._latest or self._project())
         if config or asked or (self._broken and (unknown or files)):
             found = await self._read(files, began, told=bool(config) or asked)
             if found is not None:

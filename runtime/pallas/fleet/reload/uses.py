@@ -86,9 +86,11 @@ def uses_of(project: Project, agents: Sequence[Known], *, only: bool = False) ->
 def _complete(known: Known) -> Known:
     """The same with the files that it is made of, or would be."""
     root, config = known.project.root, known.config
-    own = frozenset(module_paths(root, config.module) if config.module else [config.card or root])
+    own = frozenset[Path]()
+    if config.definition is None:
+        own = frozenset(module_paths(root, config.module) if config.module else [config.card or root])
     files = known.files | own
-    if known.failed:  # what it lacks may be what comes next
+    if known.failed and own:  # what it lacks may be what comes next
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
     return replace(known, files=files, scripts={name: _scripts(known.project, name) for name in names})

@@ -1,0 +1,352 @@
+"""The agents of a live fleet that were made over the API, and defaults that were set there for the others."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.catalog.wanted import Wanted
+from pallas.config import AgentConfig, Project
+from pallas.events import Hub
+from pallas.log import redact_text
+from pallas.model import AgentState, Fault, Notice, Reloaded
+from pallas.surfaces.published import resource_url
+from pallas.text import one_line
+
+from .agent import DRAIN_SECONDS, FleetAgent
+from .control import DEADLINE, Control
+from .members import Members, as_it_is
+
+if TYPE_CHECKING:
+    from pallas.catalog import Catalog
+    from pallas.ledger import Ledger
+
+    from .fleet import Fleet
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 20.0
+"""Seconds that a change of the catalog waits for the agents it concerns; they go on without it."""
+# Seconds that the deletion of an agent waits until nothing of it is left, beyond what its runs have.
+_LEAVING: Final = 7.0
+
+
+class Made:
+    """Makes of one fleet what its catalog wants. Belongs to the fleet's event loop.
+
+    ``files`` is the project as its files said when they were read last, without what was made over the API:
+    that is laid over it by ``among``. What a file declares goes before one of that name that was made.
+    With ``alone`` one agent is served, and none of these.
+    """
+
+    def __init__(
+        self,
+        files: Project,
+        *,
+        project: Callable[[], Project],
+        adopt: Callable[[Project], None],
+        members: Members,
+        control: Control,
+        start: Callable[[FleetAgent], Awaitable[None]],
+        refusal: Callable[[], str],
+        hub: Hub,
+        alone: bool,
+    ) -> None:
+        self.files = files
+        self.catalog: Catalog | None = None
+        self._project = project
+        self._adopt = adopt
+        self._members = members
+        self._control = control
+        self._start = start
+        self._refusal = refusal
+        self._hub = hub
+        self._alone = alone
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._leaving: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._shadowed: dict[str, str] = {}
+        self._declaring: asyncio.Task[None] | None = None
+
+    # What the fleet asks
+
+    def begin(self, catalog: "Catalog") -> Project:
+        """The catalog was read: the project with all that belongs to it."""
+        self.catalog = catalog
+        self._tell_shadowed()
+        return self.among(self.files)
+
+    def read(self, files: Project) -> Project:
+        """The files were read anew: the project with all that belongs to it."""
+        self.files = files
+        if self.catalog is not None:
+            self._own_declaring(self.catalog)
+        self._tell_shadowed()
+        return self.among(files)
+
+    def among(self, files: Project) -> Project:
+        """``files``, which were just read, with what was made over the API."""
+        wanted = self._wanted(files)
+        agents = {
+            name: replace(config, params=wanted.defaults[name])
+            if name in wanted.defaults and not config.params
+            else config
+            for name, config in files.agents.items()
+        }
+        for name, config in wanted.agents.items():
+            if name not in self._leaving and not _shadow(files, name):
+                agents[name] = replace(
+                    config,
+                    auth=files.auth,
+                    capabilities=config.capabilities or _capabilities(files, config),
+                )
+        return replace(files, agents=agents)
+
+    def now(self, project: Project) -> Project:
+        """``project``, made of the files read last, with what was made over the API as it is now."""
+        return replace(project, agents=self.among(self.files).agents)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [*self._tasks.values(), *([self._declaring] if self._declaring is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        if self.catalog is not None:
+            self.catalog.close()
+
+    # What the catalog asks
+
+    async def update(self) -> None:
+        """As ``pallas.catalog.Live``."""
+        if self._refusal() or self._alone:
+            return
+        target = self.among(self.files).agents
+        alive = self._members.by_name
+        concerned = [
+            name
+            for name, agent in alive.items()
+            if name not in target and agent.config.definition is not None
+        ]
+        concerned += [name for name, config in target.items() if self._is_due(config, alive.get(name))]
+        tasks = {self._settling(name) for name in concerned}
+        if tasks:
+            await asyncio.wait(tasks, timeout=PATIENCE)
+
+    async def remove(self, name: str) -> None:
+        """As ``pallas.catalog.Live``."""
+        self._leaving.add(name)
+        if (agent := self._members.by_name.get(name)) is not None and agent.config.definition is not None:
+            await asyncio.wait({self._settling(name)}, timeout=DRAIN_SECONDS + _LEAVING)
+
+    def removed(self, name: str) -> None:
+        """As ``pallas.catalog.Live``."""
+        self._leaving.discard(name)
+        self._problems.pop(name, None)
+
+    def status(self, name: str) -> Mapping[str, Any]:
+        """As ``pallas.catalog.Live``."""
+        agent = self._members.by_name.get(name)
+        if agent is None:
+            return {}
+        found = {
+            "state": agent.state.value,
+            "health": agent.watched.shown.status.value,
+            "url": resource_url(self._project(), agent.config),
+            "instruction": agent.executor.info.instruction if agent.executor is not None else "",
+        }
+        if agent.reason:
+            found["reason"] = agent.reason
+        if name in self._problems:
+            found["problem"] = self._problems[name]
+        return found
+
+    def shadow(self, name: str) -> str:
+        """As ``pallas.catalog.Live``."""
+        return _shadow(self.files, name)
+
+    # How it is done
+
+    def _wanted(self, files: Project) -> Wanted:
+        return self.catalog.wanted(files) if self.catalog is not None and not self._alone else Wanted()
+
+    def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
+        """Whether something has to be done so that ``agent`` is what ``config`` says."""
+        if config.definition is None:  # its version is the files' business
+            return (
+                agent is not None and agent.config.definition is None and agent.config.params != config.params
+            )
+        return agent is None or agent.config != config
+
+    def _settling(self, name: str) -> asyncio.Task[None]:
+        """The task that makes of an agent what is wanted, once more from now on."""
+        self._again.add(name)
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            # In an empty context: nothing of whoever asks stays with the agent.
+            task = asyncio.create_task(self._settle(name), name=f"make {name}", context=Context())
+            self._tasks[name] = task
+            task.add_done_callback(lambda done: self._over(name, done))
+        return task
+
+    def _over(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+
+    async def _settle(self, name: str) -> None:
+        while name in self._again:
+            self._again.discard(name)
+            try:
+                await self._one(name)
+            except Exception as error:
+                text = error.message if isinstance(error, Fault) else f"{type(error).__name__}; see the log"
+                self._fail(name, text, error)
+
+    async def _one(self, name: str) -> None:
+        target = self.among(self.files).agents.get(name)
+        agent = self._members.by_name.get(name)
+        if agent is None:
+            if target is not None and target.definition is not None:
+                await self._add(target)
+        elif target is not None:
+            outcome = await self._control.held(name, lambda: self._change(name))
+            if outcome.outcome == "failed":
+                self._fail(name, outcome.error)
+            elif outcome.outcome == "live":
+                self._problems.pop(name, None)
+        elif agent.config.definition is not None:
+            await self._leave(agent)
+
+    async def _add(self, config: AgentConfig) -> None:
+        await self._members.gone([config])
+        if config.name in self._members.by_name:  # a file has declared it meanwhile
+            return
+        agent = self._members.add(self._project(), config)
+        self._taken_over(config)
+        self._members.arrange(tuple(self.among(self.files).agents))
+        await self._start(agent)
+        self._problems.pop(config.name, None)
+
+    async def _change(self, name: str) -> Reloaded:
+        """The agent becomes what is wanted; nothing else is done with it meanwhile."""
+        if (starting := self._members.by_name.get(name)) is not None:
+            async with asyncio.timeout(DEADLINE):
+                await starting.settled.wait()
+        agent = self._members.by_name.get(name)
+        config = self.among(self.files).agents.get(name)
+        nothing = Reloaded(agent=name, outcome="unchanged")
+        if agent is None or config is None or not self._is_due(config, agent):
+            return nothing
+        if config.definition is None:
+            await agent.adopt(agent.project, replace(agent.config, params=config.params))
+            self._taken_over(agent.config)
+            return nothing
+        same = (agent.config.definition, agent.config.capabilities) == (
+            config.definition,
+            config.capabilities,
+        )
+        if agent.executor is not None and not same:
+            outcome = await agent.exchange(self._project(), config)
+            if outcome.outcome == "live":
+                self._taken_over(agent.config)
+            return outcome
+        await agent.adopt(self._project(), replace(config, port=agent.config.port))
+        self._taken_over(agent.config)
+        if agent.executor is None and agent.state is not AgentState.STOPPED:
+            began = monotonic()
+            if not agent.is_open:
+                await agent.open()
+            ready = await agent.start(fresh=True)
+            seconds = monotonic() - began
+            return Reloaded(
+                agent=name,
+                outcome="live" if ready else "failed",
+                error="" if ready else agent.reason,
+                seconds=seconds,
+            )
+        return nothing if not same else Reloaded(agent=name, outcome="live")
+
+    async def _leave(self, agent: FleetAgent) -> None:
+        name = agent.name
+        self._members.remove(name, "it was deleted", DRAIN_SECONDS)
+        project = self._project()
+        self._adopt(as_it_is(project, {key: each for key, each in project.agents.items() if key != name}))
+        await self._members.gone([agent.config])
+
+    def _taken_over(self, config: AgentConfig) -> None:
+        project = self._project()
+        self._adopt(as_it_is(project, {**project.agents, config.name: config}))
+
+    def _fail(self, name: str, reason: str, cause: BaseException | None = None) -> None:
+        text = one_line(redact_text(reason), 300)
+        self._problems[name] = text
+        log.error("%s: it is not what was asked for: %s", name, text, exc_info=cause, extra={"agent": name})
+        self._hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
+
+    def _tell_shadowed(self) -> None:
+        """Agents that were made and that files declare now: each is told once."""
+        found = {name: place for name in self._wanted(self.files).agents if (place := self.shadow(name))}
+        for name in found.keys() - self._shadowed.keys():
+            self._tell(f"{name}: {found[name]} declares it now; the agent that was made over the API waits")
+        for name in self._shadowed.keys() - found.keys():
+            self._tell(f"{name}: no file declares it any more; the agent that was made over the API answers")
+        self._shadowed = found
+
+    def _tell(self, text: str) -> None:
+        log.warning("%s", text)
+        self._hub.publish(Notice(level="warning", text=one_line(text, 500)))
+
+    def _own_declaring(self, catalog: "Catalog") -> None:
+        before = self._declaring
+
+        async def declare() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            try:
+                await catalog.declare()
+            except Fault as fault:
+                log.error("the agents of the files could not be noted: %s", fault.message)
+
+        self._declaring = asyncio.create_task(declare(), name="declare agents", context=Context())
+
+
+def _shadow(files: Project, name: str) -> str:
+    slug = name.replace("_", "-")
+    return next((str(each.where) for each in files.agents.values() if each.slug == slug), "")
+
+
+def _capabilities(files: Project, config: AgentConfig) -> Any:
+    """The project's, for an agent on the project's own model."""
+    return files.capabilities if config.definition is not None and config.definition.llm is None else None
+
+
+async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
+    """The catalog of a fleet that is about to start; its agents are in ``fleet.project`` then.
+
+    ``fleet.made.close()`` ends it. Raises Fault (CONFIG) for a key of the secrets that cannot be used, and
+    what the ledger raises.
+    """
+    catalogs, sealing, addresses = await asyncio.to_thread(_imported)
+    made = fleet.made
+    folder = None if ledger.shown == addresses.MEMORY else addresses.default_path(made.files).parent
+    seal = await asyncio.to_thread(sealing.seal_of, os.environ, folder)
+    catalog: Catalog = catalogs.Catalog(ledger.resources, seal, made)
+    for problem in await catalog.start():
+        log.error("%s", problem)
+        fleet.hub.publish(Notice(level="error", text=one_line(problem, 500)))
+    fleet.project = made.begin(catalog)
+    return catalog
+
+
+def _imported() -> tuple[Any, Any, Any]:
+    from pallas import catalog
+    from pallas.catalog import sealing
+    from pallas.ledger import address
+
+    return catalog, sealing, address

@@ -1,0 +1,55 @@
+"""Rows of resources as values, and what is said of those that are in use. Loads no database library."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas import refusals
+from pallas.model import Fault, ResourceKind
+
+FOLDER_ID: Final = "folder"
+"""The id of the project that the folder itself is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One row: ``values`` are the columns of its kind. References are ids."""
+
+    kind: ResourceKind
+    id: str
+    name: str
+    values: Mapping[str, Any] = field(repr=False)
+    owner: str = ""
+    version: int = 1
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All rows, by kind, each by its name."""
+
+    agents: tuple[Kept, ...] = ()
+    llms: tuple[Kept, ...] = ()
+    secrets: tuple[Kept, ...] = ()
+    projects: tuple[Kept, ...] = ()
+
+    def of(self, kind: ResourceKind) -> tuple[Kept, ...]:
+        """Those of one kind."""
+        return {
+            "agent": self.agents,
+            "llm": self.llms,
+            "secret": self.secrets,
+            "project": self.projects,
+        }[kind]
+
+
+def used_by(kind: ResourceKind, name: str, by: ResourceKind, users: Sequence[str]) -> Fault:
+    """The Fault for what cannot be deleted; ``data`` has the names of its users (SPEC AG-2)."""
+    shown = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
+    them = "them" if len(users) > 1 else "it"
+    return refusals.in_use(
+        f"{kind} {name} is in use by {by}{'s' if len(users) > 1 else ''} {shown}; give {them} another one, "
+        "or none, first",
+        users=list(users),
+    )
