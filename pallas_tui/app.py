@@ -20,6 +20,7 @@ from textual.signal import Signal
 from pallas.model import FleetState
 
 from .actions import ACTIONS, bindings
+from .chat.kept_tabs import KeptTabs
 from .fleets import BrokenFleet, NoFleet, RunningFleet
 from .instances import Instances
 from .json_file import JsonFile
@@ -33,7 +34,7 @@ from .shell.keyboard import EarlyKeys, as_meant
 from .shell.layout import Layouts
 from .shell.look import Look
 from .shell.notices import Notices
-from .shell.oversee import Overseer
+from .shell.remembering import Remembering
 from .shell.signals import SIGNALS, Leaving
 from .shell.vim import vim_bindings
 from .text import ASCII, UNICODE
@@ -47,7 +48,7 @@ _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
 
 
-class Workbench(Overseer, Look, Notices):
+class Workbench(Remembering, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
     ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
@@ -107,6 +108,8 @@ class Workbench(Overseer, Look, Notices):
         self.set_class(self.glyphs is ASCII, "-ascii")
         scrollbar.use(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
+        tabs = JsonFile(home.with_suffix(".tabs.json")) if home is not None else None
+        self.kept_tabs = KeptTabs(tabs, str(root or name))
         self._born = clock()
         self._leaving = Leaving()
         self._early = EarlyKeys()

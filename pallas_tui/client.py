@@ -123,7 +123,7 @@ class AgentClient:
 
         ``on_progress`` gets each progress message, sanitised, on this loop. ``history`` is what was said
         before and the agent does not know; the oldest of it is left out where it is too much for one request.
-        ``traceparent`` and ``params``, the parameters of the model that hold for this call, go into the call's
+        ``traceparent`` and ``params``, the parameters of the model for this call, go into the call's
         metadata. Raises Fault when the agent could not be asked: TRANSPORT, TIMEOUT, PROTOCOL, CONFIG for a
         message that is too big.
         """

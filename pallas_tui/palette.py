@@ -19,7 +19,15 @@ from textual.screen import Screen
 from .actions import ACTIONS
 from .fuzzy import Query
 from .screens.main import MainScreen
-from .targets import AgentTarget, ConversationTarget, Entity, FilterTarget, RunTarget, ToolTarget
+from .targets import (
+    AgentTarget,
+    ConversationTarget,
+    Entity,
+    FilterTarget,
+    RunTarget,
+    ThreadTarget,
+    ToolTarget,
+)
 from .widgets.filter import FilterLine
 from .widgets.pane import Pane
 
@@ -34,6 +42,7 @@ _KINDS: Final = {
     ToolTarget: "tool",
     RunTarget: "run",
     ConversationTarget: "conversation",
+    ThreadTarget: "thread",
     FilterTarget: "filter",
 }
 _EVERYWHERE: Final = frozenset(action.title for action in ACTIONS if action.scope == "app")

@@ -5,6 +5,8 @@ from typing import Final
 
 from textual.message import Message
 
+from pallas.model import ThreadRecord
+
 
 @dataclass(frozen=True, slots=True)
 class AgentTarget:
@@ -38,18 +40,26 @@ class ConversationTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadTarget:
+    """A durable thread, which the chat opens in a tab."""
+
+    record: ThreadRecord
+
+
+@dataclass(frozen=True, slots=True)
 class FilterTarget:
     """A saved filter of the log, by its name."""
 
     name: str
 
 
-Target = AgentTarget | ToolTarget | RunTarget | ConversationTarget | FilterTarget
+Target = AgentTarget | ToolTarget | RunTarget | ConversationTarget | ThreadTarget | FilterTarget
 
 _PANES: Final = {
     AgentTarget: "agents",
     ToolTarget: "agents",
     ConversationTarget: "chat",
+    ThreadTarget: "chat",
     FilterTarget: "logs",
 }
 

@@ -20,6 +20,7 @@ from . import (
     feed,
     instances,
     run,
+    threads,
     tool,
     traces,
 )
@@ -39,6 +40,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *traces.ACTIONS,
     *instances.ACTIONS,
     *changes.ACTIONS,
+    *threads.ACTIONS,
     *failure.ACTIONS,
     *broken.ACTIONS,
 )

@@ -21,6 +21,7 @@ Scope = Literal[
     "run",
     "exchange",
     "changes",
+    "threads",
 ]
 
 

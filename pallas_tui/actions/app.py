@@ -85,6 +85,14 @@ ACTIONS = (
         "show.instances", "app", "Instances", "Fleets elsewhere: register, attach, talk", "instances", "n,f10"
     ),
     Action(
+        "show.threads",
+        "app",
+        "Threads",
+        "Every conversation that the fleet keeps: read it, go on with it",
+        "threads",
+        "T,alt+t",
+    ),
+    Action(
         "changes",
         "app",
         "What changed",

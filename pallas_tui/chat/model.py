@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final
 
-from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params
+from pallas.model import ANONYMOUS, NO_PARAMS, Fault, Params, ThreadRecord
 
 from ..client import Reply
 from ..pictures.images import MAX_KEPT, Attachment, forgotten
@@ -55,8 +55,8 @@ class Conversation:
     earlier message was changed, somebody else asks) is told with the next question, under a new handle.
 
     ``params`` go along with each question. ``stored`` is the durable thread that this was opened from, as far
-    as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as it
-    is not known whether it may be gone on with.
+    as it was not read yet; ``thread`` its id, empty while none is known; ``owner`` whose that is as long as
+    it is not known whether it may be gone on with.
     """
 
     def __init__(
@@ -85,8 +85,11 @@ class Conversation:
     def open(self, stored: StoredThread) -> None:
         """Go on in a durable thread, of which nothing was read yet."""
         self.stored = stored
-        self.handle = self.thread = stored.record.id
-        self.owner = stored.record.owner if stored.record.owner != ANONYMOUS.id else ""
+        self._seat(stored.record)
+
+    def _seat(self, record: ThreadRecord) -> None:
+        self.handle = self.thread = record.id
+        self.owner = record.owner if record.owner != ANONYMOUS.id else ""
 
     @property
     def more_above(self) -> bool:
@@ -101,6 +104,8 @@ class Conversation:
             self.pruned = max(0, self.pruned - len(self._older[-OLDER:]))
             del self._older[-OLDER:]
         elif (stored := self.stored) is not None and self.more_above:
+            if (record := await stored.found()) is not None:
+                self._seat(record)
             found = await asyncio.to_thread(entries_of, await stored.older(rows), self.agent)
             if stored is not self.stored:  # cleared meanwhile
                 return False

@@ -27,12 +27,27 @@ Fetch = Callable[[int, str], Awaitable[Page[MessageRecord]]]
 class StoredThread:
     """What of a thread was not read yet. ``complete`` once nothing is left."""
 
-    def __init__(self, record: ThreadRecord, fetch: Fetch) -> None:
+    def __init__(
+        self,
+        record: ThreadRecord,
+        fetch: Fetch,
+        find: Callable[[], Awaitable[ThreadRecord]] | None = None,
+    ) -> None:
+        """``find`` gives the record where no more than a name of it is known so far."""
         self.record = record
         self.complete = False
         self._fetch = fetch
+        self._find = find
         self._cursor = ""
         self._rows: list[MessageRecord] = []
+
+    async def found(self) -> ThreadRecord | None:
+        """The record, where it had to be looked up; it is not looked up again. Raises Fault."""
+        if self._find is None:
+            return None
+        self.record = await self._find()
+        self._find = None
+        return self.record
 
     async def older(self, rows: int = ROWS) -> list[MessageRecord]:
         """The next rows further up, oldest first, whole turns only; empty at the end. Raises Fault."""

@@ -120,11 +120,12 @@ class Talk:
         conversation, clock = self.conversation, self._clock
         try:
             client = await self._connected(url)
+            untold = conversation.untold(run)
             reply = await client.send(
                 run.question.text,
                 [one.image for one in run.question.attachments],
                 lambda message: conversation.hear(run, message),
-                history=conversation.untold(run),
+                history=untold,
                 traceparent=run.trace.parent,
                 stream=self.options.stream,
                 params=conversation.params.to_json() or None,
@@ -136,6 +137,9 @@ class Talk:
             conversation.fail(run, self._with_way_out(fault), clock())
         else:
             conversation.answer(run, reply, clock(), self.price)
+            if untold and conversation.stored is not None and not conversation.stored.complete:
+                told = f"The agent was told the {len(untold)} messages that stand here, not those above them."
+                conversation.note(told, clock())
 
     def _with_way_out(self, fault: Fault) -> Fault:
         """What a refusal may come from: an era that not every server speaks, or somebody else's thread."""

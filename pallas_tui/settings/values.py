@@ -53,6 +53,7 @@ class Settings:
     prices: Mapping[str, Price] = field(default_factory=dict)
     wrap: bool = False
     ask_quit: bool = True
+    reopen: bool = True
 
     def get(self, key: str) -> Any:
         """The value of the setting that stands under ``key`` in the file; KeyError for one there is not."""

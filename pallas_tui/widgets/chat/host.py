@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pallas.commands import Parameter
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
@@ -18,22 +18,17 @@ from ...link import is_plain, origin_of
 from ...pictures.images import user_path
 from ...screens.line import LineScreen, masked_token
 from .dialogs import ConfirmScreen
-
-if TYPE_CHECKING:
-    from .view import ConversationView
+from .kept import KeepingHost, params_fact
 
 MAX_NAME: Final = 40
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
-class ViewHost:
+class ViewHost(KeepingHost):
     """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the person, and wait."""
 
-    def __init__(self, view: "ConversationView") -> None:
-        self._view = view
-
     def parameters(self) -> Sequence[Parameter]:
-        """Everything but model parameters, which an agent's server does not take."""
+        """Everything but the parameters of the model."""
         view, options = self._view, self._view.talk.options
         agents = tuple(agent.name for agent in view.known)
         return (
@@ -202,9 +197,12 @@ class ViewHost:
         last = answers[-1] if answers else None
         return (
             ("conversation", conversation.handle),
+            ("thread", conversation.thread if conversation.thread != conversation.handle else ""),
+            ("belongs to", conversation.owner),
             ("agent", conversation.agent),
             ("endpoint", view.url),
             ("model", view.model),
+            ("parameters", params_fact(conversation.params)),
             ("protocol", _with(view.talk.era, view.talk.protocol)),
             ("asked as", view.talk.options.principal.label),
             ("messages", str(sum(entry.role != "note" for entry in conversation.transcript))),

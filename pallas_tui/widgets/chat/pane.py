@@ -24,22 +24,24 @@ from ...chat.talk import ERAS, Connect, Options
 from ...client import AgentClient
 from ...frame import Frame
 from ...state import Tone, can_answer, tone_of
-from ...targets import ConversationTarget, Entity, Target
-from ...text import UNICODE, Glyphs
+from ...targets import ConversationTarget, Entity, Target, ThreadTarget
+from ...text import UNICODE, Glyphs, count
 from ..tones import shape
-from .beside import Beside
 from .chooser import AgentChooser, ChooserScreen
 from .deck import Deck, SharedPrompt, window
 from .desk import Desk, setting
 from .dialogs import SideScreen
 from .tabs import Tab, TabStrip
+from .threads import ThreadTabs
 from .view import ConversationView
 
 MAX_TABS: Final = 100
 """Conversations that may be open: each keeps its messages, and one that was seen keeps their widgets."""
+MAX_THREADS: Final = 500
+"""Threads that the palette finds."""
 
 
-class ChatPane(Beside):
+class ChatPane(ThreadTabs):
     """Talk to agents over MCP, as any other client would."""
 
     TITLE = "Chat"
@@ -151,7 +153,13 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
             title = f"Conversation: {self._tab(view).name}"
             yield Entity(title, one_line(asked, 80), ConversationTarget(str(view.id)))
 
+        for record in getattr(getattr(self.app, "threads", None), "records", ())[:MAX_THREADS]:
+            yield Entity(f"Thread: {record.title or record.id}", f"with {record.agent}", ThreadTarget(record))
+
     def reveal(self, target: Target) -> bool:
+        if isinstance(target, ThreadTarget):
+            self.open_thread(target.record)
+            return True
         view = next((v for v in self._views if target == ConversationTarget(str(v.id))), None)
         if view is not None:
             self._switch(view, wanted=True)
@@ -221,6 +229,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         for view in self._views:
             if view.is_mounted:
                 view.see(by_name.get(view.conversation.agent), self._agents)
+        if not self._reopened and self._own:
+            self.reopen()
         if not self._views:
             front = None if self._opened else front_agent(self._own)
             hoped = front is not None and tone_of(front) not in (Tone.ERROR, Tone.CRASH_LOOP, Tone.STOPPED)
@@ -237,6 +247,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         tabs = tuple(self._tab(view, counted) for view in self._views)
         active = self._views.index(self._current) if self._current in self._views else 0
         self._strip.show(tabs, active)
+        self.keep_tabs()
         self.caption = self._caption()
 
     def _caption(self) -> str:
@@ -247,7 +258,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         talk, dot = view.talk, self._glyphs.dot
         who = f"as {talk.options.principal.label}" if talk.options.principal.token else ""
         era = " ".join(filter(None, (talk.era, talk.protocol)))
-        return one_line(f" {dot} ".join(filter(None, (who, era, view.model))), 90)
+        params = count(len(view.conversation.params.values), "parameter") if view.conversation.params else ""
+        return one_line(f" {dot} ".join(filter(None, (who, params, era, view.model))), 90)
 
     def _tab(self, view: ConversationView, counted: Counter[str] | None = None) -> Tab:
         conversation = view.conversation

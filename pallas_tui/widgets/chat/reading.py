@@ -5,12 +5,14 @@ from typing import Final
 from textual import on
 from textual.containers import Vertical
 
-from pallas.model import Fault
+from pallas.model import Fault, FaultType
 
 from ...chat.model import Conversation
 from ...chat.stored import FIRST, ROWS
 from .transcript import Transcript
 
+_PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
+_AGAIN: Final = 1.0
 _MOST: Final = 6
 """Times that more is read by itself, to fill the screen."""
 
@@ -26,6 +28,10 @@ class Reading(Vertical):
         conversation = self.conversation
         if conversation.stored is not None and not conversation.entries and not self.transcript.reading:
             self._read(FIRST, fill=True)
+
+    def _look_again(self) -> None:
+        if self.display:
+            self.look()
 
     @on(Transcript.Top)
     def _on_top(self, event: Transcript.Top) -> None:
@@ -49,6 +55,9 @@ class Reading(Vertical):
                     break
         except Fault as fault:
             transcript.problem = fault.message
+            if fault.type in _PASSING and not conversation.entries:
+                # For example a fleet that is still starting.
+                self.set_timer(_AGAIN, self._look_again)
         finally:
             transcript.reading = False
             conversation.changed()

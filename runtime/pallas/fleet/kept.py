@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas import refusals
-from pallas.model import Fault, FaultType, MessageRecord, Page, Params, ThreadRecord
+from pallas.model import Fault, FaultType, FleetState, MessageRecord, Page, Params, Principal, ThreadRecord
 from pallas.model.params import SYSTEM_KEYS
 from pallas.text import one_line
+from pallas.threads import ADMIN
 
 if TYPE_CHECKING:
+    from pallas.threads import Threads
+
     from .fleet import Fleet
 
+EVERYTHING: Final = Principal(ADMIN)
+"""Who runs the fleet sees everybody's threads."""
 MAX_PAGE: Final = 200
 MAX_TITLE: Final = 200
 _NOTHING_KEPT: Final = (
@@ -24,17 +29,16 @@ _NOTHING_KEPT: Final = (
 
 async def threads(fleet: "Fleet", agent: str, limit: int, cursor: str) -> Page[ThreadRecord]:
     """Threads of one agent or of all, the one that was used last first. Raises Fault."""
-    page: Page[ThreadRecord] = await _store(fleet).list(
-        agent=agent or None, limit=_bounded(limit), cursor=cursor
-    )
-    return page
+    return await _threads(fleet).list(EVERYTHING, agent=agent or None, limit=_bounded(limit), cursor=cursor)
 
 
 async def thread(fleet: "Fleet", agent: str, which: str) -> ThreadRecord:
     """A thread of an agent, by its id or its caller's own handle. Raises Fault."""
-    found: ThreadRecord | None = await _store(fleet).find(agent, which)
+    _threads(fleet)
+    ledger: Any = getattr(fleet, "ledger", None)
+    found: ThreadRecord | None = await ledger.threads.find(agent, which)
     if found is None:
-        raise _not_found()
+        raise refusals.not_found("there is no such thread (any more); it may have been deleted")
     return found
 
 
@@ -42,30 +46,19 @@ async def messages(
     fleet: "Fleet", which: str, limit: int, cursor: str, newest_first: bool
 ) -> Page[MessageRecord]:
     """Some rows of a thread, by its id. Raises Fault."""
-    store = _store(fleet)
-    if await store.get(which) is None:
-        raise _not_found()
-    page: Page[MessageRecord] = await store.messages(
-        which, limit=_bounded(limit), cursor=cursor, newest_first=newest_first
+    return await _threads(fleet).messages(
+        which, EVERYTHING, limit=_bounded(limit), cursor=cursor, newest_first=newest_first
     )
-    return page
 
 
 async def rename(fleet: "Fleet", which: str, title: str) -> ThreadRecord:
     """Give a thread another title. Raises Fault."""
-    store = _store(fleet)
-    if await store.get(which) is None:
-        raise _not_found()
-    renamed: ThreadRecord = await store.rename(which, one_line(title, MAX_TITLE))
-    return renamed
+    return await _threads(fleet).rename(which, EVERYTHING, one_line(title, MAX_TITLE))
 
 
 async def delete(fleet: "Fleet", which: str) -> None:
     """Delete a thread and all that was said in it. Raises Fault."""
-    store = _store(fleet)
-    if await store.get(which) is None:
-        raise _not_found()
-    await store.delete(which)
+    await _threads(fleet).delete(which, EVERYTHING)
 
 
 async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> str:
@@ -89,16 +82,14 @@ async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> s
     return f"{', '.join(params.values)} saved: {agent} has them for every caller from now on."
 
 
-def _store(fleet: "Fleet") -> Any:
-    ledger: Any = getattr(fleet, "ledger", None)
-    if ledger is None:
+def _threads(fleet: "Fleet") -> "Threads":
+    threads: Threads | None = getattr(fleet, "threads", None)
+    if threads is None and fleet.state is FleetState.STARTING:
+        raise Fault(FaultType.TRANSPORT, "the fleet is starting; ask in a moment", retryable=True)
+    if threads is None:
         raise Fault(FaultType.CONFIG, _NOTHING_KEPT)
-    return ledger.threads
+    return threads
 
 
 def _bounded(limit: int) -> int:
     return max(1, min(limit, MAX_PAGE))
-
-
-def _not_found() -> Fault:
-    return refusals.not_found("there is no such thread (any more); it may have been deleted")

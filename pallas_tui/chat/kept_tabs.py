@@ -1,0 +1,77 @@
+"""Which threads were open in tabs, kept between two starts; what was said stays with the fleet."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pallas.text import one_line, sanitize
+
+from ..json_file import JsonFile
+
+MAX_TABS: Final = 20
+MAX_FLEETS: Final = 50
+"""Fleets whose tabs are kept; those that were not opened for longest go first."""
+_MAX_ID: Final = 500
+_logger = logging.getLogger("pallas_tui")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTab:
+    """A tab: ``thread`` is the id of its thread, or the handle that the fleet knows it by."""
+
+    agent: str
+    thread: str
+    name: str = ""
+
+
+class KeptTabs:
+    """The tabs of the fleet ``key`` in ``file``; without a file they last for this start only.
+
+    What is wrong with the file is told in the log, and then it is written anew: nothing depends on it.
+    """
+
+    def __init__(self, file: JsonFile | None = None, key: str = "") -> None:
+        self._file, self._key = file, key
+        self._saved: tuple[tuple[KeptTab, ...], int] = ((), 0)
+
+    def load(self) -> tuple[tuple[KeptTab, ...], int]:
+        """The tabs in their order, and which of them was in front."""
+        tabs = _tabs_in(self._document().get(self._key))
+        self._saved = tabs
+        return tabs
+
+    def keep(self, tabs: tuple[KeptTab, ...], front: int) -> None:
+        """Write these, if they are others."""
+        if self._file is None or (tabs, front) == self._saved:
+            return
+        kept = self._document()
+        kept.pop(self._key, None)
+        rows = [{"agent": tab.agent, "thread": tab.thread, "name": tab.name} for tab in tabs[-MAX_TABS:]]
+        if rows:
+            kept[self._key] = {"tabs": rows, "front": max(0, front - max(0, len(tabs) - MAX_TABS))}
+        try:
+            self._file.save(dict(list(kept.items())[-MAX_FLEETS:]))
+        except OSError as error:
+            _logger.warning("the open tabs could not be kept: %s", one_line(str(error), 120))
+        self._saved = (tabs, front)
+
+    def _document(self) -> dict[str, Any]:
+        document, mistake = self._file.load() if self._file is not None else (None, "")
+        if mistake:
+            _logger.warning("the open tabs could not be read: %s", mistake)
+        return dict(document) if isinstance(document, dict) else {}
+
+
+def _tabs_in(document: Any) -> tuple[tuple[KeptTab, ...], int]:
+    rows = document.get("tabs") if isinstance(document, dict) else None
+    tabs = tuple(
+        KeptTab(str(row["agent"]), str(row["thread"]), sanitize(str(row.get("name") or ""), 80))
+        for row in (rows if isinstance(rows, list) else ())[:MAX_TABS]
+        if isinstance(row, dict) and _is_name(row.get("agent")) and _is_name(row.get("thread"))
+    )
+    front = document.get("front") if isinstance(document, dict) else 0
+    return tabs, front if isinstance(front, int) and 0 <= front < len(tabs) else 0
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _MAX_ID and value.isprintable()

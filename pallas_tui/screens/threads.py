@@ -1,0 +1,70 @@
+"""Durable threads, on a screen of their own."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from pallas.model import ThreadRecord
+
+from ..shell.layout import WIDE
+from ..text import Glyphs
+from ..threads import ThreadBook
+from ..widgets.status import Ask, StatusLine
+from ..widgets.threads import ThreadsPane
+from ..widgets.titlebar import TitleBar
+
+
+class ThreadsScreen(Screen[ThreadRecord | None]):
+    """Ends with the thread to go on with, or None."""
+
+    AUTO_FOCUS = "#thread-list"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,T", "leave", "back", tooltip="Back to the fleet"),
+        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
+    ]
+
+    def __init__(self, book: ThreadBook, glyphs: Glyphs) -> None:
+        super().__init__(id="threads-screen")
+        self._book, self._glyphs = book, glyphs
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar([("threads", "T", ThreadsPane.TITLE)], self._glyphs, id="threads-title")
+        yield ThreadsPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
+        yield Ask()
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        """Say how many there are."""
+        pane, title = self.query_one(ThreadsPane), self.query_one(TitleBar)
+        title.tell(focused=True, caption=pane.caption)
+        self.watch(pane, "caption", lambda caption: title.tell(caption=caption), init=False)
+
+    def action_leave(self) -> None:
+        """Back to the fleet."""
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.query_one(ThreadsPane).rows, self.active_bindings.values()))
+
+    @on(ThreadsPane.Open)
+    def _open(self, event: ThreadsPane.Open) -> None:
+        event.stop()
+        self.dismiss(event.record)
+
+    @on(ThreadsPane.Ask)
+    def _ask(self, event: ThreadsPane.Ask) -> None:
+        event.stop()
+        self.query_one(Ask).ask(event.question, event.yes)
+
+    @on(ThreadsPane.Deleted)
+    def _deleted(self, event: ThreadsPane.Deleted) -> None:
+        event.stop()
+        if (gone := getattr(self.app, "thread_gone", None)) is not None:
+            gone(event.thread)

@@ -1,0 +1,128 @@
+"""Durable threads as tabs: opened from wherever they are found, and again after a restart."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from pallas.model import Fault, FaultType, FleetPort, MessageRecord, Page, ThreadRecord
+
+from ...chat.kept_tabs import KeptTab, KeptTabs
+from ...chat.model import Conversation
+from ...chat.stored import StoredThread
+from ...instances.snapshots import is_attached_name
+from ...text import fit
+from .beside import Beside
+from .desk import setting
+from .host import MAX_NAME
+
+_KEEP_AFTER: Final = 1.0
+_NAME: Final = 28
+
+
+class ThreadTabs(Beside):
+    """Opens threads in tabs, and keeps which are open."""
+
+    _reopened = False
+    _keeping = False
+
+    @abstractmethod
+    def _paint(self) -> None:
+        """Show what there is now."""
+
+    def open_thread(self, record: ThreadRecord) -> None:
+        """Go to the tab of a thread, or open one."""
+        for view in self._views:
+            if record.id in (view.conversation.thread, view.conversation.handle):
+                self._switch(view, wanted=True)
+                return
+        self.new_conversation(record.agent, wanted=True, conversation=self._opened_from(record))
+
+    def thread_gone(self, thread: str) -> None:
+        """A thread was deleted: whoever writes in its tab begins anew."""
+        for view in self._views:
+            if thread in (view.conversation.thread, view.conversation.handle):
+                view.conversation.reseat()
+                view.conversation.stored = None
+                view.conversation.note(
+                    "This thread was deleted. What is written now begins another one, and the agent is told "
+                    "what stands here.",
+                    view.desk.clock(),
+                )
+
+    def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> Conversation:
+        conversation = Conversation(record.agent, stopwatch=self._desk.stopwatch)
+
+        async def rows(limit: int, cursor: str) -> Page[MessageRecord]:
+            return await self._port().thread_messages(stored.record.id, limit, cursor, True)
+
+        async def found() -> ThreadRecord:
+            return await self._port().thread(record.agent, record.id)
+
+        find: Callable[[], Awaitable[ThreadRecord]] | None = found if resolve else None
+        stored = StoredThread(record, rows, find)
+        conversation.open(stored)
+        conversation.name = fit(record.title, _NAME, self._desk.glyphs).rstrip()[:MAX_NAME]
+        return conversation
+
+    def _port(self) -> FleetPort:
+        fleet: Any = getattr(self.app, "fleet", None)
+        if fleet is None:
+            raise Fault(FaultType.TRANSPORT, "there is no fleet to ask")
+        port: FleetPort = fleet
+        return port
+
+    # Between two starts
+
+    def reopen(self) -> None:
+        """Bring back the tabs of the last start, once there are agents; each is read when it is seen."""
+        self._reopened = True
+        kept, front = self._kept_tabs().load()
+        if self._views or not setting(self.app, "reopen", True):
+            return
+        views = []
+        for tab in kept:
+            record = ThreadRecord(tab.thread, tab.agent, "anonymous", tab.name)
+            conversation = self._opened_from(record, resolve=True)
+            if (view := self._make(tab.agent, conversation)) is not None:
+                views.append(view)
+        if views:
+            # The one in front is the one that is gone to.
+            wanted = views[front]
+            ordered = [wanted, *(view for view in views if view is not wanted)]
+            self.run_worker(self._mount(ordered, False), group="open", description="open the last tabs")
+
+    def keep_tabs(self) -> None:
+        """Write down soon which threads are open."""
+        if self._reopened and not self._keeping:
+            self._keeping = True
+            self.set_timer(_KEEP_AFTER, self.keep_tabs_now)
+
+    def keep_tabs_now(self) -> None:
+        """Write down which threads are open; those of other fleets are theirs to keep."""
+        self._keeping = False
+        if not self._reopened:
+            return
+        views = [
+            view
+            for view in self._views
+            if not is_attached_name(view.conversation.agent)
+            and (view.conversation.thread or view.conversation.entries)
+        ]
+        tabs = tuple(
+            KeptTab(
+                view.conversation.agent,
+                view.conversation.thread or view.conversation.handle,
+                view.conversation.name,
+            )
+            for view in views
+        )
+        front = next((at for at, view in enumerate(views) if view is self._current), 0)
+        self._kept_tabs().keep(tabs, front)
+
+    def on_unmount(self) -> None:
+        """What is open now is what comes back."""
+        self.keep_tabs_now()
+
+    def _kept_tabs(self) -> KeptTabs:
+        kept: KeptTabs | None = getattr(self.app, "kept_tabs", None)
+        return kept if kept is not None else KeptTabs()

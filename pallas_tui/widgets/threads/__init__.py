@@ -1,0 +1,5 @@
+"""The durable threads of a fleet."""
+
+from .pane import ThreadsPane
+
+__all__ = ["ThreadsPane"]

@@ -1,0 +1,107 @@
+"""The list of threads, the one that was used last first."""
+
+from collections.abc import Hashable, Sequence
+from time import localtime, strftime
+from typing import Final
+
+from pallas.model import ThreadRecord
+
+from ...text import Glyphs, Line, cropped, fit, right, wrapped
+from ...threads.book import Listed
+from ..lines import LineView
+from ..tones import DIM, STRONG
+
+_WHEN: Final = 7
+_AGENT: Final = 14
+_ORIGIN: Final = 10
+_COUNT: Final = 6
+_ROOMY: Final = 60
+"""Cells from which on the origin has a column."""
+
+EMPTY: Final = (
+    "No threads yet.\n"
+    "\n"
+    "Whatever is said to an agent within a conversation is kept as a thread: here in the chat, by "
+    "`pallas chat AGENT`, over REST (POST /api/v1/agents/AGENT/chat), or by any MCP client that sends a "
+    "conversation_id. It is found here afterwards, also after a restart, and can be gone on with.\n"
+    "\n"
+    "Escape goes back; write to an agent, and look here again."
+)
+
+
+class ThreadList(LineView):
+    """One line a thread: when it was used last, its agent, its title, where it began, how many messages."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="thread-list")
+        self._glyphs = glyphs
+        self._shown: Sequence[Listed] = ()
+        self._places: dict[str, int] = {}
+        self._now = 0.0
+        self._hint = ""
+
+    @property
+    def selected(self) -> ThreadRecord | None:
+        """The thread under the cursor."""
+        return self._shown[self.cursor].record if self.cursor < len(self._shown) else None
+
+    @property
+    def shown(self) -> int:
+        """How many are listed."""
+        return len(self._shown)
+
+    @property
+    def near_end(self) -> bool:
+        """Whether the last of them is in view, or soon."""
+        return self.scroll_offset.y + 2 * max(1, self._height) >= len(self._shown)
+
+    def take(self, shown: Sequence[Listed], now: float, hint: str) -> None:
+        """List these; ``hint`` stands there when they are none."""
+        self._shown, self._now, self._hint = shown, now, hint
+        self._places = {each.record.id: index for index, each in enumerate(shown)}
+        self.reload()
+        if not shown:
+            self.refresh()
+
+    def line_count(self) -> int:
+        return len(self._shown)
+
+    def key_at(self, index: int) -> Hashable:
+        return self._shown[index].record.id
+
+    def find(self, key: Hashable) -> int | None:
+        return self._places.get(str(key))
+
+    def line_at(self, index: int, width: int) -> Line:
+        record, glyphs = self._shown[index].record, self._glyphs
+        origin = f" {fit(record.origin, _ORIGIN, glyphs)}" if width >= _ROOMY else ""
+        room = max(4, width - _WHEN - 1 - _AGENT - 1 - len(origin) - _COUNT)
+        title = record.title or "(no title)"
+        return cropped(
+            (
+                (f"{when(used(record), self._now):<{_WHEN}} ", DIM),
+                (f"{fit(record.agent, _AGENT, glyphs)} ", STRONG),
+                (fit(title, room, glyphs), "" if record.title else DIM),
+                (origin, DIM),
+                (right(str(record.messages), _COUNT), DIM),
+            ),
+            width,
+        )
+
+    def empty(self, width: int) -> list[Line]:
+        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
+
+
+def used(record: ThreadRecord) -> float:
+    """When it was used last, in Unix seconds."""
+    return record.last_turn_at or record.created_at
+
+
+def when(at: float, now: float) -> str:
+    """``14:02`` of today, ``3 May``, ``05/2024``."""
+    then, today = localtime(at), localtime(now)
+    if (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday):
+        return strftime("%H:%M", then)
+    if then.tm_year == today.tm_year:
+        return f"{then.tm_mday} {strftime('%b', then)}"
+    return strftime("%m/%Y", then)

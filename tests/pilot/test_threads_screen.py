@@ -1,0 +1,432 @@
+"""The screen of durable threads by keyboard: found, read, gone on with, renamed, deleted, copied, written."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.echo_agent import EchoAgent
+from support.fake_fleet import NOON, FakeFleet, agent
+from support.shell import screen_text
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, MessageRecord, ThreadRecord, ToolCall
+from pallas_tui.app import Workbench
+from pallas_tui.launch import late_panes
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.story import StoryScreen
+from pallas_tui.screens.threads import ThreadsScreen
+from pallas_tui.settings import Settings
+from pallas_tui.widgets.chat import ChatPane
+from pallas_tui.widgets.chat.prompt import Prompt
+from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.pane import Pane
+from pallas_tui.widgets.threads import ThreadsPane
+
+WIDE = (120, 40)
+SMALL = (80, 24)
+HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07[@click=app.quit]quit[/] \u202egnp.exe"
+
+
+def record(number: int, title: str = "", **more: Any) -> ThreadRecord:
+    given: dict[str, Any] = {"agent": "echo", "owner": "anonymous", "origin": "mcp", **more}
+    at = NOON - 100 * number
+    return ThreadRecord(f"conv-{number}", title=title, created_at=at, last_turn_at=at, **given)
+
+
+def rows(thread: str, *said: str, start: int = 0) -> list[MessageRecord]:
+    """Questions and answers in turn."""
+    return [
+        MessageRecord(
+            f"{thread}-{start + index}",
+            thread,
+            start + index,
+            "assistant" if index % 2 else "user",
+            text,
+            "complete",
+            run=f"run{(start + index) // 2}",
+            created_at=NOON - 50,
+        )
+        for index, text in enumerate(said)
+    ]
+
+
+class Desk:
+    """A workbench with the real chat over a fleet of one agent that really answers."""
+
+    def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: FakeFleet, server: EchoAgent) -> None:
+        self.app, self.pilot, self.fleet, self.server = app, pilot, fleet, server
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        return await until(condition, self.pilot)
+
+    async def sees(self, *texts: str, gone: tuple[str, ...] = ()) -> str:
+        def seen() -> str:
+            text = screen_text(self.app)
+            right = all(each in text for each in texts) and not any(each in text for each in gone)
+            return text if right else ""
+
+        try:
+            return str(await until(seen, self.pilot))
+        except AssertionError as error:
+            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def open_threads(self) -> ThreadsPane:
+        await self.press("alt+t")  # works while one writes, too
+        await self.until(
+            lambda: isinstance(self.app.screen, ThreadsScreen) and self.app.screen.query(ThreadsPane)
+        )
+        return self.app.screen.query_one(ThreadsPane)
+
+    @property
+    def view(self) -> ConversationView:
+        view = self.app.main.query_one(ChatPane)._current
+        assert view is not None
+        return view
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.view.query_one(Prompt)
+
+    def entries(self) -> list[tuple[str, str]]:
+        return [(entry.role, entry.text) for entry in self.view.conversation.entries]
+
+
+@asynccontextmanager
+async def desk(
+    tmp_path: Path,
+    size: tuple[int, int] = WIDE,
+    *,
+    fill: Callable[[FakeFleet], object] = lambda fleet: None,
+    home: Path | None = None,
+    settings: Settings | None = None,
+    key: str = "",
+) -> AsyncIterator[Desk]:
+    async with EchoAgent() as server:
+        server.key = key
+        one = agent("echo", server.port, url=server.url)
+        fleet = FakeFleet(FleetSnapshot("desk", FleetState.RUNNING, NOON, "http://127.0.0.1:24200", (one,)))
+        fill(fleet)
+        log = tmp_path / "pallas.log"
+        log.touch()
+        app = Workbench(
+            lambda: fleet,
+            name="desk",
+            late=late_panes(log),
+            settings=settings or Settings("textual-dark", False),
+            clock=lambda: NOON,
+            home=home,
+            strict=True,
+        )
+        async with app.run_test(size=size) as pilot:
+            here = Desk(app, pilot, fleet, server)
+            await until(lambda: len(app.main.query(Pane)) == 5 and app.main.query(Prompt), pilot)
+            await until(lambda: isinstance(app.focused, Prompt), pilot)
+            yield here
+
+
+def three(fleet: FakeFleet) -> None:
+    fleet.kept.add(
+        record(1, "Which customers were hit?"), *rows("conv-1", "Which customers were hit?", "Acme.")
+    )
+    fleet.kept.add(record(2, "Deploy on Friday", origin="rest"), *rows("conv-2", "Deploy?", "No."))
+    fleet.kept.add(record(3, f"evil {HOSTILE}", owner="token:ci"), *rows("conv-3", HOSTILE, f"re {HOSTILE}"))
+
+
+@pytest.mark.parametrize("size", [WIDE, SMALL], ids=["120x40", "80x24"])
+async def test_threads_are_listed_and_one_is_gone_on_with(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with desk(tmp_path, size, fill=three) as here:
+        await here.open_threads()
+        text = await here.sees("Which customers were hit?", "Deploy on Friday", "rest", "Acme.", "3 threads")
+        assert text.index("Which customers") < text.index("Deploy on") < text.index("evil")
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        await here.press("down")
+        await here.sees("Deploy?", "No.", "conv-2")
+        await here.press("home", "enter")
+        await here.sees("Which customers were hit?", "Acme.")
+        await here.until(lambda: here.prompt.has_focus)
+        here.prompt.insert("count")
+        await here.press("enter")
+        await here.sees("message 1 of this conversation")
+        assert here.server.calls[-1]["conversation_id"] == "conv-1"
+        assert not here.server.calls[-1]["history"]
+        # Once more from the list: the same tab.
+        await here.open_threads()
+        await here.press("enter")
+        await here.until(lambda: here.prompt.has_focus)
+        assert here.view.conversation.thread == "conv-1"
+        assert len(here.app.main.query(ConversationView)) == 2  # the one it began with, and this
+
+
+async def test_a_thread_of_ten_thousand_is_read_from_its_end_and_more_on_the_way_up(tmp_path: Path) -> None:
+    def long(fleet: FakeFleet) -> None:
+        said = [f"{'answer' if n % 2 else 'question'} {n // 2}" for n in range(10_000)]
+        fleet.kept.add(record(1, "long"), *rows("conv-1", *said))
+
+    async with desk(tmp_path, fill=long) as here:
+        await here.open_threads()
+        await here.sees("10000")
+        await here.press("enter")
+        await here.sees("answer 4999")
+        assert [asked[1] for asked in here.fleet.kept.asked if asked[0] == "conv-1"][1:] == [40]
+        assert len(here.view.conversation.entries) == 40
+        await here.until(lambda: here.view.transcript.at_end)
+        await here.press("escape")
+        here.view.transcript.focus()
+        await here.press("home")
+        await here.until(lambda: len(here.view.conversation.entries) == 100)
+        await here.until(lambda: here.view.transcript.max_scroll_y > 200)
+        # What was at the top is still there to be read, and the way on is told.
+        await here.sees("question 4980")
+        await here.press("g", "g")
+        await here.until(lambda: len(here.view.conversation.entries) > 100)
+        assert len(here.fleet.kept.asked) < 12
+
+
+async def test_a_list_of_ten_thousand_is_read_as_far_as_somebody_goes(tmp_path: Path) -> None:
+    def many(fleet: FakeFleet) -> None:
+        for number in range(1, 10_001):
+            fleet.kept.add(record(number, f"thread number {number}"))
+
+    async with desk(tmp_path, fill=many) as here:
+        pane = await here.open_threads()
+        await here.sees("thread number 1 ", "so far")
+        assert len(here.app.threads.listed) <= 300
+        await here.press("end")
+        await here.until(lambda: len(here.app.threads.listed) >= 200)
+        await here.press("slash", *"number 4321")
+        await here.sees("thread number 4321", "1 of ")
+        assert len(here.app.threads.listed) >= 4_321
+        assert pane.rows.shown == 1
+        await here.press("escape")
+        await here.until(lambda: pane.rows.shown > 4_000)
+
+
+async def test_calls_and_errors_stand_as_they_did_while_it_was_said(tmp_path: Path) -> None:
+    def eventful(fleet: FakeFleet) -> None:
+        call = ToolCall("c1", "docs__search", {"query": "invoices"})
+        one = {"thread": "conv-1", "status": "complete", "run": "run1", "created_at": NOON}
+        fleet.kept.add(
+            record(1, "eventful"),
+            MessageRecord("0", turn_index=0, role="system", content="It began.", summary=True, **one),
+            MessageRecord("1", turn_index=1, role="user", content="search", **one),
+            MessageRecord("2", turn_index=2, role="assistant", content="Looking.", tool_calls=(call,), **one),
+            MessageRecord("3", turn_index=3, role="tool", content="3 invoices", tool_call_id="c1", **one),
+            MessageRecord("4", turn_index=4, role="assistant", content="Found three.", **one),
+            MessageRecord(
+                "5", "conv-1", 5, "user", "again", "error", run="run2", reason="the fleet was killed"
+            ),
+            MessageRecord("6", "conv-1", 6, "user", "and now?", "pending", run="run3"),
+        )
+
+    async with desk(tmp_path, fill=eventful) as here:
+        await here.open_threads()
+        await here.sees("eventful")
+        await here.press("enter")
+        await here.sees(
+            "Older messages are told to the agent by this summary",
+            "docs/search",
+            "Found three.",
+            "1 tool call",
+        )
+        await here.sees("the fleet was killed", "still being answered")
+        assert [role for role, _ in here.entries()] == [
+            "note",
+            "user",
+            "assistant",
+            "user",
+            "error",
+            "user",
+            "note",
+        ]
+        await here.press("escape", "t", "i")
+        await here.until(lambda: isinstance(here.app.screen, StoryScreen))
+        await here.sees('"query": "invoices"', "3 invoices")
+
+
+async def test_a_thread_of_another_caller_is_read_and_not_gone_on_with(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three, key="s3cret-of-ci") as here:
+        await here.open_threads()
+        await here.sees("evil")
+        await here.press("end")
+        await here.sees("token:ci")
+        await here.press("enter")
+        await here.sees("belongs to token:ci", "Alt+p", "re ")
+        assert here.prompt.disabled
+        # Whoever shows that caller's token goes on in the very same thread.
+        from pallas_tui.chat.principal import typed
+
+        await here.view.host.ask_as(typed("s3cret-of-ci"))
+        await here.until(lambda: not here.prompt.disabled)
+        assert here.view.conversation.handle == "conv-3"
+        here.prompt.insert("hello")
+        here.view.focus_prompt()
+        await here.press("enter")
+        await here.sees("you said: hello")
+        assert here.server.calls[-1]["conversation_id"] == "conv-3"
+
+
+async def test_a_thread_of_another_caller_is_branched_off(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.press("end", "enter")
+        await here.sees("belongs to token:ci")
+        here.view.transcript.focus()
+        await here.press("a")
+        await here.until(lambda: here.prompt.has_focus and not here.prompt.disabled)
+        here.prompt.insert("mine now")
+        await here.press("enter")
+        await here.sees("you said: mine now")
+        assert here.server.calls[-1]["conversation_id"] != "conv-3"
+        assert len(here.server.calls[-1]["history"]) == 2
+
+
+async def test_a_thread_is_renamed_copied_and_deleted_after_a_question(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.sees("Deploy on Friday")
+        await here.press("down", "e")
+        line = here.app.screen.query_one("#thread-title", Input)
+        await here.until(lambda: line.has_focus and line.value == "Deploy on Friday")
+        line.value = "Never on Friday"
+        await here.press("enter")
+        await here.sees("Never on Friday")
+        assert here.fleet.kept.records["conv-2"].title == "Never on Friday"
+        await here.press("y")
+        await here.until(lambda: here.app.clipboard == "conv-2")
+        await here.press("x")
+        await here.sees("Delete Never on Friday of echo with 2 messages, for good?")
+        await here.press("n")
+        assert "conv-2" in here.fleet.kept.records
+        await here.press("x", "y")
+        await here.until(lambda: "conv-2" not in here.fleet.kept.records)
+        await here.sees("2 threads", gone=("Never on Friday",))
+
+
+async def test_a_deleted_thread_leaves_its_tab_with_what_was_said(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.sees("Which customers")
+        await here.press("enter")
+        await here.sees("Acme.")
+        await here.open_threads()
+        await here.press("x", "y")
+        await here.until(lambda: "conv-1" not in here.fleet.kept.records)
+        await here.press("escape")
+        await here.sees("This thread was deleted", "Acme.")
+        here.view.focus_prompt()
+        here.prompt.insert("and you?")
+        await here.press("enter")
+        await here.sees("you said: and you?")
+        assert here.server.calls[-1]["conversation_id"] != "conv-1"
+        assert [each["content"] for each in here.server.calls[-1]["history"]][-1] == "Acme."
+
+
+async def test_a_thread_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.sees("Which customers")
+        await here.press("w")
+        await here.sees("Write the thread to")
+        here.app.screen.query_one(Input).value = "thread.md"
+        await here.press("enter")
+        await here.until(lambda: (tmp_path / "thread.md").is_file())
+        assert "Acme." in (tmp_path / "thread.md").read_text()
+
+
+async def test_one_agents_threads_and_all_again(tmp_path: Path) -> None:
+    def two(fleet: FakeFleet) -> None:
+        three(fleet)
+        fleet.kept.add(replace(record(4, "of another"), agent="other"))
+
+    async with desk(tmp_path, fill=two) as here:
+        await here.open_threads()
+        await here.sees("of another", "4 threads")
+        await here.press("end", "o")
+        await here.sees("with other", "1 thread", gone=("Deploy on Friday",))
+        await here.press("o")
+        await here.sees("Deploy on Friday", "4 threads")
+
+
+async def test_what_is_said_meanwhile_comes_to_the_top(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        pane = await here.open_threads()
+        await here.sees("Which customers")
+        await here.press("down")
+        here.fleet.kept.add(replace(record(9, "brand new"), last_turn_at=NOON))
+        here.fleet.change("echo", runs_total=1)
+        await here.sees("brand new")
+        selected = pane.rows.selected
+        assert selected is not None
+        assert selected.id == "conv-2"  # the cursor stayed on what it was on
+
+
+async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_path: Path) -> None:
+    def keepless(fleet: FakeFleet) -> None:
+        fleet.kept.problem = Fault(FaultType.CONFIG, "this fleet keeps nothing: it has no database")
+
+    async with desk(tmp_path, SMALL, fill=keepless) as here:
+        await here.open_threads()
+        await here.sees("this fleet keeps nothing", "r reads again")
+        here.fleet.kept.problem = None
+        await here.press("r")
+        await here.sees("No threads yet", "conversation_id", "/api/v1/agents/AGENT/chat")
+        await here.press("f1")
+        await here.until(lambda: isinstance(here.app.screen, HelpScreen))
+        await here.press("escape", "escape")
+        await here.until(lambda: here.app.screen is here.app.main)
+
+
+async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
+    async with desk(tmp_path, fill=three) as here:
+        await here.open_threads()
+        await here.sees("Deploy on Friday")
+        await here.press("escape")
+        await here.until(lambda: here.app.screen is here.app.main)
+        await here.press("ctrl+p", *"deploy on")
+        await here.sees("thread", "Thread: Deploy on Friday")
+        await here.press("enter")
+        await here.sees("Deploy?", "No.")
+        assert here.view.conversation.thread == "conv-2"
+
+
+async def test_the_tabs_of_the_last_start_come_back_and_are_read_when_seen(tmp_path: Path) -> None:
+    home = tmp_path / "workbench.yaml"
+    async with desk(tmp_path, fill=three, home=home) as here:
+        for number in (1, 2):
+            await here.app.run_action("threads")
+            await here.until(lambda: isinstance(here.app.screen, ThreadsScreen))
+            await here.sees("Deploy on Friday")
+            await here.press(*(["down"] * (number - 1)), "enter")
+            await here.until(lambda n=number: here.view.conversation.thread == f"conv-{n}")
+    async with desk(tmp_path, fill=three, home=home) as here:
+        await here.sees("Deploy?", "No.", "Which customers")  # the other one's title on its tab
+        assert here.view.conversation.thread == "conv-2"
+        asked = [each[0] for each in here.fleet.kept.asked]
+        assert "conv-1" not in asked
+        await here.press("ctrl+pageup")
+        await here.sees("Acme.")
+    off = Settings("textual-dark", False).having("reopen", False)
+    async with desk(tmp_path, fill=three, home=home, settings=off) as here:
+        await here.sees("A new conversation with echo")
+        assert here.view.conversation.thread == ""
+
+
+async def test_a_tab_whose_thread_is_gone_says_so(tmp_path: Path) -> None:
+    home = tmp_path / "workbench.yaml"
+    async with desk(tmp_path, fill=three, home=home) as here:
+        await here.open_threads()
+        await here.sees("Which customers")
+        await here.press("enter")
+        await here.sees("Acme.")
+    async with desk(tmp_path, home=home) as here:
+        await here.sees("no such thread")
