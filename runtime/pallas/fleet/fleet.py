@@ -38,6 +38,7 @@ from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
 from .agent import FleetAgent, fastagent_executor
+from .api import Api, make_api
 from .claims import Claims
 from .control import Control
 from .delegations import Delegations
@@ -48,6 +49,7 @@ from .inspect import Inspector
 from .lasting import Lasting
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
+from .made import Made, make_catalog
 from .manner import Folder, alone, keeps_wire
 from .members import Members, as_it_is
 from .offline import OfflineModel
@@ -63,6 +65,7 @@ from .supervisor.dependants import Dependants
 from .watch import PACE, Pace, Providers, watch_health
 
 if TYPE_CHECKING:
+    from pallas.catalog import Catalog
     from pallas.ledger import Ledger
     from pallas.surfaces.control.opening import OpenControl
     from pallas.threads import Threads
@@ -109,6 +112,8 @@ class Fleet:
         delegations = Delegations(self.kernel.in_flight, lambda name: self._members.by_name.get(name))
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind), asked_for=delegations.asked_for)
         self.inbound.adopt(project)
+        self.catalog: Catalog | None = None
+        self.api: Api | None = None
         self.lasting = Lasting(database, kernel=self.kernel, hub=self.hub, grants=lambda: self.grants)
         self._pace = pace
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
@@ -128,7 +133,13 @@ class Fleet:
             inbound=self.inbound,
         )
         self._agents = self._members.by_name
-        self._control = Control(lambda: self.agents, self.hub, refusal=self._refusal, adopted=self._adopted)
+        self._control = Control(
+            lambda: self.agents,
+            self.hub,
+            refusal=self._refusal,
+            adopted=self._adopted,
+            among=lambda files: self.made.among(files),
+        )
         self._inspector = Inspector(
             lambda: self.agents,
             project=lambda: self.project,
@@ -143,6 +154,17 @@ class Fleet:
         self._programs_ready = asyncio.Event()
         self._dependants = Dependants(lambda: self.agents, self.hub)
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
+        self.made = Made(
+            project,
+            project=lambda: self.project,
+            adopt=partial(setattr, self, "project"),
+            members=self._members,
+            control=self._control,
+            start=self._order.start,
+            refusal=self._refusal,
+            hub=self.hub,
+            alone=bool(only),
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches = watch
         self._reloader = self._new_reloader()
@@ -253,6 +275,8 @@ class Fleet:
         children_use_our_python()
         fill_unset(self.project.root, self.project.unset)
         await self.lasting.open(self.project)
+        if self.ledger is not None:
+            self.catalog = await make_catalog(self, self.ledger)
         if self._watches:  # before anything is read: what changes from now on is not missed
             self._own(self._reloader.watch())
         for warning in (*self.project.warnings, *self.doors.warnings()):
@@ -267,7 +291,8 @@ class Fleet:
         checked = self._own(self._providers.check())
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
-            app = self._pages.app(control)
+            self.api = await make_api(self)
+            app = self._pages.app(control, self.api.app if self.api is not None else None)
             await self.doors.open_fleet(app if self._only else self.virtual.before(app))
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
@@ -320,6 +345,8 @@ class Fleet:
         return Parts(
             tasks=tuple(self._tasks),
             helpers=(
+                *([self.api.close] if self.api is not None else []),
+                self.made.close,
                 self._control.close,
                 self._inspector.close,
                 self._members.close,
@@ -356,6 +383,7 @@ class Fleet:
         ground = Ground(
             project=lambda: self.project,
             adopt=partial(setattr, self, "project"),
+            now=self.made.now,
             hub=self.hub,
             members=self._members,
             control=self._control,
@@ -374,10 +402,11 @@ class Fleet:
 
     def _read_anew(self, project: Project) -> Project:
         """The project as this fleet takes it, which was just read without a mistake."""
-        self.inbound.adopt(project)
+        whole = self.made.read(alone(project, self._only))
+        self.inbound.adopt(whole)
         self.doors.allow(allowed_hosts_of(project, self._bind))
         self.doors.behind(project.public_url)
-        return alone(project, self._only)
+        return whole
 
     def _refresh_health(self) -> None:
         for agent in self.agents:

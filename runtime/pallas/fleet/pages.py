@@ -35,8 +35,8 @@ class Pages:
         """What is served on the agent's own port, by path."""
         return self._status() if self._alone else {}
 
-    def app(self, control: ASGIApp | None) -> ASGIApp:
-        """What is served on the fleet's port; ``control`` is the control API, if there is one."""
+    def app(self, control: ASGIApp | None, rest: ASGIApp | None = None) -> ASGIApp:
+        """What is served on the fleet's port; ``control`` and ``rest`` are its APIs, if there are any."""
         if self._alone:
             return Starlette(routes=[Route(path, page) for path, page in self._status().items()])
         return registry_app(
@@ -45,6 +45,7 @@ class Pages:
             metrics=self.metrics,
             providers=self._providers,
             control=control,
+            rest=rest,
         )
 
     def _status(self) -> Mapping[str, Page]:

@@ -21,6 +21,7 @@ from .metrics import Metrics
 from .published import identity, published_name, shown_agents
 from .status import status_pages
 
+API: Final = "/api/v1"
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"
 SERVERS: Final = "/v0.1/servers"
 SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
@@ -35,6 +36,7 @@ def registry_app(
     providers: Callable[[], Sequence[ProviderReport]],
     metrics: Metrics,
     control: ASGIApp | None = None,
+    rest: ASGIApp | None = None,
 ) -> Starlette:
     """The application of the registry's port (SPEC PI-1 to PI-6, PR-23); put a ``HostOriginGuard`` before it.
 
@@ -42,7 +44,7 @@ def registry_app(
     and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
     lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
     Prometheus. With ``server_cards`` the AI Catalog stands beside them. ``control`` is the control API, below
-    ``/api/v1/fleet``. Nothing of a request is repeated in an answer.
+    ``/api/v1/fleet``, ``rest`` the REST API beside it, below ``/api/v1``. Nothing of a request is repeated in an answer.
     """
 
     def current() -> Project:
@@ -76,6 +78,7 @@ def registry_app(
                 for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
             ),
             *([Mount(BASE, control)] if control is not None else []),
+            *([Mount(API, rest)] if rest is not None else []),
         ],
         exception_handlers={404: lambda _, __: _not_found("Not found")},
     )
