@@ -110,6 +110,11 @@ class Kernel:
         """Names of the agents, in the order of the project."""
         return tuple(self._agents)
 
+    def remembers(self, agent: str) -> bool:
+        """Whether the agent's conversations are kept: then the handle of a new one is its thread's id."""
+        executor = self._agent(agent).executor
+        return executor is not None and executor.info.keeps_history
+
     async def health(self, agent: str) -> Health:
         """The agent's health, never older than ten seconds, never asking a model."""
         return await self._agent(agent).health()

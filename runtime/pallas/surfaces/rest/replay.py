@@ -33,6 +33,11 @@ MAX_PENDING: Final = 4 * MAX_LOG
 """Bytes that wait for a ledger which does not take them; what comes then is not kept there."""
 READ: Final = 500
 """Rows that are read of the ledger at once."""
+TRIES: Final = 10
+TRY_EVERY: Final = 0.3
+"""Seconds between two tries to keep the chunks of a run that the ledger knows only when it is over."""
+# Before them the ledger has the run's events as the kernel tells them.
+_PLACE: Final = 1_000_000
 
 Chunk = dict[str, Any]
 
@@ -46,13 +51,14 @@ class Store:
 
     async def write(self, chunks: Iterable[tuple[int, Chunk]]) -> None:
         """Keep them; they follow what was kept before."""
-        if rows := _packed(chunks):
+        rows = [(_PLACE + seq, row) for seq, row in _packed(chunks)]
+        if rows:
             await self._ledger.runs.add_events(self._run, rows)
 
     async def read(self, after: int) -> list[tuple[int, Chunk]]:
         """Some of what follows number ``after``, in order; empty at the end."""
-        rows = await self._ledger.runs.events(self._run, after, READ)
-        return [each for seq, row in rows for each in _unpacked(seq, row) if each[0] > after]
+        rows = await self._ledger.runs.events(self._run, _PLACE + after, READ)
+        return [each for seq, row in rows for each in _unpacked(seq - _PLACE, row) if each[0] > after]
 
 
 class RunLog:
@@ -76,6 +82,7 @@ class RunLog:
         self._size = 0
         self._pending: list[tuple[int, Chunk]] = []
         self._pending_size = 0
+        self._held = False
         self._more = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
@@ -100,7 +107,7 @@ class RunLog:
         if self._store is not None and self._pending_size < MAX_PENDING:
             self._pending.append((self.last, chunk))
             self._pending_size += size
-            if self._pending_size >= FLUSH_AT:
+            if self._pending_size >= FLUSH_AT and not self._held:
                 self._flush()
         self._wake()
 
@@ -170,20 +177,29 @@ class RunLog:
             self._writer = asyncio.create_task(self._write(self._store), name=f"chunks of run {self.run_id}")
 
     async def _write(self, store: Store) -> None:
+        tries = 0
         while self._pending:
-            chunks, self._pending, self._pending_size = self._pending, [], 0
+            chunks, size = self._pending, self._pending_size
+            self._pending, self._pending_size = [], 0
             try:
                 async with asyncio.timeout(FLUSH_TIMEOUT):
                     await store.write(chunks)
             except Exception as error:
+                unknown = isinstance(error, Fault) and error.data.get(REASON) == "not_found"
+                if unknown and (not self.done or tries < TRIES):
+                    # One of which nothing is remembered: it is written down after its end.
+                    self._pending[:0] = chunks
+                    self._pending_size += size
+                    self._held = True
+                    if not self.done:
+                        return
+                    tries += 1
+                    await asyncio.sleep(TRY_EVERY)
+                    continue
                 # The run is not harmed: who comes back in time reads it from memory.
-                gone = isinstance(error, Fault) and error.data.get(REASON) == "not_found"
-                log.log(
-                    logging.DEBUG if gone else logging.WARNING,
-                    "run %s: its chunks could not be kept: %s",
-                    self.run_id,
-                    one_line(str(error)) or type(error).__name__,
-                )
+                level = logging.DEBUG if unknown else logging.WARNING
+                said = one_line(str(error)) or type(error).__name__
+                log.log(level, "run %s: its chunks could not be kept: %s", self.run_id, said)
                 self._store = None
                 self._pending.clear()
                 return

@@ -110,7 +110,7 @@ class Turns:
             nonlocal told
             if isinstance(event, RunStarted) and told is None:
                 told = self._replay.open(event.run_id)
-                if event.thread:
+                if self._kernel.remembers(request.agent):
                     told.thread = request.conversation or ""
                 started.set_result(told)
             elif told is not None:
