@@ -1,4 +1,4 @@
-"""Turns of durable conversations: what is written when, what models are shown, what a run that fails leaves."""
+"""Turns of durable conversations: what is written when, what models see, what a run that fails leaves."""
 
 import asyncio
 from collections.abc import AsyncIterator
