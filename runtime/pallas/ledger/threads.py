@@ -250,7 +250,10 @@ class ThreadStore:
         reason: str,
         partial: Sequence[Message] = (),
     ) -> None:
-        """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5)."""
+        """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5).
+
+        ``partial`` is what was said all the same: the question stands then, and that behind it.
+        """
         now = self._clock()
         await self._database.write(
             lambda connection: turns.fail(connection, thread, run, reason, partial, life=self._life, now=now)

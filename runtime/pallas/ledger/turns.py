@@ -41,6 +41,11 @@ _SETTLE: Final = (
     .returning(*_TOLD)
 )
 _MEND: Final = update(messages).where(*_OF_RUN).values(status="complete", reason="").returning(*_TOLD)
+_STANDS: Final = (
+    update(messages)
+    .where(messages.c.thread_id == bindparam("thread"), messages.c.turn_index == bindparam("question"))
+    .values(status="complete", reason="")
+)
 _UNSAY: Final = delete(messages).where(*_OF_RUN, messages.c.turn_index >= bindparam("index"))
 _FIRST_PENDING: Final = select(func.min(messages.c.turn_index)).where(
     messages.c.run_id == bindparam("run"), PENDING
@@ -71,13 +76,6 @@ class Told(NamedTuple):
 def no_thread() -> Fault:
     """There is no thread of that id, as far as whoever asks may know."""
     return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
-
-
-_STANDS = (
-    update(messages)
-    .where(messages.c.thread_id == bindparam("thread"), messages.c.turn_index == bindparam("question"))
-    .values(status="complete", reason="")
-)
 
 
 def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
@@ -223,6 +221,7 @@ def _show_from(connection: Connection, thread: str, summary: int | None, context
 
 
 def _rows(result: CursorResult[Any]) -> list[Told]:
+    """All rows, read to the end: SQLite commits nothing before."""
     return sorted(map(Told._make, result))
 
 

@@ -1,0 +1,161 @@
+"""Databases for tests of what lasts: an SQLite file, and a PostgreSQL server of this process's own."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from pallas.ledger import Ledger, open_ledger
+
+KINDS = ("sqlite", "postgresql")
+_USER = "pallas"
+_SETTINGS = (
+    "listen_addresses=",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "shared_buffers=32MB",
+    "max_connections=100",
+    "jit=off",
+    "autovacuum=off",
+)
+
+
+def programs() -> Path | None:
+    """The folder of PostgreSQL's programs: Debian keeps them out of the path."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]), reverse=True
+    )
+    initdb = found[0] if found else Path(shutil.which("initdb") or "")
+    return initdb.parent if initdb.name else None
+
+
+class Server:
+    """A PostgreSQL server that listens on a socket in a folder of its own and keeps nothing."""
+
+    def __init__(self, bin: Path) -> None:  # noqa: A002 - as the folder is called
+        self._bin = bin
+        self.folder = Path(tempfile.mkdtemp(prefix="pallas-pg-"))
+        # It refuses root.
+        self._as: dict[str, Any] = {}
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres" if _is_user("postgres") else "nobody")
+            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self._program: subprocess.Popen[bytes] | None = None
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a database of it is."""
+        return f"postgresql://{_USER}@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def start(self) -> None:
+        """Make it, or start it again; returns when it answers."""
+        data = self.folder / "data"
+        if not data.exists():
+            made = ("-D", data, "-A", "trust", "-U", _USER, "--no-sync", "--no-instructions", "-E", "UTF8")
+            self._run("initdb", *made, "--locale=C.UTF-8")
+        dying = ("setpriv", "--pdeathsig", "INT") if shutil.which("setpriv") else ()
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._program = subprocess.Popen(
+                [*dying, self._bin / "postgres", "-D", data, "-k", self.folder, *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                **self._as,
+            )
+        deadline = monotonic() + 60
+        while self._ask("pg_isready", "-q", "-h", self.folder).returncode:
+            if monotonic() > deadline or self._program.poll() is not None:
+                raise AssertionError((self.folder / "log").read_text("utf-8", "replace"))
+            sleep(0.02)
+
+    def stop(self) -> None:
+        """Everybody is thrown out; what was kept stays for ``start``."""
+        if self._program is not None:
+            self._program.send_signal(2)
+            self._program.wait(60)
+            self._program = None
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ask(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [self._bin / program, *arguments], capture_output=True, timeout=120, cwd=self.folder, **self._as
+        )
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        done = self._ask(program, *arguments)
+        assert done.returncode == 0, done.stderr.decode()
+
+
+def _is_user(name: str) -> bool:
+    return any(each.pw_name == name for each in pwd.getpwall())
+
+
+def new_server() -> Server:
+    """A server that runs; whoever asked closes it. Skips the test where PostgreSQL is not installed."""
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    server = Server(found)
+    try:
+        server.start()
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The server of this process."""
+    server = new_server()
+    yield server
+    server.close()
+
+
+@asynccontextmanager
+async def fresh_database(server: Server) -> AsyncIterator[str]:
+    """The URL of a new, empty database, which goes again."""
+    name = f"t{uuid4().hex[:12]}"
+    connection = await asyncpg.connect(server.url())
+    try:
+        await connection.execute(f"CREATE DATABASE {name}")
+        yield server.url(name)
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(params=KINDS)
+async def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """An empty database: every test that takes it runs on SQLite and on PostgreSQL."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/ledger.sqlite3"
+    else:
+        async with fresh_database(request.getfixturevalue("postgres")) as url:
+            yield url
+
+
+@pytest.fixture
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    """A ledger in an empty database."""
+    opened = await open_ledger(database_url)
+    yield opened
+    await opened.close()

@@ -1,0 +1,55 @@
+"""What tests of the ledger say in threads."""
+
+import time
+from dataclasses import replace
+
+from pallas.ledger import Ledger
+from pallas.model import Message, RunRecord, ToolAnswer, ToolCall
+
+LOOKING = Message(
+    "assistant", "let me look", calls=(ToolCall("c1", "s__find", {"q": 1}), ToolCall("c2", "s__get"))
+)
+FOUND = Message("tool", "one\ntwo", answers=(ToolAnswer("c1", "one"), ToolAnswer("c2", "two", False)))
+
+
+def run(id: str, thread: str = "", **fields: object) -> RunRecord:  # noqa: A002 - the word of the record
+    """A run that begins now."""
+    began = RunRecord(id, "jarvis", "me", thread, "rest", started_at=time.time())
+    return replace(began, **fields)  # type: ignore[arg-type]
+
+
+def ok(begun: RunRecord, **fields: object) -> RunRecord:
+    """The run as answered."""
+    over = replace(begun, status="ok", finished_at=time.time(), seconds=1.5, steps=2, tools=2)
+    return replace(over, **fields)  # type: ignore[arg-type]
+
+
+def error(begun: RunRecord, fault: str = "it broke") -> RunRecord:
+    """The run as failed."""
+    return replace(begun, status="error", finished_at=time.time(), fault=fault)
+
+
+def asked(text: str = "hello") -> Message:
+    """A question."""
+    return Message("user", text)
+
+
+def said(text: str = "hi") -> Message:
+    """An answer."""
+    return Message("assistant", text)
+
+
+async def turn(ledger: Ledger, thread: str, id: str, question: str = "hello", answer: str = "hi") -> int:  # noqa: A002
+    """A whole turn; returns the place of its answer."""
+    begun = run(id, thread)
+    await ledger.threads.begin(thread, begun, asked(question))
+    return await ledger.threads.finish(thread, ok(begun), [asked(question), said(answer)])
+
+
+async def tool_turn(ledger: Ledger, thread: str, id: str, question: str = "find it") -> int:  # noqa: A002
+    """A turn with two calls, told on the way."""
+    begun = run(id, thread)
+    await ledger.threads.begin(thread, begun, asked(question))
+    await ledger.threads.said(thread, id, LOOKING)
+    await ledger.threads.said(thread, id, FOUND)
+    return await ledger.threads.finish(thread, ok(begun), [asked(question), LOOKING, FOUND, said("there")])
