@@ -133,7 +133,7 @@ class ChatApi:
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif step == "hang":
-                while not self.cancelled:
+                while not self.cancelled:  # noqa: ASYNC110 - set by another request
                     await asyncio.sleep(0.02)
                 chunk = {"type": "error", "message": "cancelled", "data": {"type": "UPSTREAM"}}
                 yield f"id: {number}\ndata: {json.dumps(chunk)}\n\n".encode()
@@ -176,7 +176,7 @@ def fault(kind: str, message: str, status: int, **data: Any) -> JSONResponse:
 
 
 async def _until(condition: Callable[[], Any]) -> None:
-    while not await condition():
+    while not await condition():  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from pallas.api_client import Api, NoFleet, connect, place_of, token_of
+from pallas.api_client import Api, NoFleet, Place, connect, place_of, token_of
 from pallas.api_client.api import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
@@ -129,8 +129,17 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
         async with connect(place, token) as api:
             yield api
         return
-    export_env(wish.root)
-    project = load_project(wish.root)
+    try:
+        export_env(wish.root)
+        project = load_project(wish.root)
+    except ConfigError:
+        # Files are being edited: the fleet that runs answers as before.
+        if (there := await _in_spite(wish.root)) is None:
+            raise
+        terminal.note("warning: the project's files have mistakes now; the fleet that runs is asked", "")
+        async with connect(there, token) as api:
+            yield api
+        return
     from pallas.api_client.own import running_or_own
     from pallas.log import close_logging
 
@@ -148,6 +157,18 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
         for silence in own:
             silence.end()
             close_logging()
+
+
+async def _in_spite(root: Path) -> Place | None:
+    """The fleet of a project that cannot be read, where it runs."""
+    from pallas.api_client.own import is_there
+    from pallas.cli.resources.completing import _port
+
+    try:
+        place = Place(f"http://127.0.0.1:{_port(root)}", root)
+    except OSError:
+        return None
+    return place if await is_there(place) else None
 
 
 def _log(project: Project) -> None:
