@@ -28,6 +28,10 @@ class Runs:
         while len(self._known) > 2 * MAX_RUNS:
             self._known.popitem(last=False)
 
+    def traced(self, trace_id: str) -> str:
+        """The id of the run that was asked for with that trace, empty where the fleet told of none."""
+        return self._known.get(trace_id, "")
+
     def of(self, entry: Entry) -> str:
         """The id of the run behind an answer, empty where the fleet told of none."""
         return self._known.get(entry.run_id) or self._known.get(entry.trace_id) or ""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pallas.model import (
     AgentChanged,
     AuthHop,
+    Compacted,
     Event,
     LoopBlocked,
     LoopStopped,
@@ -63,6 +64,7 @@ class Feed:
             ToolEvent: self._called,
             AuthHop: self._hopped,
             LoopStopped: self._stopped,
+            Compacted: self._compacted,
             RunFinished: self._finished,
         }
 
@@ -194,6 +196,11 @@ class Feed:
 
     def _stopped(self, event: LoopStopped) -> None:
         self._run_of(event).warning = why_stopped(event)
+
+    def _compacted(self, event: Compacted) -> None:
+        run = self._run_of(event)
+        run.compact(event)
+        self._grew(run, 1)
 
     def _finished(self, event: RunFinished) -> None:
         run = self._run_of(event, event.at - event.seconds)

@@ -7,9 +7,9 @@ from typing import Final
 from .remark import Remark
 from .run import Run
 
-FIELDS: Final = ("agent", "caller", "outcome", "tool", "run", "trace")
+FIELDS: Final = ("agent", "caller", "surface", "outcome", "tool", "run", "trace")
 OUTCOMES: Final = ("ok", "error", "cancelled", "running", "unknown")
-HINT: Final = 'words, agent: caller: outcome: tool: run: trace: "…" -not'
+HINT: Final = 'words, agent: caller: surface: outcome: tool: run: trace: "…" -not'
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,11 @@ class Term:
             case "caller":
                 # Of a run that another one asked for, that one's agent is the caller that people know.
                 above = run.parent.agent if run.parent is not None else ""
-                return any(self.text in each.lower() for each in (run.caller, run.principal, above))
+                return any(
+                    self.text in each.lower() for each in (run.caller, run.principal, run.identity, above)
+                )
+            case "surface":
+                return run.surface == self.text
             case "outcome":
                 return run.state == self.text
             case "tool":
@@ -128,7 +132,7 @@ def _term(negated: bool, field: str, value: str) -> Term | None:
 
 
 def _anywhere(run: Run, word: str) -> bool:
-    own = (run.agent, run.preview, run.fault, run.warning, run.state, run.id, run.caller)
+    own = (run.agent, run.preview, run.fault, run.warning, run.state, run.id, run.asked_by, run.identity)
     return any(word in text.lower() for text in own) or any(
         word in f"{step.label} {step.notice}".lower() for step in run.steps
     )

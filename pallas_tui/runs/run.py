@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pallas.model import AuthHop, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import AuthHop, Compacted, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.text import one_line
 
+from ..chat.pricing import tokens
 from ..text import count
 from .hops import Hops
 
@@ -14,6 +16,12 @@ MAX_NESTING: Final = 20
 
 State = Literal["running", "ok", "error", "cancelled", "unknown"]
 """``unknown``: it is over, but the event that told how it ended was lost."""
+
+
+def compacted_text(event: Compacted) -> str:
+    """What became of a conversation that was too long, in one line."""
+    older = count(event.messages, "older message")
+    return f"{older} told by a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +64,9 @@ class Run:
 
     ``warning`` says that a guard stopped its loop, ``hops`` are its requests to downstreams. ``parent`` is
     the run that asked for it by the call ``parent_step``, None where nobody known did. ``version`` changes
-    with the run, ``tree_version`` also with any run below it.
+    with the run, ``tree_version`` also with any run below it. ``surface`` is how its message came in,
+    ``identity`` who asked where that was verified, ``thread`` the beginning of its durable thread's id;
+    ``partial`` what it had written when it was cut short.
     """
 
     id: str
@@ -66,7 +76,11 @@ class Run:
     images: int = 0
     conversation: str = ""
     principal: str = ""
+    identity: str = ""
     caller: str = ""
+    surface: str = ""
+    thread: str = ""
+    partial: str = ""
     trace_id: str = ""
     span_id: str = ""
     parent_span: str = ""
@@ -111,6 +125,22 @@ class Run:
         """How many runs stand within one another below it."""
         return max((1 + child.height for child in self.children()), default=0)
 
+    @property
+    def asked_by(self) -> str:
+        """What the caller calls itself, with the surface where that is not MCP."""
+        surface = self.surface if self.surface != "mcp" else ""
+        return " ".join(part for part in (surface, self.caller) if part)
+
+    @property
+    def ending(self) -> str:
+        """Why it came to nothing, and the beginning of what it had written by then."""
+        written = one_line(self.partial, 120)
+        return " ".join(part for part in (self.fault, f"(had written: {written})" if written else "") if part)
+
+    def compact(self, event: Compacted) -> None:
+        """Its conversation came near the model's window."""
+        self._add(Step(event.at, compacted_text(event), 0, "ok"))
+
     def ancestors(self) -> Iterator["Run"]:
         """What asked for it, from the nearest on."""
         run = self.parent
@@ -138,7 +168,8 @@ class Run:
     def begin(self, event: RunStarted) -> None:
         """What is told of it at its beginning."""
         self.preview, self.images, self.conversation = event.preview, event.images, event.conversation
-        self.principal, self.caller = event.principal, event.caller
+        self.principal, self.identity, self.caller = event.principal, event.identity, event.caller
+        self.surface, self.thread = event.surface, event.thread
         self.trace_id, self.span_id, self.parent_span = event.trace_id, event.span_id, event.parent_span
 
     def step(self, event: StepStarted) -> None:
@@ -190,6 +221,7 @@ class Run:
     def finish(self, event: RunFinished) -> None:
         """It is over, and so is everything in it."""
         self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
+        self.partial = event.partial
         self.tokens = event.tokens_in, event.tokens_out
         self._close(event.at, "ok" if event.outcome == "ok" else "unknown")
 

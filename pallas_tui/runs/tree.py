@@ -63,7 +63,7 @@ def _collect(run: Run, level: int, is_open: Test, shows: Test, into: list[tuple[
     into.append((run, HEAD, level))
     if run.warning:
         into.append((run, WARNING, level))
-    if run.fault:
+    if run.ending:
         into.append((run, FAULT, level))
     if not opened:
         return

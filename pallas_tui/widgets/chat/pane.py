@@ -127,6 +127,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self._now, self._own = frame.now, frame.snapshot.agents
         self._agents = (*self._own, *frame.attached)
         self._runs.absorb(frame.events)
+        self.note_compacted(frame.events)
         if self.is_showing:
             self._paint()
 

@@ -1,15 +1,25 @@
 """Durable threads as tabs: opened from wherever they are found, and again after a restart."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from pallas.model import Fault, FaultType, FleetPort, MessageRecord, Page, ThreadRecord
+from pallas.model import (
+    Compacted,
+    Event,
+    Fault,
+    FaultType,
+    FleetPort,
+    MessageRecord,
+    Page,
+    ThreadRecord,
+)
 
 from ...chat.kept_tabs import KeptTab, KeptTabs
 from ...chat.model import Conversation
 from ...chat.stored import StoredThread
 from ...instances.snapshots import is_attached_name
+from ...runs.run import compacted_text
 from ...text import fit
 from .beside import Beside
 from .desk import setting
@@ -48,6 +58,15 @@ class ThreadTabs(Beside):
                     "what stands here.",
                     view.desk.clock(),
                 )
+
+    def note_compacted(self, events: Sequence[Event]) -> None:
+        """Say in a transcript that the agent is told its older messages by a summary from now on."""
+        for event in events:
+            if isinstance(event, Compacted):
+                for view in self._views:
+                    run = view.conversation.run
+                    if run is not None and self._runs.traced(run.trace.trace_id) == event.run_id:
+                        view.conversation.note(f"{compacted_text(event)}.", event.at)
 
     def _opened_from(self, record: ThreadRecord, resolve: bool = False) -> Conversation:
         conversation = Conversation(record.agent, stopwatch=self._desk.stopwatch)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from pallas.model import Exchange
+from pallas.text import one_line
 
 from ...runs.exchange_text import state_of, title_of, went_wrong
 from ...runs.run import Run
@@ -17,6 +18,7 @@ from .waterfall import Span, window_of
 _NAME_WIDTH = 14
 _STATE_WIDTH = 12
 _REMARK = "remark"
+_PARTIAL = 600
 MAX_ROWS = 3_000
 """Lines of a trace that are shown."""
 
@@ -49,13 +51,16 @@ def facts_of(run: Run, now: float) -> Iterator[Fact]:
     caller = run.caller or "unknown"
     if run.parent is not None:
         caller = f"{run.parent.agent} ({caller})"
+    key = f"key {run.principal}" if run.principal else ""
     facts = (
         ("agent", run.agent),
         ("outcome", outcome),
         ("message", run.preview + (f" +{count(run.images, 'image')}" if run.images else "")),
         ("caller", caller),
-        ("principal", f"key {run.principal}" if run.principal else "anonymous"),
+        ("surface", run.surface),
+        ("principal", ", ".join(part for part in (run.identity, key) if part) or "anonymous"),
         ("conversation", run.conversation),
+        ("thread", run.thread),
         ("tokens", "" if run.tokens == (None, None) else tokens),
         ("run", run.id),
         ("trace", run.trace_id),
@@ -66,6 +71,8 @@ def facts_of(run: Run, now: float) -> Iterator[Fact]:
         yield Fact("warning", run.warning, LEVELS["warning"])
     if run.fault:
         yield Fact("fault", run.fault, LEVELS["error"])
+    if run.partial:
+        yield Fact("had written", one_line(run.partial, _PARTIAL), DIM)
 
 
 class RunList(LineView):

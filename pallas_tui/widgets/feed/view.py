@@ -83,7 +83,11 @@ def _line(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     if row.place == HEAD:
         return _head(row, opened, width, now, glyphs, window)
     if row.place in (FAULT, WARNING):
-        text, tone = (run.fault, Tone.ERROR) if row.place == FAULT else (run.warning, Tone.DEGRADED)
+        text, tone = (
+            (run.ending, Tone.ERROR if run.state == "error" else Tone.STOPPED)
+            if row.place == FAULT
+            else (run.warning, Tone.DEGRADED)
+        )
         lead = " " * _TIME_WIDTH + _pipes(row, glyphs) + "  "
         mark = str(getattr(glyphs, tone.value))
         return (lead, DIM), (f"{mark} {fit(text, width - len(lead) - 2, glyphs)}", STYLES[tone])
@@ -111,7 +115,7 @@ def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
         (lead, DIM),
         (fit(run.agent, agent, glyphs) + " ", STRONG),
         (fit(preview + extra, said - asks, glyphs), ""),
-        *(((f" {fit(run.caller, asks - 1, glyphs)}", DIM),) if asks else ()),
+        *(((f" {fit(run.asked_by, asks - 1, glyphs)}", DIM),) if asks else ()),
         *_bar(span_of_run(run, now), window, run.state, False, bars, glyphs),
         *_outcome(run.elapsed(now), run.running, run.state, word, glyphs),
     )
@@ -185,11 +189,14 @@ def run_story(run: Run, now: float) -> str:
     head = [
         f"{run.agent}: {run.state}" + ("" if took is None else f" after {duration(took)}"),
         f"run {run.id}, began {clock(run.started)}"
-        + (f", conversation {run.conversation}" if run.conversation else ""),
+        + (f", conversation {run.conversation}" if run.conversation else "")
+        + (f", thread {run.thread}" if run.thread and run.thread != run.conversation else ""),
     ]
     asked = f"{run.parent.agent} (run {run.parent.id})" if run.parent is not None else run.caller
-    if asked or run.principal:
-        who = f", with key {run.principal}" if run.principal else ""
+    if asked or run.principal or run.surface:
+        who = f" over {run.surface}" if run.surface else ""
+        who += f", as {run.identity}" if run.identity else ""
+        who += f", with key {run.principal}" if run.principal else ""
         head.append(f"asked by {asked or 'a caller without a name'}{who}")
     if run.trace_id:
         head.append(f"trace {run.trace_id}")
@@ -200,6 +207,8 @@ def run_story(run: Run, now: float) -> str:
     if run.preview or run.images:
         parts.append(run.preview + (f"\n({count(run.images, 'image')})" if run.images else ""))
     parts += [text for text in (run.warning, run.fault) if text]
+    if run.partial:
+        parts.append(f"What it had written when it was cut short:\n{run.partial}")
     steps = [f"{count(run.left_out, 'earlier step')} not kept"] if run.left_out else []
     for step in run.steps:
         seconds = step.seconds(now)
