@@ -255,6 +255,7 @@ async def test_a_body_that_is_too_large_is_refused_in_words(served: Api) -> None
         (b"message=hi", "application/x-www-form-urlencoded", 415),
         (b'{"message": "hi"}', "", 415),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else None,
 )
 async def test_what_is_no_proper_json_is_refused(served: Api, content: bytes, kind: str, status: int) -> None:
     async with Wire(served.port) as wire:
@@ -266,15 +267,14 @@ async def test_what_is_no_proper_json_is_refused(served: Api, content: bytes, ki
 
 async def test_who_goes_away_before_the_whole_answer_cancels_the_run(tmp_path: Path) -> None:
     gate = Gate()
-    async with api(tmp_path, gate.answer) as served:
-        async with Wire(served.port) as wire:
-            asked = asyncio.create_task(wire.ask("POST", "/agents/echo/chat", {"message": "hi"}))
-            await asyncio.wait_for(gate.reached.wait(), 20)
-            wire.writer.close()
-            await until(lambda: gate.cancelled)
-            await until(lambda: len(served.kernel.in_flight) == 0)
-            asked.cancel()
-            await asyncio.wait({asked})
+    async with api(tmp_path, gate.answer) as served, Wire(served.port) as wire:
+        asked = asyncio.create_task(wire.ask("POST", "/agents/echo/chat", {"message": "hi"}))
+        await asyncio.wait_for(gate.reached.wait(), 20)
+        wire.writer.close()
+        await until(lambda: gate.cancelled)
+        await until(lambda: len(served.kernel.in_flight) == 0)
+        asked.cancel()
+        await asyncio.wait({asked})
 
 
 async def test_a_stream_that_nobody_reads_any_more_goes_on_for_a_while(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The REST API on a real port, over a kernel, a ledger and a catalog that are real, and agents that are not."""
+"""The REST API on a real port, over a real kernel, ledger and catalog; the agents do as a test says."""
 
 import asyncio
 import json

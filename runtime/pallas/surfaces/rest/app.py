@@ -1,9 +1,12 @@
 """The REST API put together: ``/api/v1`` of a fleet (SPEC 6)."""
 
+import asyncio
 import logging
 from typing import Any, Final
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,12 +19,12 @@ from . import faults
 from .chat import add_chat
 from .endpoints import ENDPOINTS
 from .idempotency import Keys
-from .models import Whoami
+from .models import FaultBody, Whoami
 from .parts import RestParts as RestParts
 from .recall import Recall
 from .replay import Replay
 from .resources import add_resources
-from .routing import Routes, principal_of
+from .routing import HEAD, Routes, principal_of
 from .runs import add_runs
 from .stream import HEARTBEAT
 from .threads import add_threads
@@ -50,7 +53,7 @@ class RestApi:
     ) -> None:
         self._replay = Replay(parts.ledger)
         self._turns = Turns(parts.kernel, self._replay, come_back=come_back)
-        recall = Recall(parts.kernel, parts.ledger, self._replay, self._turns)
+        recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
         app = FastAPI(
             title="Pallas",
             description=_ABOUT,
@@ -68,17 +71,14 @@ class RestApi:
         add_runs(routes, recall, heartbeat)
         _add_whoami(routes)
         assert not routes.missing, routes.missing
-        document = codec.dumps(_document(app))
-
-        async def openapi(_: Request) -> Response:
-            headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
-            return Response(document, headers=headers, media_type="application/json")
-
-        app.router.add_route("/openapi.json", openapi)
+        app.router.add_route("/openapi.json", _openapi)
         self._app: ASGIApp = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. A reader that goes away or takes nothing more is no error of ours."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            # The server leaves the body out by itself.
+            scope = {**scope, "method": "GET", HEAD: True}
         try:
             await self._app(scope, receive, send)
         except* (TimeoutError, OSError, ClientDisconnect) as gone:
@@ -124,10 +124,28 @@ async def _refused(request: Request, error: Exception) -> Response:
     return faults.answer(faults.Refused(error.status_code, str(error.detail), error.headers))
 
 
+async def _openapi(request: Request) -> Response:
+    """The OpenAPI document, made when it is asked for first."""
+    app: FastAPI = request.app
+    if app.openapi_schema is None:
+        app.openapi_schema = await asyncio.to_thread(_document, app)
+    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
+    return Response(codec.dumps(app.openapi_schema), headers=headers, media_type="application/json")
+
+
 def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document: who asks may always show a bearer, and need not where nothing is asked."""
-    app.servers = [{"url": BASE}]
-    found: dict[str, Any] = app.openapi()
+    """Who asks may always show a bearer, and need not where nothing is asked."""
+    found = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        servers=[{"url": BASE}],
+    )
+    schemas = found["components"].setdefault("schemas", {})
+    schemas |= models_json_schema(
+        [(FaultBody, "serialization")], ref_template="#/components/schemas/{model}"
+    )[1]["$defs"]
     schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
     schemes["bearer"] = {"type": "http", "scheme": "bearer"}
     found["security"] = _SECURITY
@@ -136,5 +154,5 @@ def _document(app: FastAPI) -> dict[str, Any]:
         if "HTTPValidationError" in str(operation["responses"].get("422", "")):
             del operation["responses"]["422"]
     for name in ("HTTPValidationError", "ValidationError"):
-        found["components"].get("schemas", {}).pop(name, None)
+        schemas.pop(name, None)
     return found

@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from pydantic_core import from_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from pallas.limits import MAX_BODY
 from pallas.model import Fault, FaultType
@@ -42,17 +42,22 @@ class JsonRequest(Request):
         taken = bytearray()
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
-                async for piece in self.stream():
-                    taken += piece
+                more = True
+                while more:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    taken += message.get("body", b"")
+                    more = message.get("more_body", False)
                     if len(taken) > MAX_BODY:
-                        await self._too_large(f"more than {MAX_BODY} bytes")
+                        await self._too_large(f"more than {MAX_BODY} bytes", more=more)
         except TimeoutError:
             raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
         return bytes(taken)
 
-    async def _too_large(self, size: str) -> None:
-        # Whoever is still sending hears no answer before it is taken.
-        await drain_body(self.receive)
+    async def _too_large(self, size: str, *, more: bool = True) -> None:
+        if more:  # whoever is still sending hears no answer before it is taken
+            await drain_body(self.receive)
         raise Refused(
             413,
             f"the request has {size}; at most {MAX_BODY}: make images smaller (one has room for about 3 MB, "

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pallas.kernel import Kernel
-from pallas.model import Fault, FaultType, RunRecord
-from pallas.refusals import not_found
+from pallas.model import Fault, FaultType, Principal, RunRecord
+from pallas.refusals import REASON, not_found
 
 from .chunks import Chunk, error
 from .replay import Replay, RunLog
@@ -13,14 +13,18 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
+    from pallas.threads import Threads
 
 
 class Recall:
     """Finds the chunks of a run."""
 
-    def __init__(self, kernel: Kernel, ledger: "Ledger", replay: Replay, turns: Turns) -> None:
+    def __init__(
+        self, kernel: Kernel, ledger: "Ledger", threads: "Threads", replay: Replay, turns: Turns
+    ) -> None:
         self._kernel = kernel
         self._ledger = ledger
+        self._threads = threads
         self._replay = replay
         self._turns = turns
 
@@ -30,6 +34,19 @@ class Recall:
             return found
         run = self._kernel.in_flight.get(run_id)
         return self._turns.watch(run) if run is not None else None
+
+    async def record(self, run_id: str, principal: Principal) -> RunRecord:
+        """What is known of a run that the principal may look at, from its first moment on. Raises Fault."""
+        try:
+            return await self._threads.run(run_id, principal)
+        except Fault as fault:
+            log = self._replay.get(run_id)
+            if fault.data.get(REASON) != "not_found" or log is None or log.owner != principal.id:
+                raise
+            # The ledger hears of it when its turn comes, or when it is over.
+            return RunRecord(
+                run_id, log.agent, log.owner, log.thread, surface="rest", started_at=log.began_at
+            )
 
     async def chunks(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, Chunk]]:
         """What the ledger has of a run after number ``after``, to its end.

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas import codec
@@ -64,12 +64,14 @@ class Store:
 class RunLog:
     """The chunks of one run, numbered from 1. ``done`` once nothing more comes.
 
-    ``result`` or ``fault`` is what the run came to, for who asked for the answer as a whole.
+    ``result`` or ``fault`` is what the run came to, for who asked for the answer as a whole. ``owner`` is the
+    id of who asked, empty where that is not known here.
     """
 
     def __init__(self, run_id: str, store: Store | None) -> None:
         self.run_id = run_id
-        self.thread = ""
+        self.agent = self.owner = self.thread = ""
+        self.began_at = time()
         self.done = False
         self.result: RunResult | None = None
         self.fault: Fault | None = None

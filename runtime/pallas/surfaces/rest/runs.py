@@ -11,7 +11,7 @@ from pallas.model import RunRecord
 from .models import PageOf, Run, Tokens, iso, iso_or_none
 from .paging import Cursor, Filter, Limit, page_of, plain
 from .recall import Recall
-from .routing import Routes, principal_of
+from .routing import HEAD, Routes, principal_of
 from .stream import MEDIA, event_stream, last_event
 
 Id = Annotated[str, Path(max_length=200)]
@@ -72,13 +72,13 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
     async def get_run(request: Request, id: Id) -> Run:  # noqa: A002 - the word of the path
         """What was asked of whom, and what came of it."""
         plain(id)
-        return run_out(await parts.threads.run(id, principal_of(request)))
+        return run_out(await recall.record(id, principal_of(request)))
 
     @routes.add("DELETE", "/runs/{id}", "Cancel a run", response=Run, status=202)
     async def cancel_run(request: Request, id: Id) -> Run:  # noqa: A002 - the word of the path
         """It ends in a moment, and who waits for it is told; one that is over stays as it is."""
         plain(id)
-        record = await parts.threads.run(id, principal_of(request))
+        record = await recall.record(id, principal_of(request))
         parts.kernel.cancel(record.id)
         return run_out(record)
 
@@ -87,7 +87,9 @@ def add_runs(routes: Routes, recall: Recall, heartbeat: float) -> None:
         """Its chunks from the start, or after `Last-Event-ID`, to its end; each message has an `id`."""
         plain(id)
         after = last_event(request)
-        record = await parts.threads.run(id, principal_of(request))
+        record = await recall.record(id, principal_of(request))
+        if request.scope.get(HEAD):
+            return Response(headers={"cache-control": "no-cache"}, media_type=MEDIA)
         log = recall.log(record.id)
         chunks = log.read(after) if log is not None else recall.chunks(record.id, after)
         headers = {"pallas-run-id": record.id}

@@ -110,6 +110,7 @@ class Turns:
             nonlocal told
             if isinstance(event, RunStarted) and told is None:
                 told = self._replay.open(event.run_id)
+                told.agent, told.owner = request.agent, request.principal.id
                 if self._kernel.remembers(request.agent):
                     told.thread = request.conversation or ""
                 started.set_result(told)
