@@ -33,7 +33,7 @@ def test_rules_arrive_with_lists_and_without(folder: Folder) -> None:
 rbac:
   enabled: true
   grants:
-    - {to: [token:ci, "jwt:corp:auth0|ada:1"], allow: [view:agents, run:agents:reviewer, "view:*", view:agents]}
+    - {to: [token:ci, "jwt:corp:auth0|ada:1"], allow: [view:agents, run:agents:reviewer, "view:*"]}
     - {to: authenticated, allow: "*"}
     - to: [jwt:corp:*, anonymous]
       allow: [run:agents:*, admin:threads, view:projects:made-later]

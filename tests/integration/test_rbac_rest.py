@@ -1,0 +1,201 @@
+"""The REST API with rules of grants: which verb each endpoint needs, and what is whose."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from support.granted import TOKENS, allow, api, granted
+
+from pallas.fleet.fleet import Fleet
+from pallas.grant_rules import VERBS_OF
+from pallas.surfaces.control.tokens import Tokens
+from pallas.surfaces.rest.endpoints import ENDPOINTS, Endpoint
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ALL = {f"{verb}:{resource}" for resource, verbs in VERBS_OF.items() for verb in verbs}
+REFUSED = (401, 403)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    async with granted(tmp_path_factory.mktemp("rest"), {"token:ada": ["run:agents"]}) as found:
+        yield found
+
+
+async def asked(client: httpx2.AsyncClient, endpoint: Endpoint, name: str = "desk") -> httpx2.Response:
+    """One request of that endpoint, about an agent or thing of that name."""
+    path = endpoint.path.format(name=name, id="nothing")
+    body = {"message": "hello"} if path.endswith("/chat") else {}
+    sent = {"json": body} if endpoint.method in ("POST", "PUT", "PATCH") else {}
+    return await client.request(endpoint.method, path, **sent)
+
+
+def fault_in(answer: httpx2.Response) -> dict[str, Any]:
+    data: dict[str, Any] = answer.json()["data"]
+    return data
+
+
+@pytest.mark.parametrize(
+    "endpoint", [each for each in ENDPOINTS if each.verb is not None], ids=lambda each: f"{each[0]} {each[1]}"
+)
+async def test_an_endpoint_lets_through_who_has_its_verb_and_no_other(
+    fleet: Fleet, endpoint: Endpoint
+) -> None:
+    # AG-20
+    needed = f"{endpoint.verb}:{endpoint.resource}"
+    async with api(fleet, None) as nobody, api(fleet, "ci") as ci:
+        allow(fleet, {"token:ada": ["*"]})
+        answer = await asked(nobody, endpoint)
+        assert (answer.status_code, fault_in(answer)["reason"]) == (401, "unauthenticated")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        for others in ([], sorted(ALL - {needed})):
+            allow(fleet, {"token:ada": ["*"], "token:ci": others})
+            answer = await asked(ci, endpoint)
+            assert (answer.status_code, fault_in(answer)["reason"]) == (403, "forbidden"), others
+            assert fault_in(answer)["grant"].startswith(needed)
+        for enough in (needed, f"{endpoint.verb}:*", f"*:{endpoint.resource}", "*"):
+            allow(fleet, {"token:ci": [enough]})
+            # Nothing of that name is there, but for what runs: nothing is changed.
+            name = "desk" if endpoint.verb == "run" else "nothing"
+            assert (await asked(ci, endpoint, name)).status_code not in REFUSED, enough
+
+
+async def test_who_may_run_one_agent_may_run_no_other(fleet: Fleet) -> None:
+    # AG-20
+    for one in ("run:agents:desk", "run:agents:*"):
+        allow(fleet, {"token:ci": [one, "view:projects", "edit:projects:test"]})
+        async with api(fleet, "ci") as ci:
+            for name, may in (("desk", True), ("other", one.endswith("*"))):
+                for endpoint in (each for each in ENDPOINTS if each.verb == "run"):
+                    answer = await asked(ci, endpoint, name)
+                    assert (answer.status_code not in REFUSED) is may, (endpoint, name)
+            assert (await ci.get("/agents/desk")).status_code == 403
+
+
+async def test_what_belongs_to_a_project_is_not_had_by_having_the_project(fleet: Fleet) -> None:
+    # AG-20
+    allow(fleet, {"token:ci": ["*:projects"]})
+    async with api(fleet, "ci") as ci:
+        project = fleet.project.name
+        assert (await ci.get(f"/projects/{project}/agents")).status_code == 200
+        for path in ("/agents", "/agents/desk", "/agents/desk/threads", "/llms", "/secrets"):
+            assert (await ci.get(path)).status_code == 403, path
+        assert (await ci.post("/agents/desk/chat", json={"message": "hi"})).status_code == 403
+
+
+async def test_what_endpoints_show_of_ones_own_needs_somebody_and_no_grant(fleet: Fleet) -> None:
+    allow(fleet, {"anonymous": ["*"]})
+    async with api(fleet, None) as nobody, api(fleet, "bob") as bob:
+        for path in ("/threads", "/runs", "/agents/desk/threads"):
+            # What nobody knows is one principal: its threads are told to none of them.
+            assert (await nobody.get(path)).status_code == 401, path
+        allow(fleet, {})
+        for path in ("/threads", "/runs"):
+            assert (await bob.get(path)).json()["items"] == []
+        assert (await nobody.get("/whoami")).json() == {
+            "principal": "anonymous",
+            "enforced": True,
+            "grants": [],
+        }
+
+
+async def test_a_thread_is_its_owners_and_of_those_who_may_see_all(fleet: Fleet) -> None:
+    # AG-21
+    run = ["run:agents"]
+    allow(fleet, {"token:ada": run, "token:bob": [*run, "view:*", "edit:*", "delete:*"]})
+    async with api(fleet, "ada") as ada, api(fleet, "bob") as bob:
+        said = (await ada.post("/agents/desk/chat", json={"message": "my secret"})).json()
+        thread = f"/threads/{said['threadId']}"
+        assert (await ada.get(f"{thread}/messages")).json()["items"][0]["content"] == "my secret"
+        refused = [
+            await bob.get(f"{thread}/messages"),
+            await bob.get(thread),
+            await bob.patch(thread, json={"title": "mine"}),
+            await bob.delete(thread),
+            await bob.post("/agents/desk/chat", json={"message": "go on", "threadId": said["threadId"]}),
+            await bob.get(f"/runs/{said['runId']}"),
+            await bob.get(f"/runs/{said['runId']}/events"),
+            await bob.delete(f"/runs/{said['runId']}"),
+        ]
+        assert [each.status_code for each in refused] == [404] * len(refused)
+        unknown = await bob.get("/threads/nothing")
+        assert refused[1].json() == unknown.json()
+        assert "my secret" not in "".join(each.text for each in refused)
+        for path in ("/threads", "/agents/desk/threads", "/runs"):
+            assert (await bob.get(path)).json()["items"] == [], path
+        for half in ("view:agents", "admin:threads"):
+            allow(fleet, {"token:bob": [half]})
+            assert (await bob.get(f"{thread}/messages")).status_code == 404, half
+        allow(fleet, {"token:bob": ["view:agents", "admin:threads"]})
+        assert (await bob.get(f"{thread}/messages")).json()["items"][0]["content"] == "my secret"
+        assert said["threadId"] in [each["id"] for each in (await bob.get("/threads")).json()["items"]]
+
+
+async def test_changes_and_refusals_are_written_down_once_without_tokens(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    allow(fleet, {"token:ada": ["create:secrets", "delete:secrets"]})
+    async with api(fleet, "ada") as ada:
+        await ada.post("/secrets", json={"name": "audited", "data": {"KEY": "planted-value"}})
+        await ada.get("/secrets")
+        await ada.delete("/secrets/audited")
+    audited = [each for each in caplog.records if each.name == "pallas.audit"]
+    said = [
+        tuple(vars(each)[key] for key in ("audit", "principal", "verb", "resource", "target"))
+        for each in audited
+    ]
+    assert said == [
+        ("changed", "token:ada", "create", "secrets", "audited"),
+        ("denied", "token:ada", "view", "secrets", ""),
+        ("changed", "token:ada", "delete", "secrets", "audited"),
+    ]
+    whole = json.dumps([str(vars(each)) for each in caplog.records])
+    assert "planted-value" not in whole and TOKENS["ada"] not in whole
+
+
+async def test_the_tokens_of_the_control_api_hold_here_and_go_no_further(
+    fleet: Fleet, monkeypatch: Any
+) -> None:
+    class Control:
+        tokens = Tokens(full="control-token-of-this-test", read="reading-token-of-this-test")
+
+    monkeypatch.setattr(fleet, "control_api", Control())
+    asked_with: list[str | None] = []
+    run = fleet.kernel.run
+
+    async def heard(request: Any, listener: Any = None, **more: Any) -> Any:
+        asked_with.append(request.bearer)
+        return await run(request, listener, **more)
+
+    monkeypatch.setattr(fleet.kernel, "run", heard)
+    allow(fleet, {})
+    async with api(fleet, Control.tokens.full) as full, api(fleet, Control.tokens.read) as read:
+        assert (await full.get("/whoami")).json()["grants"] == ["*"]
+        assert (await read.get("/whoami")).json()["grants"] == ["view:*"]
+        assert (await full.post("/agents/desk/chat", json={"message": "hi"})).status_code == 200
+        assert (await read.get("/agents")).status_code == 200
+        assert (await read.post("/agents/desk/chat", json={"message": "hi"})).status_code == 403
+    # No downstream is shown it.
+    assert asked_with == [None]
+
+
+async def test_a_wrong_token_is_refused_and_guessing_is_slowed_down(fleet: Fleet) -> None:
+    allow(fleet, {"anonymous": ["view:*"], "token:ada": ["view:*"]})
+    async with api(fleet, "wrong") as guess, api(fleet, None) as nobody, api(fleet, "ada") as ada:
+        assert (await nobody.get("/agents")).status_code == 200
+        assert (await ada.get("/agents")).status_code == 200
+        first = await guess.get("/agents")
+        assert (first.status_code, "wrong" in first.text) == (401, False)
+        later = await asyncio.gather(*(guess.get("/agents") for _ in range(20)))
+        assert {each.status_code for each in later} == {401, 429}
+        assert all(each.headers["retry-after"] for each in later if each.status_code == 429)
+        # Who was let in from that address before goes on; who guesses right at last has to wait as well.
+        assert (await ada.get("/agents")).status_code == 200
+        async with api(fleet, "eve") as eve:
+            assert (await eve.get("/agents")).status_code == 429
