@@ -16,7 +16,7 @@ _META = "local.pallas/params"
 async def served(tmp_path: Any) -> AsyncIterator[tuple[Any, Provider]]:
     """A fleet of an agent in the fleet's process and one in its own, with defaults, and their provider."""
     defaults = {"temperature": 0.4, "topP": 0.8, "extra": {"min_p": 0.1}}
-    keys = {name: {"params": defaults} for name in ("here", "there")}
+    keys: dict[str, dict[str, Any]] = {name: {"params": defaults} for name in ("here", "there")}
     keys["there"] = {**keys["there"], "isolation": "process"}
     async with provider() as behind:
         config = behind.config("generic.qwen3")
@@ -26,7 +26,8 @@ async def served(tmp_path: Any) -> AsyncIterator[tuple[Any, Provider]]:
 
 
 async def _send(connected: Client, params: Any, message: str = "hi", **arguments: Any) -> Any:
-    return await connected.call_tool("send_message", {"message": message, **arguments}, meta={_META: params})
+    meta: Any = {_META: params}
+    return await connected.call_tool("send_message", {"message": message, **arguments}, meta=meta)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -218,7 +218,7 @@ async def test_what_is_absent_is_inherited_from_the_code_and_null_takes_it_out(
     tmp_path: Path, model: str
 ) -> None:
     # AG-8
-    cleared = {"temperature": None, "top_p": None, "max_tokens": None, "stop": None}
+    cleared: dict[str, Any] = {"temperature": None, "top_p": None, "max_tokens": None, "stop": None}
     async with provider() as behind, _agent(tmp_path, behind, model, source=_DEFAULTS) as one:
         await one.run()
         await one.run(temperature=0.1)
