@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import TokenOption, UrlOption, reach_of
+from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, reach_of
 
 
 def apply(
@@ -22,6 +22,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and say what would be done; change nothing.")
     ] = False,
+    folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -48,4 +49,4 @@ def apply(
     """
     from pallas.cli.resources.applying import apply as apply_documents
 
-    raise typer.Exit(apply_documents(files or [], dry_run, reach_of(context, url, token)))
+    raise typer.Exit(apply_documents(files or [], dry_run, reach_of(context, folder, url, token)))

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pallas.cli.resources.options import (
+    ShortFolderOption,
     UrlOption,
     complete_agent,
     complete_client,
@@ -49,6 +50,7 @@ def connect(
             autocompletion=complete_project,
         ),
     ] = "",
+    folder: ShortFolderOption = None,
     url: UrlOption = "",
 ) -> None:
     """Print the configuration with which an MCP client reaches an agent.
@@ -64,4 +66,4 @@ def connect(
     from pallas.cli.resources.connecting import Wish
     from pallas.cli.resources.connecting import connect as show
 
-    raise typer.Exit(show(Wish(agent, client, virtual, project), reach_of(context, url, "")))
+    raise typer.Exit(show(Wish(agent, client, virtual, project), reach_of(context, folder, url, "")))

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import TokenOption, UrlOption, complete_llm, complete_project, reach_of
+from pallas.cli.resources.options import (
+    ShortFolderOption,
+    TokenOption,
+    UrlOption,
+    complete_llm,
+    complete_project,
+    reach_of,
+)
 
 creations = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -60,6 +67,7 @@ def create_secret(
             help="KEY=@file reads a file, KEY=- stdin: then your shell keeps no history of it. Repeatable.",
         ),
     ] = None,
+    folder: ShortFolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -72,7 +80,7 @@ def create_secret(
     """
     from pallas.cli.resources.creating import create_secret as make
 
-    raise typer.Exit(make(name, data or [], reach_of(context, url, token)))
+    raise typer.Exit(make(name, data or [], reach_of(context, folder, url, token)))
 
 
 @creations.command("llm")
@@ -111,6 +119,7 @@ def create_llm(
     stop: Stop = None,
     extra: Extra = None,
     params_file: ParamsFile = None,
+    folder: ShortFolderOption = None,
     fleet: Annotated[
         str,
         typer.Option(
@@ -138,7 +147,7 @@ def create_llm(
     defaults = Defaults(
         temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
     )
-    raise typer.Exit(make(name, spec, defaults, probe, reach_of(context, fleet, token)))
+    raise typer.Exit(make(name, spec, defaults, probe, reach_of(context, folder, fleet, token)))
 
 
 @creations.command("agent")
@@ -186,6 +195,7 @@ def create_agent(
     stop: Stop = None,
     extra: Extra = None,
     params_file: ParamsFile = None,
+    folder: ShortFolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -203,7 +213,7 @@ def create_agent(
     defaults = Defaults(
         temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
     )
-    raise typer.Exit(make(name, spec, system_prompt_file, defaults, reach_of(context, url, token)))
+    raise typer.Exit(make(name, spec, system_prompt_file, defaults, reach_of(context, folder, url, token)))
 
 
 @creations.command("project")
@@ -232,6 +242,7 @@ def create_project(
             "--prompt-file", metavar="FILE", show_default=False, help="The same from a file. Repeatable."
         ),
     ] = None,
+    folder: ShortFolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -243,5 +254,5 @@ def create_project(
     """
     from pallas.cli.resources.creating import create_project as make
 
-    reach = reach_of(context, url, token)
+    reach = reach_of(context, folder, url, token)
     raise typer.Exit(make(name, description, server or [], prompt or [], prompt_file or [], reach))

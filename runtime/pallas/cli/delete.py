@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import TokenOption, UrlOption, complete_words, reach_of
+from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
 
 
 def delete(
@@ -18,6 +18,7 @@ def delete(
         ),
     ],
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -32,4 +33,4 @@ def delete(
     """
     from pallas.cli.resources.deleting import delete as delete_things
 
-    raise typer.Exit(delete_things(words, yes, reach_of(context, url, token)))
+    raise typer.Exit(delete_things(words, yes, reach_of(context, folder, url, token)))

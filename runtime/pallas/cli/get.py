@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from pallas.cli.resources.options import (
+    FolderOption,
     TokenOption,
     UrlOption,
     complete_agent,
@@ -59,6 +60,7 @@ def get(
         int,
         typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
     ] = 0,
+    folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -76,7 +78,7 @@ def get(
     from pallas.cli.resources.getting import get as show
 
     wish = Wish(tuple(words), output, project_name, agent, thread, status, limit)
-    raise typer.Exit(show(wish, reach_of(context, url, token)))
+    raise typer.Exit(show(wish, reach_of(context, folder, url, token)))
 
 
 def describe(
@@ -85,6 +87,7 @@ def describe(
         list[str],
         typer.Argument(metavar="KIND NAME...", help=f"{_KINDS}.", autocompletion=complete_words),
     ],
+    folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",
 ) -> None:
@@ -96,4 +99,4 @@ def describe(
     """
     from pallas.cli.resources.describing import describe as show
 
-    raise typer.Exit(show(words, reach_of(context, url, token)))
+    raise typer.Exit(show(words, reach_of(context, folder, url, token)))

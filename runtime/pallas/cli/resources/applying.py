@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.notes import Notes
 
-from .asking import OK, REFUSED, Reach, Wrong, ask, complain, told
+from .asking import OK, REFUSED, Reach, Wrong, ask, complain, told, warn_of
 from .checking import Current, check_alone, check_together, place_of, references
 from .kinds import KINDS, ORDER
 from .reading import Document, read
@@ -116,7 +116,8 @@ async def _one(api: "Api", document: Document, spec: dict[str, Any], current: Cu
 
 
 async def _create(api: "Api", document: Document, spec: dict[str, Any]) -> str:
-    await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
+    made = await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
+    warn_of(document.title, made)
     return "created"
 
 
@@ -124,5 +125,6 @@ async def _change(api: "Api", document: Document, spec: dict[str, Any], now: dic
     from pallas.api_client.api import part
 
     after = await api.put(f"{KINDS[document.kind].path}/{part(document.name)}", spec)
+    warn_of(document.title, after)
     changed = not isinstance(after, dict) or after.get("version") != now.get("version")
     return "configured" if changed else "unchanged"

@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ USAGE: Final = 2
 """Wrong words on the command line, or a project that cannot be read."""
 NO_FLEET: Final = 3
 
+CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 HOW: Final = (
     "start the fleet of this project with `pallas --serve` or `pallas dev`, or say where another one is "
     "with --url http://host:port"
@@ -77,10 +78,22 @@ def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
 
 
 def project_at(folder: Path) -> "Project":
-    """The project in a folder. Raises ConfigError."""
-    from pallas.config import load_project
+    """The project in a folder, with its ``.env`` in the environment. Raises ConfigError."""
+    from pallas.config import export_env, load_project
 
+    export_env(folder)
     return load_project(folder)
+
+
+def warn_of(title: str, body: object) -> None:
+    """Say on stderr what is not well with something that was just made or changed."""
+    if not isinstance(body, Mapping):
+        return
+    for key in ("warning", "problem"):
+        if body.get(key):
+            complain(f"{title}: warning: {body[key]}")
+    if body.get("state") == "error":
+        complain(f"{title}: warning: it is in error; see: pallas describe {title}")
 
 
 def complain(text: str) -> None:
@@ -100,8 +113,20 @@ async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
     import os
 
     from pallas.api_client import URL_VARIABLE, connect, place_of, token_of
+    from pallas.api_client.own import is_there
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else await asyncio.to_thread(project_at, reach.folder)
-    async with connect(place_of(reach.url, project), token_of(reach.token)) as api:
+    place, token = place_of(reach.url, project), token_of(reach.token)
+    if project is not None and place.is_loopback and not token:
+        # What the fleet was started with is there for who works in its folder, too.
+        token = os.environ.get(CONTROL_VARIABLE, "").strip()
+    async with AsyncExitStack() as stack:
+        if project is None or await is_there(place):
+            api = await stack.enter_async_context(connect(place, token))
+        else:
+            from .offline import offline
+
+            api = await stack.enter_async_context(offline(project, place))
+            complain(f"# no fleet of {project.name} runs: its ledger is asked; agents start with the fleet")
         return await work(api)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .asking import OK, USAGE, Reach, Wrong, ask, complain
+from .asking import OK, USAGE, Reach, Wrong, ask, complain, warn_of
 from .kinds import KINDS
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def create(kind: str, name: str, spec: Mapping[str, Any], reach: Reach) -> int:
     }
 
     async def work(api: "Api") -> int:
-        await api.post(KINDS[kind].path, body)
+        made = await api.post(KINDS[kind].path, body)
         print(f"{kind}/{name} created")
+        warn_of(f"{kind}/{name}", made)
         return OK
 
     return ask(reach, work)

@@ -153,7 +153,7 @@ def _time(key: str) -> Callable[[Body], str]:
 def _state(body: Body) -> str:
     state, health = str(body.get("state") or ""), body.get("health")
     word = str(health.get("status") if isinstance(health, Mapping) else health or "")
-    return f"{state} ({word})" if word and word not in ("ok", state) else state
+    return f"{state} ({word})" if word and word not in ("ok", state) else state or "not running"
 
 
 def _key(body: Body) -> str:

@@ -21,11 +21,20 @@ TokenOption = Annotated[
         "For your own fleet on this machine none is needed.",
     ),
 ]
+_FOLDER_HELP: Final = "The project's folder (default: this one)."
+FolderOption = Annotated[
+    Path | None, typer.Option("--project", "-p", metavar="DIR", show_default=False, help=_FOLDER_HELP)
+]
+ShortFolderOption = Annotated[
+    Path | None, typer.Option("--folder", "-p", metavar="DIR", show_default=False, help=_FOLDER_HELP)
+]
+"""Where ``--project`` names one of the fleet's projects."""
 
 
-def reach_of(context: typer.Context, url: str, token: str) -> Reach:
-    """Which fleet is meant; the folder is that of `pallas --project DIR`, or this one."""
-    return Reach(context.obj if isinstance(context.obj, Path) else Path(), url, token)
+def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) -> Reach:
+    """Which fleet is meant; without ``folder`` that of `pallas --project DIR`, or this one."""
+    given = context.obj if isinstance(context.obj, Path) else Path()
+    return Reach(folder if folder is not None else given, url, token)
 
 
 def complete_words(context: typer.Context, incomplete: str) -> list[str]:
@@ -73,8 +82,9 @@ def complete_client(incomplete: str) -> list[str]:
 
 def _names(context: typer.Context, kind: str, names: Any) -> list[str]:
     root = context.find_root().params.get("project")
-    folder = root if isinstance(root, Path) else Path()
     params = context.params
+    given = params.get("folder") or root
+    folder = given if isinstance(given, Path) else Path()
     return list(names(kind, folder, str(params.get("url") or ""), str(params.get("token") or "")))
 
 

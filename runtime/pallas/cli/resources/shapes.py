@@ -21,6 +21,9 @@ SPEC_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 def document_of(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The document of an agent, an LLM, a secret or a project, complete; a secret's has its keys alone."""
     spec = {key: _short(key, body.get(key)) for key in SPEC_KEYS[kind] if key != "data"}
+    if body.get("source", "api") != "api":
+        # What a file declares and nobody has read yet is not to be cleared by whoever applies this.
+        spec = {key: value for key, value in spec.items() if value not in (None, "", [], {})}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": body.get("name", "")}, "spec": spec}
 
 

@@ -43,7 +43,10 @@ def pairs(rows: Sequence[tuple[str, str]], indent: int = 0) -> str:
     for label, value in rows:
         head = " " * indent + f"{label}:"
         if "\n" in value:
-            lines += [head, *(f"{' ' * (indent + 2)}{line}".rstrip() for line in value.split("\n"))]
+            lines += [
+                head,
+                *(f"{' ' * (indent + 2)}{line}".rstrip() for line in value.lstrip("\n").split("\n")),
+            ]
         else:
             lines.append((head + " " * (indent + space - cells_in(head)) + value).rstrip())
     return "\n".join(lines)
