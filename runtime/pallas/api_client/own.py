@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 START_TIMEOUT: Final = 180.0
 """Seconds for the whole start: agents have their own, shorter ones."""
 STOP_TIMEOUT: Final = 10.0
+PORTS_TIMEOUT: Final = 60.0
+"""Seconds that another call of the same project has to end, where both need the same ports."""
 _LOOPBACK: Final = "127.0.0.1"
 _GLANCE: Final = 2.0
 
@@ -81,8 +83,8 @@ async def is_there(place: Place) -> bool:
 def needed(project: Project, agent: str) -> Project:
     """The project with ``agent`` and what it depends on alone, on loopback and a free port.
 
-    Agents to which no downstream points have no port of their own then. One that no file declares may need
-    any of the others, so all of them stay.
+    Only what others of them call has a port of its own then. An agent that no file declares may need any of
+    the others, so all of them stay.
     """
     wanted: set[str] = set()
     waiting = [agent] if agent in project.agents else list(project.agents)
@@ -92,20 +94,17 @@ def needed(project: Project, agent: str) -> Project:
             wanted.add(name)
             waiting += project.agents[name].depends_on
     called = {local_port(each.url) for each in project.downstreams.values() if each.url}
+    if agent in project.agents and not any(agent in project.agents[name].depends_on for name in wanted):
+        called.discard(project.agents[agent].port)
     agents = {
         name: each if each.port in called else replace(each, port=0)
         for name, each in project.agents.items()
         if name in wanted
     }
     port = _free_port()
-    script = project.scripted
-    servers = {name: each for name, each in project.servers.items() if not _taken(local_port(each.url) or 0)}
     return replace(
         project,
         agents=agents,
-        servers=servers,
-        # Another call of the same kind may have both already, and lends them.
-        scripted=None if script is not None and _taken(script.port) else script,
         port=port,
         registry_port=port,
         public_url="",
@@ -168,13 +167,13 @@ class _Own:
 
     async def _serve(self) -> None:
         from pallas.fleet.fleet import Fleet
+        from pallas.fleet.lasting import url_of
         from pallas.fleet.port import offer_control
-        from pallas.ledger import database_url_of
         from pallas.log.place import log_path
 
         self._loop = asyncio.get_running_loop()
-        fleet = Fleet(self._project, dev=True, database=database_url_of(self._project, os.environ))
-        fleet.reserve()
+        fleet = Fleet(self._project, dev=True, database=url_of(self._project))
+        await self._reserve(fleet)
         offer_control(fleet, log_path())
         try:
             await self._start(fleet)
@@ -183,6 +182,20 @@ class _Own:
                 await self._stop.wait()
         finally:
             await fleet.stop()
+
+    async def _reserve(self, fleet: "Fleet") -> None:
+        """Take the ports, once another call of this kind has ended. Raises Fault (CONFIG)."""
+        began = monotonic()
+        while True:
+            try:
+                fleet.reserve()
+                return
+            except Fault as fault:
+                # Who has them is of this project, or does not serve yet and cannot say what it is.
+                waits = str(self._project.root) in fault.message or "that is starting" in fault.message
+                if not waits or monotonic() - began > PORTS_TIMEOUT or self._asked.is_set():
+                    raise
+            await asyncio.sleep(0.3)
 
     async def _start(self, fleet: "Fleet") -> None:
         starting = asyncio.create_task(fleet.start(), name="fleet start")
@@ -202,12 +215,3 @@ def _free_port() -> int:
         sock.bind((_LOOPBACK, 0))
         port: int = sock.getsockname()[1]
         return port
-
-
-def _taken(port: int) -> bool:
-    """Whether something listens on that port of this machine."""
-    if not port:
-        return False
-    with socket.socket() as sock:
-        sock.settimeout(0.5)
-        return sock.connect_ex((_LOOPBACK, port)) == 0
