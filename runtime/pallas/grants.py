@@ -68,6 +68,11 @@ class Grants:
         return self._ruled
 
     @property
+    def off_here(self) -> bool:
+        """Whether rules are written that would hold elsewhere, and do not where the fleet stands."""
+        return self._rbac is not None and self._rbac.enabled is None and not self._ruled
+
+    @property
     def enforced(self) -> bool:
         """Whether anything is asked on ``/api/v1`` at all: off by default on loopback (C22).
 

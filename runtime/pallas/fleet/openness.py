@@ -22,9 +22,12 @@ def is_loopback(bind: str) -> bool:
 def openness(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
     """A warning that names the agents which anyone beyond this machine may call; a word where auth is off."""
     if inbound.off_here():
+        grants = ", nor for grants; enabled: true under rbac: asks for both here as well"
+        tokens = "; dev: true under auth: asks here as well"
         yield Notice(
             level="info",
-            text="pallas dev on loopback asks nobody for tokens; dev: true under auth: asks here as well",
+            text="pallas dev on loopback asks nobody for tokens"
+            + (grants if inbound.grants.off_here else tokens),
         )
     asked_nothing = [name for name in agents if inbound.asked(name) is None]
     if asked_nothing and not is_loopback(bind):
