@@ -33,7 +33,7 @@ def test_every_provider_has_the_function_of_its_family_as_we_know_it(provider: P
     ("kind", "family"),
     [(OpenAILLM, "openai"), (GenericLLM, "openai"), (AnthropicLLM, "anthropic"), (ResponsesLLM, "responses")],
 )
-def test_the_families_are_told_by_their_functions(kind: type, family: str) -> None:
+def test_the_families_are_told_by_their_functions(kind: Any, family: str) -> None:
     llm: Any = kind.__new__(kind)
     assert family_of(llm) == family
     assert f"params-{family}" in {hook.name for hook in hooks_for(kind)}

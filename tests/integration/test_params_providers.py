@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from support.live import agent_module, write_project
 from support.providers import Asked, Provider, Reply, in_turn, provider
 
 from pallas.config import load_project
+from pallas.config.models import Definition
 from pallas.executors import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.packed import Packed, packed_of
@@ -51,14 +53,10 @@ async def _agent(
     servers: tuple[str, ...] = (),
     source: str | None = None,
     keys: dict[str, Any] | None = None,
-    config: dict[str, Any] | None = None,
+    definition: Definition | None = None,
     **more: Any,
 ) -> AsyncIterator[_Agent]:
-    settings = {
-        **behind.config(model),
-        "mcp": {"servers": dict.fromkeys(servers, _ECHO)},
-        **(config or {}),
-    }
+    settings = {**behind.config(model), "mcp": {"servers": dict.fromkeys(servers, _ECHO)}}
     write_project(
         root,
         {"one": source or agent_module("one", servers, **more)},
@@ -66,7 +64,10 @@ async def _agent(
         config=settings,
     )
     project = load_project(root, {**os.environ})
-    executor = FastAgentExecutor(project, project.agents["one"])
+    config = project.agents["one"]
+    if definition is not None:
+        config = replace(config, module=None, definition=definition)
+    executor = FastAgentExecutor(project, config)
     await executor.load()
     await executor.start()
     try:
@@ -272,6 +273,23 @@ async def test_an_instruction_for_one_call_is_gone_with_it(tmp_path: Path, model
         "You are one.\n\nBe brief.",
         "",
         "You are one.",
+    ]
+
+
+async def test_prompts_of_the_project_stay_and_what_is_appended_follows_them(tmp_path: Path) -> None:
+    # AG-13
+    made = Definition("You are one.\n\nAlways {{rhyme}}.", prompts="Always {{rhyme}}.")
+    async with (
+        provider() as behind,
+        _agent(tmp_path, behind, "generic.qwen3", definition=made) as one,
+    ):
+        await one.run(systemAppend="Be brief.")
+        await one.run(systemOverride="You are two.", systemAppend="Be brief.")
+        await one.run()
+    assert [asked.system for asked in behind.asked] == [
+        "You are one.\n\nAlways {{rhyme}}.\n\nBe brief.",
+        "You are two.\n\nAlways {{rhyme}}.\n\nBe brief.",
+        "You are one.\n\nAlways {{rhyme}}.",
     ]
 
 

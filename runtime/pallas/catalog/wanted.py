@@ -68,7 +68,8 @@ class _Build:
         group = self._projects.get(row.values["project_id"] or "")
         try:
             definition = Definition(
-                instruction=_instruction(row.values["system_prompt"], group),
+                instruction=_joined(row.values["system_prompt"], _prompts(group)),
+                prompts=_prompts(group),
                 llm=self._llm(llm) if llm is not None else None,
                 **self._servers(group),
             )
@@ -135,12 +136,16 @@ class _Build:
         )
 
 
-def _instruction(prompt: str, group: Kept | None) -> str:
-    """The agent's own prompt, then its project's, the highest priority first (SPEC 6.3)."""
+def _prompts(group: Kept | None) -> str:
+    """The project's prompts, which follow the agent's own, the highest priority first (SPEC 6.3)."""
     prompts: Sequence[Any] = (group.values["prompts"] or []) if group is not None else []
     whole: list[Mapping[str, Any]] = [{"text": each} if isinstance(each, str) else each for each in prompts]
     ordered = sorted(whole, key=lambda each: -each.get("priority", 0))
-    return "\n\n".join(text for text in (prompt, *(each["text"] for each in ordered)) if text.strip())
+    return _joined(*(each["text"] for each in ordered))
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text.strip())
 
 
 def _capabilities(extra: Mapping[str, Any]) -> Capabilities | None:

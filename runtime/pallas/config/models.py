@@ -101,6 +101,7 @@ class Definition:
 
     ``llm`` is None for the project's own ``default_model``. ``servers`` are names among the project's
     downstreams; ``own_servers`` those that only its own project has. ``problem`` is why it cannot be made.
+    ``prompts`` is the end of the instruction that its project gave: it stays where a call replaces the rest.
     """
 
     instruction: str
@@ -108,6 +109,7 @@ class Definition:
     servers: tuple[str, ...] = ()
     own_servers: tuple["DownstreamConfig", ...] = ()
     problem: str = ""
+    prompts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -389,7 +389,8 @@ class FastAgentExecutor:
             max_iterations=self._config.max_iterations,
         )
         limit = models.max_output(self._info.model, self._config.capabilities)
-        wish = await params_seam.wish_of(agent, turn.params, limit)
+        prompts = self._config.definition.prompts if self._config.definition is not None else ""
+        wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
         saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
         params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
 

@@ -65,7 +65,13 @@ class Wish:
     """
 
     def __init__(
-        self, agent: Any, params: Params, limit: int | None, allowed: Allowed | None, tools: Sequence[Any]
+        self,
+        agent: Any,
+        params: Params,
+        limit: int | None,
+        prompts: str = "",
+        allowed: Allowed | None = None,
+        tools: Sequence[Any] = (),
     ) -> None:
         self._agent = agent
         self._llm: Any = getattr(agent, "llm", None)
@@ -74,7 +80,8 @@ class Wish:
         self._allowed = allowed
         self._family = family_of(self._llm)
         self._before: str | None = getattr(self._llm, "instruction", None)
-        self._told = instruction(self._before, params, self._family) if self._llm is not None else None
+        told = instruction(self._before, params, self._family, prompts)
+        self._told = told if self._llm is not None else None
         self.tools: dict[str, Any] = {"tools": list(tools)} if allowed is not None else {}
 
     def over(self, request: RequestParams) -> RequestParams:
@@ -130,15 +137,16 @@ class Wish:
         return edit
 
 
-async def wish_of(agent: Any, params: Params, limit: int | None) -> Wish:
-    """The parameters as they hold for this agent; ``limit`` is how many tokens its model can write.
+async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = "") -> Wish:
+    """The parameters as they hold for this agent.
 
+    ``limit`` is how many tokens its model can write, ``prompts`` what of its instruction is its project's.
     Raises Fault (PROTOCOL) where they name tools that are not there, or could be several.
     """
     choice = params.get("tool_choice")
     listed, named = params.get("tools_allowlist"), named_in(choice)
     if (listed is None and not named) or not hasattr(agent, "list_tools"):
-        return Wish(agent, params, limit, None, ())
+        return Wish(agent, params, limit, prompts)
     tools = (await agent.list_tools()).tools
     allowed = None
     if listed is not None:
@@ -150,7 +158,7 @@ async def wish_of(agent: Any, params: Params, limit: int | None) -> Wish:
         name = find_one(named, [tool.name for tool in tools], "tool_choice")
         choice = {"type": "function", "function": {"name": name}}
         params = replace(params, values={**params.values, "tool_choice": choice})
-    return Wish(agent, params, limit, allowed, tools)
+    return Wish(agent, params, limit, prompts, allowed, tools)
 
 
 def family_of(llm: Any) -> Family:

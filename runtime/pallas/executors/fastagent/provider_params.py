@@ -105,8 +105,11 @@ def fields(params: Params, family: Family, limit: int | None) -> dict[str, Any]:
     return found
 
 
-def instruction(current: str | None, params: Params, family: Family) -> str | None:
-    """What the model is told before the conversation: as it is, or as this call has it (AG-13)."""
+def instruction(current: str | None, params: Params, family: Family, prompts: str = "") -> str | None:
+    """What the model is told before the conversation: as it is, or as this call has it (AG-13).
+
+    ``prompts`` are those of the agent's project: they stay when the agent's own words are replaced.
+    """
     override = params.get("systemOverride")
     after = [params.get("systemAppend")]
     kind = (params.get("response_format") or {}).get("type")
@@ -114,7 +117,8 @@ def instruction(current: str | None, params: Params, family: Family) -> str | No
         after.append(_JSON_ONLY)
     if override is None and not any(after):
         return current
-    return "\n\n".join(part for part in (current if override is None else override, *after) if part)
+    before = [current] if override is None else [override, prompts]
+    return "\n\n".join(part for part in (*before, *after) if part)
 
 
 def schema_of(params: Params) -> dict[str, Any] | None:
