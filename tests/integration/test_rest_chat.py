@@ -12,12 +12,14 @@ from support.rest import Api, Wire, api, chunks_in, text_in
 from support.waiting import until
 
 from pallas.executors import Emit, Turn, TurnResult
+from pallas.grant_rules import CONTROL_FULL
 from pallas.limits import MAX_BODY
 from pallas.model import (
     AgentState,
     Fault,
     FaultType,
     Message,
+    Principal,
     Said,
     TextDelta,
     ToolAnswer,
@@ -186,6 +188,25 @@ async def test_a_mistake_in_the_body_is_named_by_its_key(served: Api, body: dict
     assert answer.status_code == 400
     assert answer.json()["data"] == {"type": "PROTOCOL", "retryable": False, "key": key}
     assert answer.json()["error"].startswith(key + ":")
+
+
+async def test_a_caller_s_token_is_lent_to_the_run_but_never_the_fleet_s_own(tmp_path: Path) -> None:
+    # PR-36
+    async def known(scope: Any) -> Principal:
+        token = dict(scope["headers"]).get(b"authorization", b"").decode().partition(" ")[2]
+        return Principal(CONTROL_FULL, "f") if token == "control-token-of-it" else Principal("token:ci")
+
+    lent: list[str | None] = []
+
+    async def look(turn: Turn, emit: Emit) -> TurnResult:
+        lent.append(turn.bearer)
+        return await echo(turn, emit)
+
+    async with api(tmp_path, look, authenticate=known) as served:
+        for token in ("control-token-of-it", "a-token-of-somebody"):
+            async with served.client(token) as http:
+                assert (await http.post("/agents/echo/chat", json={"message": "hi"})).status_code == 200
+    assert lent == [None, "a-token-of-somebody"]
 
 
 async def test_pictures_come_in_either_spelling_and_are_checked(served: Api) -> None:

@@ -44,6 +44,9 @@ class StandingLive:
     async def remove(self, name: str) -> None:
         """Nothing."""
 
+    def removed(self, name: str) -> None:
+        """Nothing."""
+
     def status(self, name: str) -> Mapping[str, Any]:
         """What a fleet would say of an agent of the files."""
         if name not in self.files.agents:

@@ -28,6 +28,9 @@ def agent_out(resource: Resource) -> Agent:
         state=status.get("state") or None,
         health=status.get("health") or None,
         url=status.get("url") or None,
+        reason=status.get("reason") or None,
+        problem=status.get("problem") or None,
+        shadowed=status.get("shadowed") or None,
     )
 
 

@@ -64,7 +64,11 @@ class Kept(Out):
 
 
 class Agent(Kept):
-    """An agent; ``source`` is ``api``, or the place in the project's files that declares it."""
+    """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
+
+    ``reason`` is why it is in its state, ``problem`` what kept a change from taking effect, ``shadowed`` the
+    place in the files that has its name now.
+    """
 
     systemPrompt: str
     llm: Ref | None
@@ -76,6 +80,9 @@ class Agent(Kept):
     state: str | None
     health: str | None
     url: str | None
+    reason: str | None = None
+    problem: str | None = None
+    shadowed: str | None = None
 
 
 class KeyRef(Out):

@@ -130,12 +130,13 @@ def _add(routes: Routes, kind: Kind) -> None:
         plain(name)
         await catalog.delete(word, name)
 
+    a = "an" if word in ("agent", "llm") else "a"
     _made(routes, "GET", kind.path, many, f"list_{word}s", f"List {word}s", PageOf[kind.out])  # type: ignore[name-defined]
-    _made(routes, "POST", kind.path, create, f"create_{word}", f"Create a {word}", kind.out, 201)
+    _made(routes, "POST", kind.path, create, f"create_{word}", f"Create {a} {word}", kind.out, 201)
     _made(routes, "GET", one, get, f"get_{word}", f"One {word}", kind.out)
-    _made(routes, "PUT", one, update, f"update_{word}", f"Change a {word}", kind.out)
-    _made(routes, "PATCH", one, update, f"change_{word}", f"Change a {word}", kind.out)
-    _made(routes, "DELETE", one, delete, f"delete_{word}", f"Delete a {word}", None, 204)
+    _made(routes, "PUT", one, update, f"update_{word}", f"Change {a} {word}", kind.out)
+    _made(routes, "PATCH", one, update, f"change_{word}", f"Change {a} {word}", kind.out)
+    _made(routes, "DELETE", one, delete, f"delete_{word}", f"Delete {a} {word}", None, 204)
 
 
 def _made(
