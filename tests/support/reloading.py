@@ -118,6 +118,7 @@ async def watched(
     *,
     probe: bool = True,
     before: Callable[[Path], None] = lambda _: None,
+    database: str | None = None,
     **more: Any,
 ) -> AsyncIterator[Saves]:
     """A fleet of such a project that watches its files; ``more`` as for ``offline_project``."""
@@ -125,7 +126,7 @@ async def watched(
     offline_project(root, everyone, script, **more)
     before(root)
     export_env(root)
-    async with running(root, watch=True) as fleet:
+    async with running(root, watch=True, database=database) as fleet:
         await until(lambda: all(each.state is not AgentState.WAITING for each in fleet.agents))
         await asyncio.sleep(0)
         yield Saves(fleet, root)

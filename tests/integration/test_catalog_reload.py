@@ -1,0 +1,112 @@
+"""Agents made over the API, beside files that are read anew while the fleet answers."""
+
+from pathlib import Path
+from typing import Any
+
+from support.live import ERAS, ask, client
+from support.ports import free_ports
+from support.reloading import Saves, module, saying, watched
+from support.waiting import until
+
+from pallas.catalog import Catalog
+from pallas.model import AgentState
+
+SCRIPT = saying("Apple.", "Birch.", "Cedar.")
+DATABASE = "memory"
+
+
+def catalog_of(saves: Saves) -> Catalog:
+    assert saves.fleet.catalog is not None
+    return saves.fleet.catalog
+
+
+async def said(saves: Saves, name: str) -> set[str]:
+    """What an agent answers a caller of either era."""
+    found = set()
+    for era in ERAS:
+        async with client(saves.fleet, name, era=era) as connected:
+            found.add(await ask(connected, "hi"))
+    return found
+
+
+async def test_files_that_are_read_anew_leave_them_as_they_are(tmp_path: Path) -> None:
+    async with watched(tmp_path, {"one": module("one", "Apple.")}, SCRIPT, database=DATABASE) as saves:
+        catalog = catalog_of(saves)
+        await catalog.create("agent", "made", {"systemPrompt": "Birch."}, "ann")
+        await catalog.create("project", "team", {"servers": ["echo"]}, "ann")
+        await catalog.create("agent", "tooled", {"systemPrompt": "Cedar.", "project": "team"}, "ann")
+
+        def describe(content: dict[str, Any]) -> None:
+            content["agents"]["one"]["description"] = "Another one."
+
+        assert await saves.concerned(lambda: saves.edit("agents.yaml", describe)) == set()
+        assert await saves.after("agents/one.py", module("one", "Cedar.")) == {"one"}
+        assert await saves.after("notes.txt", "of nobody") == set()
+        saves.fleet.control_fleet("reload")
+        await saves.settled()
+        assert await said(saves, "made") == {"Birch. 1"} and await said(saves, "one") == {"Cedar. 1"}
+        assert {"made", "tooled"} <= saves.fleet.project.agents.keys()
+        # What it uses of the files concerns it: a server of the folder's configuration, by name.
+
+        def retime(content: dict[str, Any]) -> None:
+            content["mcp"]["servers"]["echo"]["read_timeout_seconds"] = 45
+
+        assert await saves.concerned(lambda: saves.edit("fastagent.config.yaml", retime)) == {"tooled"}
+        assert await said(saves, "tooled") == {"Cedar. 1"}
+        await catalog.create("agent", "later", {"systemPrompt": "Apple."}, "ann")
+        assert await saves.after("agents/one.py", module("one", "Birch.")) == {"one"}
+        assert await said(saves, "later") == {"Apple. 1"}
+
+
+async def test_a_file_that_declares_its_name_goes_first_until_it_lets_go(tmp_path: Path) -> None:
+    async with watched(tmp_path, {"one": module("one", "Apple.")}, SCRIPT, database=DATABASE) as saves:
+        catalog = catalog_of(saves)
+        made = await catalog.create("agent", "both", {"systemPrompt": "Birch."}, "ann")
+        (port,) = free_ports(1)
+        saves.write("agents/both.py", module("both", "Cedar."))
+
+        def declare(content: dict[str, Any]) -> None:
+            content["agents"]["both"] = {"module": "agents.both", "port": port}
+
+        saves.edit("agents.yaml", declare)
+        await saves.settled()
+        # UN-6: a name that is there twice is reported, and one of both has it
+        assert await said(saves, "both") == {"Cedar. 1"}
+        (agent,) = [each for each in saves.fleet.agents if each.name == "both"]
+        assert agent.config.port == port and agent.url.endswith(f":{port}/mcp")
+        assert any("declares it now" in notice for notice in saves.notices())
+        await until(lambda: catalog._view.rows.agents[0].values["declared"])
+        found = await catalog.get("agent", "both")
+        assert found.id == made.id and found.status["shadowed"].startswith("agents.yaml:")
+
+        def let_go(content: dict[str, Any]) -> None:
+            del content["agents"]["both"]
+
+        saves.edit("agents.yaml", let_go)
+        await saves.settled()
+        assert await said(saves, "both") == {"Birch. 1"}
+        (agent,) = [each for each in saves.fleet.agents if each.name == "both"]
+        assert agent.state is AgentState.READY and agent.url == made.status["url"].replace(
+            "localhost", "127.0.0.1"
+        )
+        found = await catalog.get("agent", "both")
+        assert "shadowed" not in found.status and found.status["url"] == made.status["url"]
+        assert found.version == made.version
+
+
+async def test_defaults_that_were_set_here_outlast_a_reload(tmp_path: Path) -> None:
+    async with watched(tmp_path, {"one": module("one", "Apple.")}, SCRIPT, database=DATABASE) as saves:
+        catalog = catalog_of(saves)
+        await catalog.update("agent", "one", {"defaultParams": {"temperature": 0.4}})
+        (agent,) = [each for each in saves.fleet.agents if each.name == "one"]
+        assert agent.params.get("temperature") == 0.4
+
+        def describe(content: dict[str, Any]) -> None:
+            content["agents"]["one"]["description"] = "Another one."
+
+        saves.edit("agents.yaml", describe)
+        await saves.settled()
+        assert agent.config.description == "Another one." and agent.params.get("temperature") == 0.4
+        saves.fleet.control("one", "restart")
+        await until(lambda: agent.snapshot().restarts >= 1 and agent.state is AgentState.READY)
+        assert agent.params.get("temperature") == 0.4
