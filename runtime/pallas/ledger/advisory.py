@@ -46,6 +46,9 @@ class AdvisoryLocks:
 
         return await self._database.write(if_free)
 
+    async def strays(self) -> list[str]:
+        return []
+
     async def release(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()

@@ -6,6 +6,8 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 
 TEND_SECONDS: Final = 60.0
 """Between two looks for what other fleets left when they died."""
+# The first looks come sooner: a server may notice only then that the fleet before this one is gone.
+_FIRST_LOOKS: Final = (2.0, 10.0)
 
 
 class Ledger:
@@ -65,8 +69,9 @@ class Ledger:
         """Put what dead fleets left running into error; returns the ids of those runs. Raises Fault."""
         now = self._clock()
         found: list[str] = []
-        for life in await self.database.read(lambda connection: lives.others(connection, self.life)):
-            found += await self._locks.if_dead(life, lambda connection: lives.bury(connection, life, now))  # noqa: B023 - awaited at once
+        known = await self.database.read(lambda connection: lives.others(connection, self.life))
+        for life in {*known, *await self._locks.strays()} - {self.life}:
+            found += await self._locks.if_dead(life, partial(lives.bury, life=life, now=now))
         return tuple(found)
 
     async def close(self) -> None:
@@ -88,18 +93,20 @@ class Ledger:
             await self.database.close()
 
     async def _tend(self) -> None:
-        while True:
-            await asyncio.sleep(TEND_SECONDS)
+        for seconds in chain(_FIRST_LOOKS, repeat(TEND_SECONDS)):
+            await asyncio.sleep(seconds)
             try:
                 found = await self.recover()
-                old = self._clock() - KEY_SECONDS
-                gone = delete(idempotency).where(idempotency.c.created_at <= old)
-                await self.database.write(lambda connection: connection.execute(gone).rowcount)  # noqa: B023
+                await self.database.write(self._forget_keys)
             except Fault as fault:
                 log.warning("the ledger could not be tended: %s", fault.message)
             else:
                 if found:
                     log.warning("%s of a fleet that died: put into error", _runs(len(found)))
+
+    def _forget_keys(self, connection: Connection) -> None:
+        old = self._clock() - KEY_SECONDS
+        connection.execute(delete(idempotency).where(idempotency.c.created_at <= old))
 
 
 async def open_ledger(

@@ -3,6 +3,7 @@
 What a dead one left running is put into error (SPEC AG-6); what belongs to a living one is never touched.
 """
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from sqlalchemy import Connection, delete, select, update
 
@@ -18,6 +19,8 @@ from pallas.model import Fault, FaultType
 
 from .database import Database, Work, insert_new
 from .tables import PENDING, RUNNING, lives, messages, runs
+
+_MODE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class Locks(Protocol):
@@ -34,6 +37,10 @@ class Locks(Protocol):
         """What ``work`` returns, done while nobody holds that life's lock; nothing while somebody does."""
         ...
 
+    async def strays(self) -> list[str]:
+        """Lives that have a lock here, whether the database knows of them or not."""
+        ...
+
     async def release(self) -> None:
         """Let go of the lock."""
         ...
@@ -46,6 +53,9 @@ class NoLocks:
         """Nothing to hold."""
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
+        return []
+
+    async def strays(self) -> list[str]:
         return []
 
     async def release(self) -> None:
@@ -63,9 +73,14 @@ class FileLocks:
     async def take(self, life: str, enrol: Work[None]) -> None:
         path = self._file(life)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._held = (path, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while self._held is None:
+                descriptor = os.open(path, _MODE, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # Whoever tidies up may have taken the file away before it was locked.
+                if os.fstat(descriptor).st_nlink:
+                    self._held = (path, descriptor)
+                else:
+                    os.close(descriptor)
         except OSError as error:
             raise Fault(
                 FaultType.CONFIG,
@@ -77,7 +92,7 @@ class FileLocks:
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
         path = self._file(life)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, _MODE, 0o600)
         except OSError:
             return []
         try:
@@ -89,6 +104,11 @@ class FileLocks:
         finally:
             os.close(descriptor)
         return done
+
+    async def strays(self) -> list[str]:
+        prefix = self._file("").name
+        files = await asyncio.to_thread(lambda: [path.name for path in self._path.parent.glob(f"{prefix}*")])
+        return [name.removeprefix(prefix) for name in files]
 
     async def release(self) -> None:
         if self._held is not None:
