@@ -31,8 +31,9 @@ def test_kinds_and_names_stand_apart_or_with_a_slash() -> None:
     assert [(kind.word, name) for kind, name in split(["llms", "a", "b"])] == [("llm", "a"), ("llm", "b")]
     assert [(kind.word, name) for kind, name in split(["agent/a", "llm/b"])] == [("agent", "a"), ("llm", "b")]
     assert [(kind.word, name) for kind, name in split(["threads"])] == [("thread", "")]
-    with pytest.raises(NoSuchKind):
-        split(["agent/a", "b"])
+    for words in (["agent/a", "b"], ["agent", "a", "llm/b"]):
+        with pytest.raises(NoSuchKind, match="kind/name for each"):
+            split(words)
 
 
 def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe() -> None:

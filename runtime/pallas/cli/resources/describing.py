@@ -25,6 +25,7 @@ _LABELS: Final = {
     "proxyModelName": "Proxy model",
     "threadId": "Thread",
     "lastTurnAt": "Last turn",
+    "seconds": "Took",
 }
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

@@ -62,10 +62,11 @@ def split(words: list[str], among: tuple[str, ...] = tuple(KINDS)) -> list[tuple
     """
     if not words:
         raise NoSuchKind(f"say of what kind: {', '.join(among)}")
-    if "/" in words[0]:
+    apart = "/" not in words[0]
+    if odd := next((word for word in words if ("/" not in word) is not apart), None):
+        raise NoSuchKind(f"{odd[:60]}: write kind/name for each, or one kind and then the names")
+    if not apart:
         pairs = [word.partition("/") for word in words]
-        if odd := next((word for word in words if "/" not in word), None):
-            raise NoSuchKind(f"{odd[:60]}: write kind/name for each, or one kind and then the names")
         return [(kind_of(kind, among), name) for kind, _, name in pairs]
     kind = kind_of(words[0], among)
     return [(kind, name) for name in words[1:]] or [(kind, "")]

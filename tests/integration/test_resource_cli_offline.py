@@ -1,0 +1,81 @@
+"""The same commands where no fleet runs: over the project's ledger, with nothing started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from support.live import write_project
+from support.ports import free_ports
+
+from pallas.cli.app import run
+
+KEY = "sk-a-key-that-nobody-must-see"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # A module that must not be imported: nothing is started here.
+    return write_project(tmp_path / "project", {"one": "raise SystemExit('started')"})
+
+
+def typed(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = run([*words, "--folder" if words[0] == "create" else "--project", str(root)])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_things_are_made_shown_and_deleted_without_a_fleet(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, out, err = typed(root, capsys, "create", "secret", "key", "--data", f"K={KEY}")
+    assert (status, out) == (0, "secret/key created\n")
+    assert "no fleet of test runs" in err
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+    words = ("--type", "generic", "--model", "m", "--url", url, "--api-key-ref", "key/K", "--no-probe")
+    assert typed(root, capsys, "create", "llm", "model", *words)[0] == 0
+    assert typed(root, capsys, "create", "agent", "made", "--llm", "model")[0] == 0
+    shown = typed(root, capsys, "get", "agents")[1].splitlines()
+    assert [line.split()[0] for line in shown] == ["NAME", "made", "one"]
+    assert "not running" in shown[1]
+    status, out, _ = typed(root, capsys, "get", "agents", "-o", "yaml")
+    (tmp_path / "all.yaml").write_text(out)
+    assert (
+        typed(root, capsys, "apply", "-f", str(tmp_path / "all.yaml"))[1]
+        == "agent/made unchanged\nagent/one unchanged\n"
+    )
+    assert KEY not in typed(root, capsys, "describe", "secret", "key")[1]
+    status, _, err = typed(root, capsys, "delete", "secret", "key")
+    assert status == 1
+    assert "model" in err
+    assert typed(root, capsys, "delete", "agent", "made")[1] == "agent/made deleted\n"
+
+
+def test_a_secret_comes_over_stdin(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pallas.server", "create", "secret", "key", "--data", "K=-"],
+        input=f"{KEY}\n",
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "secret/key created\n"), done.stderr
+
+
+def test_a_project_that_keeps_nothing_needs_its_fleet(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topology = yaml.safe_load((root / "agents.yaml").read_text())
+    (root / "agents.yaml").write_text(yaml.safe_dump({**topology, "database_url": "memory"}))
+    status, out, err = typed(root, capsys, "get", "agents")
+    assert (status, out) == (3, "")
+    assert "pallas --serve" in err
+
+
+def test_a_folder_without_a_project_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = typed(tmp_path, capsys, "get", "agents")
+    assert (status, out) == (2, "")
+    assert "agents.yaml" in err
