@@ -70,6 +70,10 @@ class Catalog:
         """The agents that the fleet of ``project`` has to have besides its files', and defaults of those."""
         return wanted(self._view.rows, project, self._vault.values)
 
+    def members(self, project: str) -> tuple[list[str], list[str]] | None:
+        """The names of a project's agents, and of its MCP servers; None where no project is called so."""
+        return self._view.members(project)
+
     async def declare(self) -> None:
         """The files were read anew: which agents they declare is noted."""
         async with self._turn:

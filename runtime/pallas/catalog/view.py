@@ -97,6 +97,14 @@ class View:
         """The id of an agent's project; files' agents belong to the folder's own."""
         return FOLDER_ID if self.is_files(kept) else kept.values.get("project_id") or ""
 
+    def members(self, project: str) -> tuple[list[str], list[str]] | None:
+        """The names of a project's agents, and of its MCP servers; None where no project is called so."""
+        group = self.names.find("project", project)
+        if group is None or self.shown_name(group) != project:
+            return None
+        servers = [each if isinstance(each, str) else each["name"] for each in self.spec(group)["servers"]]
+        return [each.name for each in self.rows.agents if self.project_of(each) == group.id], servers
+
     def header_users(self, secret: str, keys: set[str] | None = None) -> Sequence[str]:
         """The projects whose servers' headers refer to a secret, or to one of these keys of it."""
         return [

@@ -146,7 +146,14 @@ class Fleet:
             published=lambda: None if self._only else self.snapshot(),
             seen=SeenTools(seen),
         )
-        self.virtual = make_virtual(self.kernel, lambda: self.project, self.snapshot, self.inbound, self.hub)
+        self.virtual = make_virtual(
+            self.kernel,
+            lambda: self.project,
+            self.snapshot,
+            self.inbound,
+            self.hub,
+            lambda: self.catalog,
+        )
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
         self._offline = OfflineModel(project)

@@ -14,7 +14,7 @@ from pallas.config.network import PROJECTS, VIRTUAL
 from pallas.events import Hub
 from pallas.kernel import Kernel
 from pallas.log import reapply_logging
-from pallas.model import AgentChanged, Event, FleetSnapshot, Notice
+from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
 from pallas.text import one_line
 
 from .auth.gate import Asking, Gate
@@ -25,6 +25,8 @@ from .listening import ListeningStreams
 from .published import base_url
 
 if TYPE_CHECKING:
+    from pallas.catalog import Catalog
+
     from .project_mcp import VirtualServer
 
 log = logging.getLogger(__name__)
@@ -51,27 +53,9 @@ _NO_AGENT: Final = "there is no such virtual server; each agent NAME of the flee
 _NO_PROJECT: Final = "there is no project of that name here"
 
 
-class ProjectMembers(NamedTuple):
-    """Who belongs to a project: names of its agents, and of the MCP servers that are its own."""
-
-    agents: Collection[str]
-    servers: Collection[str] = ()
-
-
-Members = Callable[[str], ProjectMembers | None]
-"""Who belongs to the project of that name; None where there is none. Called often, and must not wait."""
-
-
-def folder_members(project: Callable[[], Project], snapshot: Callable[[], FleetSnapshot]) -> Members:
-    """The members of the one project that the files are: all agents of the fleet."""
-
-    def members(name: str) -> ProjectMembers | None:
-        found = project()
-        if name != found.name:
-            return None
-        return ProjectMembers([each.name for each in snapshot().agents], list(found.downstreams))
-
-    return members
+Members = Callable[[str], tuple[Collection[str], Collection[str]] | None]
+"""The agents of the project of that name and the MCP servers that are its own, by their names; None where
+there is no such project. Called often, and must not wait."""
 
 
 def make_virtual(
@@ -80,13 +64,20 @@ def make_virtual(
     snapshot: Callable[[], FleetSnapshot],
     inbound: Inbound,
     hub: Hub,
-    members: Members | None = None,
+    catalog: Callable[[], "Catalog | None"],
 ) -> "Virtual":
     """The virtual servers of a fleet; put ``before`` its other pages, and ``close`` them with the fleet.
 
-    ``members`` says who belongs to a project; without it there is the folder's own.
+    Who belongs to a project is what the ``catalog`` says; without one all agents are the folder's.
     """
-    return Virtual(kernel, project, snapshot, inbound, hub, members or folder_members(project, snapshot))
+
+    def members(name: str) -> tuple[Collection[str], Collection[str]] | None:
+        if (found := catalog()) is not None:
+            return found.members(name)
+        files = project()
+        return (list(files.agents), list(files.downstreams)) if name == files.name else None
+
+    return Virtual(kernel, project, snapshot, inbound, hub, members)
 
 
 class Virtual:
@@ -133,12 +124,12 @@ class Virtual:
         found = self._members(project)
         if found is None:
             return ()
-        taken = set(found.servers)
-        left_out = {(project, name) for name in found.agents if PREFIX + name in taken}
+        agents, servers = found
+        left_out = {(project, name) for name in agents if PREFIX + name in servers}
         for _, name in sorted(left_out - self._collisions):
             self._warn(project, name)
         self._collisions = {each for each in self._collisions if each[0] != project} | left_out
-        wanted = set(found.agents) - {name for _, name in left_out}
+        wanted = set(agents) - {name for _, name in left_out}
         return [
             Offered(aggregated(agent.name), agent.name, agent.description)
             for agent in self._snapshot().agents
@@ -196,7 +187,7 @@ class Virtual:
 
     def _hear(self, event: Event) -> None:
         """An agent may have come, gone or changed: look at it, once for all that happens now."""
-        if isinstance(event, AgentChanged) and self._loop is not None and not self._pending:
+        if isinstance(event, AgentChanged | Reloaded) and self._loop is not None and not self._pending:
             self._pending = True
             self._loop.call_soon_threadsafe(self._look)
 
