@@ -22,8 +22,9 @@ from ..control.tokens import Access, Tokens
 log = logging.getLogger(__name__)
 
 _NEEDED: Final = (
-    "the API of this fleet needs a token: send one of auth: in agents.yaml, or that of PALLAS_CONTROL_TOKEN, "
-    "as `Authorization: Bearer TOKEN`"
+    # Not `token: ...`: what stands behind that is taken for a token, and masked.
+    "the API of this fleet needs a token, one of auth: in agents.yaml or that of PALLAS_CONTROL_TOKEN; send it "
+    "as a bearer in the Authorization header"
 )
 _RETRY: Final = 5.0
 
