@@ -110,6 +110,8 @@ def _head(row: Row, opened: bool, width: int, now: float, glyphs: Glyphs, window
     word = "cancelling" if run.cancelling else run.state
     said = room - agent - 1
     asks = _CALLER_WIDTH if row.level == 0 and said >= _WITH_CALLER else 0
+    if not asks and row.level == 0 and run.surface not in ("", "mcp"):
+        preview = f"{run.surface} {glyphs.dot} {preview}"
     return (
         (f"{clock(run.started)} ", DIM),
         (lead, DIM),

@@ -35,8 +35,7 @@ async def threads(fleet: "Fleet", agent: str, limit: int, cursor: str) -> Page[T
 async def thread(fleet: "Fleet", agent: str, which: str) -> ThreadRecord:
     """A thread of an agent, by its id or its caller's own handle. Raises Fault."""
     _threads(fleet)
-    ledger: Any = getattr(fleet, "ledger", None)
-    found: ThreadRecord | None = await ledger.threads.find(agent, which)
+    found = await fleet.ledger.threads.find(agent, which) if fleet.ledger is not None else None
     if found is None:
         raise refusals.not_found("there is no such thread (any more); it may have been deleted")
     return found
@@ -63,8 +62,7 @@ async def delete(fleet: "Fleet", which: str) -> None:
 
 async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> str:
     """Keep parameters as the agent's own, laid over those it has (AG-13, AG-26). Raises Fault."""
-    catalog: Any = getattr(fleet, "catalog", None)
-    if catalog is None:
+    if fleet.catalog is None:
         raise Fault(
             FaultType.CONFIG,
             f"parameters cannot be saved in this fleet, which keeps nothing; write them under params: of "
@@ -76,19 +74,18 @@ async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> s
             FaultType.CONFIG,
             "there is nothing to save: no parameter is set here but the instruction's, which is never saved",
         )
-    resource = await catalog.get("agent", agent)
+    resource = await fleet.catalog.get("agent", agent)
     before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)
-    await catalog.update("agent", agent, {"defaultParams": params.over(before).to_json()})
+    await fleet.catalog.update("agent", agent, {"defaultParams": params.over(before).to_json()})
     return f"{', '.join(params.values)} saved: {agent} has them for every caller from now on."
 
 
 def _threads(fleet: "Fleet") -> "Threads":
-    threads: Threads | None = getattr(fleet, "threads", None)
-    if threads is None and fleet.state is FleetState.STARTING:
+    if fleet.threads is None and fleet.state is FleetState.STARTING:
         raise Fault(FaultType.TRANSPORT, "the fleet is starting; ask in a moment", retryable=True)
-    if threads is None:
+    if fleet.threads is None:
         raise Fault(FaultType.CONFIG, _NOTHING_KEPT)
-    return threads
+    return fleet.threads
 
 
 def _bounded(limit: int) -> int:

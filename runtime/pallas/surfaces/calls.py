@@ -106,6 +106,10 @@ def result_of(result: RunResult) -> ToolResult:
     }
     if result.conversation is not None:
         meta[f"{META}/conversationId"] = result.conversation
+    if result.thread:
+        meta[f"{META}/threadId"] = result.thread
+    if result.turn_index is not None:
+        meta[f"{META}/turnIndex"] = result.turn_index
     if result.usage.input_tokens is not None or result.usage.output_tokens is not None:
         meta[f"{META}/usage"] = {
             "inputTokens": result.usage.input_tokens,
