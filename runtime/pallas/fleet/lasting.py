@@ -68,6 +68,7 @@ class Lasting:
         if found := len(ledger.recovered):
             runs = "1 run" if found == 1 else f"{found} runs"
             text = f"{runs} had not ended when the fleet last stopped; the threads say so and go on"
+            log.warning("%s", text)
             self._hub.publish(Notice(level="warning", text=text))
 
     async def close(self) -> None:

@@ -1,0 +1,181 @@
+"""One thread, whatever way it is talked to, and what a killed fleet leaves of it."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from support.live import ERAS, agent_module
+from support.offline import offline_project
+from support.served import Served, served, text_of
+
+SCRIPT = """
+rules:
+  - when: {last: user, text: wait for it}
+    call: [{tool: echo__slow, arguments: {text: "x"}}]
+  - when: {last: user, text: again and again}
+    call: [{tool: echo__echo, arguments: {text: "{{ last }}"}}]
+  - when: {last: tool, user: again and again}
+    call: [{tool: echo__echo, arguments: {text: "{{ last }}"}}]
+  - when: {last: user, text: two tools}
+    call: [{tool: echo__echo, arguments: {text: "one"}}, {tool: echo__echo, arguments: {text: "two"}}]
+  - when: {last: tool}
+    say: "the tools said so"
+  - when: {last: user}
+    say: "turn {{ turns }}"
+"""
+SURFACES = ("2026-07-28", "legacy", "rest", "stream", "tool")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("threads")
+    with served(_project(root / "p"), **_environment(root)) as running:
+        yield running
+
+
+def _project(root: Path) -> Path:
+    agents = {"boss": agent_module("boss", ("echo",))}
+    return offline_project(root, agents, SCRIPT, top={"bind": "127.0.0.1"})
+
+
+def _environment(state: Path) -> dict[str, str]:
+    return {"PALLAS_DATABASE_URL": f"sqlite:///{state}/ledger.sqlite3", "PALLAS_LOG_LEVEL": "INFO"}
+
+
+@asynccontextmanager
+async def rest(fleet: Served) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the REST API."""
+    base = f"{fleet.registry}/api/v1"
+    async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as client:
+        yield client
+
+
+async def say(fleet: Served, way: str, text: str, thread: str | None) -> tuple[str, str]:
+    """A message to the boss by one of the surfaces: its answer, and the thread's id."""
+    if way in ERAS:
+        async with fleet.client("boss", way) as client:
+            arguments = {"message": text, "conversation_id": thread or "new"}
+            result = await client.call_tool("send_message", arguments)
+            assert not result.is_error, text_of(result)
+            assert result.meta is not None
+            return text_of(result), result.meta["local.pallas/conversationId"]
+    if way == "tool":
+        url = f"{fleet.registry}/projects/test/mcp"
+        async with (
+            create_mcp_http_client() as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            more = {"threadId": thread} if thread else {}
+            result = await client.call_tool("agent-boss__chat", {"message": text, **more})
+            assert not result.is_error, text_of(result)
+            assert result.meta is not None
+            # What follows the answer tells a model how to come back.
+            return result.content[0].text, result.meta["local.pallas/threadId"]
+    async with rest(fleet) as api:
+        body = {"message": text, "threadId": thread, "stream": way == "stream"}
+        answer = await api.post("/agents/boss/chat", json=body)
+        assert answer.status_code == 200, answer.text
+        if way == "rest":
+            return answer.json()["text"], answer.json()["threadId"]
+        chunks = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+        assert chunks.pop() == "[DONE]"
+        said = [json.loads(chunk) for chunk in chunks]
+        return "".join(each.get("delta", "") for each in said if each["type"] == "text"), said[-1]["threadId"]
+
+
+async def rows(fleet: Served, thread: str) -> list[dict[str, Any]]:
+    async with rest(fleet) as api:
+        answer = await api.get(f"/threads/{thread}/messages", params={"limit": 200})
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
+
+@pytest.mark.parametrize("first", SURFACES)
+async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Served, first: str) -> None:
+    # UN-1
+    await fleet.says("running")
+    answer, thread = await say(fleet, first, "hello", None)
+    assert answer == "turn 1"
+    ways = [way for way in SURFACES if way != first]
+    for turn, way in enumerate(ways, 2):
+        assert await say(fleet, way, f"by {way}", thread) == (f"turn {turn}", thread)
+    kept = await rows(fleet, thread)
+    assert [row["content"] for row in kept if row["role"] == "user"] == ["hello", *(f"by {w}" for w in ways)]
+    assert [row["turnIndex"] for row in kept] == list(range(len(kept)))
+    assert {row["status"] for row in kept} == {"complete"}
+    async with rest(fleet) as api:
+        runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
+    assert {run["surface"] for run in runs} == {"mcp", "rest", "agent-tool"}
+    assert {run["status"] for run in runs} == {"ok"}
+
+
+async def test_what_the_tools_said_is_linked_to_what_was_asked_of_them(fleet: Served) -> None:
+    # AG-17
+    await fleet.says("running")
+    answer, thread = await say(fleet, "rest", "two tools", None)
+    assert answer == "the tools said so"
+    kept = await rows(fleet, thread)
+    assert [row["role"] for row in kept] == ["user", "assistant", "tool", "tool", "assistant"]
+    calls = kept[1]["toolCalls"]
+    assert [call["name"] for call in calls] == ["echo__echo", "echo__echo"]
+    assert [call["arguments"] for call in calls] == [{"text": "one"}, {"text": "two"}]
+    assert [row["toolCallId"] for row in kept[2:4]] == [call["id"] for call in calls]
+    assert [row["content"] for row in kept[2:4]] == ["echo:one", "echo:two"]
+
+
+async def test_a_loop_ends_with_its_twelfth_round_and_its_turn_is_complete(fleet: Served) -> None:
+    # AG-18
+    await fleet.says("running")
+    answer, thread = await say(fleet, "rest", "again and again", None)
+    assert "the agent took 12 steps" in answer
+    kept = await rows(fleet, thread)
+    assert len([row for row in kept if row["role"] == "assistant" and row["toolCalls"]]) == 12
+    assert {row["status"] for row in kept} == {"complete"}
+    assert kept[-1]["role"] == "assistant"
+    assert "the agent took 12 steps" in kept[-1]["content"]
+    # The history that this leaves is one that a provider takes.
+    assert (await say(fleet, "rest", "go on", thread))[0].startswith("turn ")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_thread(
+    tmp_path: Path, era: str
+) -> None:
+    # AG-6
+    project, environment = _project(tmp_path / "p"), _environment(tmp_path)
+    with served(project, log=tmp_path / "one.log", **environment) as first:
+        await first.says("running")
+        _, thread = await say(first, era, "hello", None)
+        async with rest(first) as api:
+            asked = api.stream(
+                "POST",
+                "/agents/boss/chat",
+                json={"message": "wait for it", "threadId": thread, "stream": True},
+            )
+            async with asked as stream:
+                async for line in stream.aiter_lines():
+                    if '"tool_call"' in line:
+                        break
+                pending = await rows(first, thread)
+                first.process.kill()
+                await first.ended()
+    assert [row["status"] for row in pending] == ["complete", "complete", "pending", "pending"]
+
+    with served(project, log=tmp_path / "two.log", **environment) as second:
+        await second.says("running")
+        kept = await rows(second, thread)
+        assert [row["status"] for row in kept] == ["complete", "complete", "error", "error"]
+        assert all("stopped in the middle" in row["reason"] for row in kept[2:])
+        async with rest(second) as api:
+            runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
+        assert sorted(run["status"] for run in runs) == ["error", "ok"]
+        assert await say(second, era, "and now?", thread) == ("turn 2", thread)
+        await second.logs("had not ended when the fleet last stopped")
