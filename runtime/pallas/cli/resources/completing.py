@@ -60,6 +60,6 @@ def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
 
 def _port(folder: Path) -> int:
     """The fleet's port, read without the reader of projects, which takes longer than all of this."""
-    with (folder / "agents.yaml").open("rb") as stream:
+    with (folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")).open("rb") as stream:
         found = _PORT.findall(stream.read(1 << 20))
     return int(found[0]) if found else _DEFAULT_PORT

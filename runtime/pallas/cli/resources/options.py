@@ -1,7 +1,7 @@
 """Words that several commands have in common: where the fleet is, and what a shell completes."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -39,7 +39,6 @@ def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) 
 
 def complete_words(context: typer.Context, incomplete: str) -> list[str]:
     """A kind first, then names of that kind."""
-    from .completing import names
     from .kinds import KINDS
 
     said = _said(context, "words")
@@ -49,28 +48,22 @@ def complete_words(context: typer.Context, incomplete: str) -> list[str]:
     if kind is None:
         return []
     taken = set(said[1:])
-    return [name for name in _names(context, kind.word, names) if name not in taken]
+    return [name for name in _names(context, kind.word) if name not in taken and name.startswith(incomplete)]
 
 
 def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
     """Names of agents."""
-    from .completing import names
-
-    return [name for name in _names(context, "agent", names) if name.startswith(incomplete)]
+    return [name for name in _names(context, "agent") if name.startswith(incomplete)]
 
 
 def complete_llm(context: typer.Context, incomplete: str) -> list[str]:
     """Names of LLMs."""
-    from .completing import names
-
-    return [name for name in _names(context, "llm", names) if name.startswith(incomplete)]
+    return [name for name in _names(context, "llm") if name.startswith(incomplete)]
 
 
 def complete_project(context: typer.Context, incomplete: str) -> list[str]:
     """Names of projects."""
-    from .completing import names
-
-    return [name for name in _names(context, "project", names) if name.startswith(incomplete)]
+    return [name for name in _names(context, "project") if name.startswith(incomplete)]
 
 
 def complete_client(incomplete: str) -> list[str]:
@@ -80,12 +73,13 @@ def complete_client(incomplete: str) -> list[str]:
     return [name for name in CLIENTS if name.startswith(incomplete)]
 
 
-def _names(context: typer.Context, kind: str, names: Any) -> list[str]:
-    root = context.find_root().params.get("project")
+def _names(context: typer.Context, kind: str) -> list[str]:
+    from .completing import names
+
     params = context.params
-    given = params.get("folder") or root
-    folder = given if isinstance(given, Path) else Path()
-    return list(names(kind, folder, str(params.get("url") or ""), str(params.get("token") or "")))
+    given = params.get("folder") or context.find_root().params.get("project")
+    folder = Path(str(given)) if given else Path()
+    return names(kind, folder, str(params.get("url") or ""), str(params.get("token") or ""))
 
 
 def _said(context: typer.Context, name: str) -> list[str]:

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 _NEEDED: Final = (
     # Not `token: ...`: what stands behind that is taken for a token, and masked.
-    "the API of this fleet needs a token, one of auth: in agents.yaml or that of PALLAS_CONTROL_TOKEN; send it "
-    "as a bearer in the Authorization header"
+    "the API of this fleet needs a token, one of auth: in agents.yaml or that of PALLAS_CONTROL_TOKEN; "
+    "send it as a bearer in the Authorization header"
 )
 _RETRY: Final = 5.0
 
