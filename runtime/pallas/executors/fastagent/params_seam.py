@@ -29,6 +29,7 @@ from .provider_params import (
     fields,
     instruction,
     named_in,
+    never_without_tools,
     without,
 )
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 # Providers of chat completions that are one company's own, and refuse what they do not know.
 _STRICT: Final = frozenset({"azure", "deepseek", "googleoai", "groq", "moonshot", "zai", "xai", "metaai"})
+_WORKFLOW: Final = "fast_agent.agents.workflow."
 _METHODS: Final[tuple[tuple[Family, str, tuple[str, ...]], ...]] = (
     ("openai", "_openai_completion_request", ("self", "message", "request_params", "tools")),
     (
@@ -74,7 +76,7 @@ class Wish:
         tools: Sequence[Any] = (),
     ) -> None:
         self._agent = agent
-        self._llm: Any = getattr(agent, "llm", None)
+        self._llm: Any = None if _plans(agent) else getattr(agent, "llm", None)
         self._params = params
         self._limit = limit
         self._allowed = allowed
@@ -137,6 +139,12 @@ class Wish:
         return edit
 
 
+def _plans(agent: Any) -> bool:
+    """Whether an agent's model only says which others answer (a router, a planner): these are not asked."""
+    module = type(agent).__module__
+    return module.startswith(_WORKFLOW) and module != f"{_WORKFLOW}agents_as_tools_agent"
+
+
 async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = "") -> Wish:
     """The parameters as they hold for this agent.
 
@@ -145,7 +153,7 @@ async def wish_of(agent: Any, params: Params, limit: int | None, prompts: str = 
     """
     choice = params.get("tool_choice")
     listed, named = params.get("tools_allowlist"), named_in(choice)
-    if (listed is None and not named) or not hasattr(agent, "list_tools"):
+    if (listed is None and not named) or _plans(agent) or not hasattr(agent, "list_tools"):
         return Wish(agent, params, limit, prompts)
     tools = (await agent.list_tools()).tools
     allowed = None
@@ -216,6 +224,7 @@ def _openai(make: Any) -> Any:
 def _anthropic(execute: Any) -> Any:
     async def execute_stream(self: Any, *, arguments: dict[str, Any], **kwargs: Any) -> Any:
         _editing(self, arguments)
+        never_without_tools(arguments)
         return await execute(self, arguments=arguments, **kwargs)
 
     return execute_stream

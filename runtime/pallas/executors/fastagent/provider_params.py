@@ -41,10 +41,18 @@ _FIELDS: Final[Mapping[Family, Mapping[str, str]]] = {
         "frequency_penalty": "frequency_penalty",
     },
 }
-# Where a cleared key may stand in a finished request.
+# Where the keys stand in a finished request.
 _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
+    "temperature": ("temperature",),
+    "top_p": ("top_p",),
+    "top_k": ("top_k",),
     "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
     "stop": ("stop", "stop_sequences"),
+    "presence_penalty": ("presence_penalty",),
+    "frequency_penalty": ("frequency_penalty",),
+    "seed": ("seed",),
+    "response_format": ("response_format",),
+    "tool_choice": ("tool_choice",),
 }
 
 # Keys below ``extra`` that each kind of provider knows (AG-10).
@@ -79,6 +87,8 @@ _OURS: Final = (
     }
 )  # fmt: skip
 
+NO_TOOL: Final = "no_tools"
+_NO_TOOLS: Final = "There are no tools in this turn."
 _JSON_ONLY: Final = "Answer with one JSON object and with nothing before or after it."
 # What fast-agent gives the Messages API, which cannot do without, where nobody says how much.
 _SOME_TOKENS: Final = 16_000
@@ -218,9 +228,22 @@ def without(arguments: dict[str, Any], hidden: Callable[[str], bool]) -> None:
 
     The agent's tools are not looked at: of them only those that are shown are in it.
     """
-    tools = arguments.get("tools")
-    if isinstance(tools, list):
-        arguments["tools"] = [tool for tool in tools if not _is_own(tool) or not hidden(_name(tool))]
+    tools = arguments.pop("tools", None) or []
+    if shown := [tool for tool in tools if not _is_own(tool) or not hidden(_name(tool))]:
+        arguments["tools"] = shown
+
+
+def never_without_tools(arguments: dict[str, Any]) -> None:
+    """The Messages API refuses a conversation that used tools when there is none: it gets one to leave."""
+    if arguments.get("tools") or not any(
+        block.get("type") in ("tool_use", "tool_result")
+        for message in arguments.get("messages") or ()
+        if isinstance(message.get("content"), list)
+        for block in message["content"]
+    ):
+        return
+    arguments["tools"] = [{"name": NO_TOOL, "description": _NO_TOOLS, "input_schema": {"type": "object"}}]
+    arguments["tool_choice"] = {"type": "none"}
 
 
 def _is_own(tool: Any) -> bool:
@@ -264,10 +287,9 @@ def _openai_extra(params: Params, known: frozenset[str], *, compatible: bool) ->
 def _tell(arguments: dict[str, Any], params: Params, given: Mapping[str, Any]) -> None:
     """Add what goes beside the arguments that the client library has names for; take out what is cleared."""
     beside = {**(arguments.get("extra_body") or {}), **given}
-    for key in params.values:
-        if params.cleared(key):
-            for place in _PLACES.get(key, (key,)):
-                arguments.pop(place, None)
-                beside.pop(place, None)
+    for key, places in _PLACES.items():
+        for place in places if params.cleared(key) else ():
+            arguments.pop(place, None)
+            beside.pop(place, None)
     if beside or "extra_body" in arguments:
         arguments["extra_body"] = beside
