@@ -6,7 +6,7 @@ Alembic does the latter and is loaded for nothing else: a start of every day rea
 from typing import Final
 
 from sqlalchemy import Connection, insert, inspect, select, text
-from sqlalchemy.schema import Column, MetaData, Table
+from sqlalchemy.schema import Column, MetaData, PrimaryKeyConstraint, Table
 from sqlalchemy.types import String
 
 from pallas.model import Fault, FaultType
@@ -15,7 +15,10 @@ from .tables import HEAD, REVISIONS, metadata
 
 # As alembic makes it.
 _VERSION: Final = Table(
-    "alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False)
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
 # Two fleets that open a new PostgreSQL database at the same moment: one makes the tables, one waits.
 _MAKING: Final = 0x50414C4C4153

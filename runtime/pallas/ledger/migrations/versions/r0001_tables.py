@@ -18,22 +18,22 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("owner", "key", name="idempotency_pkey"),
+        sa.PrimaryKeyConstraint("owner", "key", name=op.f("idempotency_pkey")),
     )
-    op.create_index("idempotency_created_at_ix", "idempotency", ["created_at"], unique=False)
+    op.create_index(op.f("idempotency_created_at_ix"), "idempotency", ["created_at"], unique=False)
     op.create_table(
         "lives",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("host", sa.Text(), server_default="", nullable=False),
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="lives_pkey"),
+        sa.PrimaryKeyConstraint("id", name=op.f("lives_pkey")),
     )
     op.create_table(
         "meta",
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("value", sa.Text(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("key", name="meta_pkey"),
+        sa.PrimaryKeyConstraint("key", name=op.f("meta_pkey")),
     )
     op.create_table(
         "projects",
@@ -46,8 +46,8 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="projects_pkey"),
-        sa.UniqueConstraint("name", name="projects_name_key"),
+        sa.PrimaryKeyConstraint("id", name=op.f("projects_pkey")),
+        sa.UniqueConstraint("name", name=op.f("projects_name_key")),
     )
     op.create_table(
         "secrets",
@@ -59,8 +59,8 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="secrets_pkey"),
-        sa.UniqueConstraint("name", name="secrets_name_key"),
+        sa.PrimaryKeyConstraint("id", name=op.f("secrets_pkey")),
+        sa.UniqueConstraint("name", name=op.f("secrets_name_key")),
     )
     op.create_table(
         "llms",
@@ -79,12 +79,12 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["secret_id"], ["secrets.id"], name="llms_secret_id_fkey", ondelete="RESTRICT"
+            ["secret_id"], ["secrets.id"], name=op.f("llms_secret_id_fkey"), ondelete="RESTRICT"
         ),
-        sa.PrimaryKeyConstraint("id", name="llms_pkey"),
-        sa.UniqueConstraint("name", name="llms_name_key"),
+        sa.PrimaryKeyConstraint("id", name=op.f("llms_pkey")),
+        sa.UniqueConstraint("name", name=op.f("llms_name_key")),
     )
-    op.create_index("llms_secret_id_ix", "llms", ["secret_id"], unique=False)
+    op.create_index(op.f("llms_secret_id_ix"), "llms", ["secret_id"], unique=False)
     op.create_table(
         "agents",
         sa.Column("id", sa.Text(), nullable=False),
@@ -102,15 +102,17 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("updated_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["llm_id"], ["llms.id"], name="agents_llm_id_fkey", ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name="agents_project_id_fkey", ondelete="SET NULL"
+            ["llm_id"], ["llms.id"], name=op.f("agents_llm_id_fkey"), ondelete="RESTRICT"
         ),
-        sa.PrimaryKeyConstraint("id", name="agents_pkey"),
-        sa.UniqueConstraint("name", name="agents_name_key"),
+        sa.ForeignKeyConstraint(
+            ["project_id"], ["projects.id"], name=op.f("agents_project_id_fkey"), ondelete="SET NULL"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("agents_pkey")),
+        sa.UniqueConstraint("name", name=op.f("agents_name_key")),
     )
-    op.create_index("agents_llm_id_ix", "agents", ["llm_id"], unique=False)
-    op.create_index("agents_project_id_ix", "agents", ["project_id"], unique=False)
+    op.create_index(op.f("agents_llm_id_ix"), "agents", ["llm_id"], unique=False)
+    op.create_index(op.f("agents_project_id_ix"), "agents", ["project_id"], unique=False)
     op.create_table(
         "threads",
         sa.Column("id", sa.Text(), nullable=False),
@@ -126,16 +128,18 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.Double(), nullable=False),
         sa.Column("last_turn_at", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(
-            ["agent_id"], ["agents.id"], name="threads_agent_id_fkey", ondelete="CASCADE"
+            ["agent_id"], ["agents.id"], name=op.f("threads_agent_id_fkey"), ondelete="CASCADE"
         ),
-        sa.PrimaryKeyConstraint("id", name="threads_pkey"),
-        sa.UniqueConstraint("agent_id", "handle", name="threads_agent_id_handle_key"),
+        sa.PrimaryKeyConstraint("id", name=op.f("threads_pkey")),
+        sa.UniqueConstraint("agent_id", "handle", name=op.f("threads_agent_id_handle_key")),
     )
     op.create_index(
-        "threads_agent_id_updated_at_id_ix", "threads", ["agent_id", "updated_at", "id"], unique=False
+        op.f("threads_agent_id_updated_at_id_ix"), "threads", ["agent_id", "updated_at", "id"], unique=False
     )
-    op.create_index("threads_owner_updated_at_id_ix", "threads", ["owner", "updated_at", "id"], unique=False)
-    op.create_index("threads_updated_at_id_ix", "threads", ["updated_at", "id"], unique=False)
+    op.create_index(
+        op.f("threads_owner_updated_at_id_ix"), "threads", ["owner", "updated_at", "id"], unique=False
+    )
+    op.create_index(op.f("threads_updated_at_id_ix"), "threads", ["updated_at", "id"], unique=False)
     op.create_table(
         "messages",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -155,13 +159,15 @@ def upgrade() -> None:
         sa.Column("native", sa.Text(), nullable=True),
         sa.Column("summary", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="messages_role_check"),
-        sa.CheckConstraint("status IN ('pending', 'complete', 'error')", name="messages_status_check"),
-        sa.ForeignKeyConstraint(
-            ["thread_id"], ["threads.id"], name="messages_thread_id_fkey", ondelete="CASCADE"
+        sa.CheckConstraint(
+            "role IN ('system', 'user', 'assistant', 'tool')", name=op.f("messages_role_check")
         ),
-        sa.PrimaryKeyConstraint("id", name="messages_pkey"),
-        sa.UniqueConstraint("thread_id", "turn_index", name="messages_thread_id_turn_index_key"),
+        sa.CheckConstraint("status IN ('pending', 'complete', 'error')", name=op.f("messages_status_check")),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("messages_thread_id_fkey"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("messages_pkey")),
+        sa.UniqueConstraint("thread_id", "turn_index", name=op.f("messages_thread_id_turn_index_key")),
     )
     op.create_index(
         "messages_pending_ix",
@@ -190,13 +196,15 @@ def upgrade() -> None:
         sa.Column("turn_index", sa.Integer(), nullable=True),
         sa.Column("fault", sa.Text(), server_default="", nullable=False),
         sa.Column("partial", sa.Text(), server_default="", nullable=False),
-        sa.CheckConstraint("status IN ('running', 'ok', 'error', 'cancelled')", name="runs_status_check"),
-        sa.ForeignKeyConstraint(
-            ["thread_id"], ["threads.id"], name="runs_thread_id_fkey", ondelete="CASCADE"
+        sa.CheckConstraint(
+            "status IN ('running', 'ok', 'error', 'cancelled')", name=op.f("runs_status_check")
         ),
-        sa.PrimaryKeyConstraint("id", name="runs_pkey"),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("runs_thread_id_fkey"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("runs_pkey")),
     )
-    op.create_index("runs_owner_started_at_id_ix", "runs", ["owner", "started_at", "id"], unique=False)
+    op.create_index(op.f("runs_owner_started_at_id_ix"), "runs", ["owner", "started_at", "id"], unique=False)
     op.create_index(
         "runs_running_ix",
         "runs",
@@ -205,14 +213,16 @@ def upgrade() -> None:
         sqlite_where=sa.text("status = 'running'"),
         postgresql_where=sa.text("status = 'running'"),
     )
-    op.create_index("runs_started_at_id_ix", "runs", ["started_at", "id"], unique=False)
-    op.create_index("runs_thread_id_ix", "runs", ["thread_id"], unique=False)
+    op.create_index(op.f("runs_started_at_id_ix"), "runs", ["started_at", "id"], unique=False)
+    op.create_index(op.f("runs_thread_id_ix"), "runs", ["thread_id"], unique=False)
     op.create_table(
         "run_events",
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("seq", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("body", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="run_events_run_id_fkey", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run_id", "seq", name="run_events_pkey"),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("run_events_run_id_fkey"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("run_events_pkey")),
     )

@@ -1,0 +1,173 @@
+"""The tables: the same whether made or brought up to date; those of a newer release are refused."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, inspect, text
+from support.databases import database_url, fresh_database, postgres  # noqa: F401 - fixtures
+from support.turns import turn
+
+from pallas.ledger import open_ledger
+from pallas.ledger.address import address_of
+from pallas.ledger.database import Database
+from pallas.ledger.migrate import revisions, upgrade
+from pallas.ledger.postgres import PostgresDatabase
+from pallas.ledger.sqlite import SqliteDatabase
+from pallas.ledger.tables import HEAD, REVISIONS, metadata
+from pallas.model import Fault, FaultType
+
+
+async def opened(url: str) -> Database:
+    """A database and nothing of the ledger's."""
+    address = address_of(url)
+    if address.path is not None:
+        return await SqliteDatabase.open(address.path, address.shown)
+    return await PostgresDatabase.open(address.dsn, address.shown)
+
+
+def shape(connection: Connection) -> dict[str, Any]:
+    """Everything that the database itself says of its tables."""
+    look = inspect(connection)
+
+    def sorted_text(found: Any) -> list[str]:
+        return sorted(repr(sorted((name, shown(value)) for name, value in each.items())) for each in found)
+
+    def shown(value: Any) -> str:
+        return str({key: str(each) for key, each in value.items()} if isinstance(value, dict) else value)
+
+    return {
+        table: (
+            [{**column, "type": repr(column["type"])} for column in look.get_columns(table)],
+            look.get_pk_constraint(table),
+            sorted_text(look.get_foreign_keys(table)),
+            sorted_text(look.get_unique_constraints(table)),
+            sorted_text(look.get_check_constraints(table)),
+            sorted_text(look.get_indexes(table)),
+        )
+        for table in sorted(look.get_table_names())
+    }
+
+
+def drift(connection: Connection) -> list[Any]:
+    """What Alembic would change."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
+
+
+async def test_tables_that_were_made_are_those_that_revisions_make(
+    database_url: str,  # noqa: F811
+    request: pytest.FixtureRequest,
+    tmp_path: Any,
+) -> None:
+    ledger = await open_ledger(database_url)
+    made = await ledger.database.read(shape)
+    assert await ledger.database.read(drift) == []
+    await ledger.close()
+
+    async def upgraded(url: str) -> None:
+        database = await opened(url)
+        await database.write(upgrade)
+        assert await database.read(drift) == []
+        assert await database.read(shape) == made
+        await database.close()
+
+    if database_url.startswith("sqlite"):
+        await upgraded(f"sqlite:///{tmp_path}/other.sqlite3")
+    else:
+        async with fresh_database(request.getfixturevalue("postgres")) as url:
+            await upgraded(url)
+    assert set(made) == {*metadata.tables, "alembic_version"}
+
+
+def test_the_revisions_of_the_package_are_those_that_the_tables_know() -> None:
+    assert revisions() == REVISIONS
+
+
+async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str) -> None:  # noqa: F811
+    database = await opened(database_url)
+    await database.write(upgrade)
+    await database.close()
+    ledger = await open_ledger(database_url)
+    thread = (await ledger.threads.create("jarvis", "me")).id
+    assert await turn(ledger, thread, "r1") == 1
+    await ledger.close()
+
+
+async def test_older_tables_are_brought_up_to_date(
+    database_url: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = await open_ledger(database_url)
+    await ledger.close()
+    asked: list[Connection] = []
+    monkeypatch.setattr("pallas.ledger.schema.HEAD", "0002")
+    monkeypatch.setattr("pallas.ledger.migrate.upgrade", asked.append)
+    ledger = await open_ledger(database_url)
+    await ledger.close()
+    assert len(asked) == 1
+
+
+async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None:  # noqa: F811
+    ledger = await open_ledger(database_url)
+    newer = text("UPDATE alembic_version SET version_num = '9999'")
+    await ledger.database.write(lambda connection: connection.execute(newer).rowcount)
+    await ledger.close()
+    with pytest.raises(Fault) as caught:
+        await open_ledger(database_url)
+    assert caught.value.type is FaultType.CONFIG
+    assert "newer release" in caught.value.message
+    assert HEAD in caught.value.message
+    assert "9999" in caught.value.message
+
+
+async def test_a_database_with_other_tables_of_these_names_is_left_alone(database_url: str) -> None:  # noqa: F811
+    database = await opened(database_url)
+    foreign = text("CREATE TABLE messages (body TEXT)")
+    await database.write(lambda connection: connection.execute(foreign).rowcount)
+    await database.close()
+    with pytest.raises(Fault) as caught:
+        await open_ledger(database_url)
+    assert caught.value.type is FaultType.CONFIG
+    assert "a database of its own" in caught.value.message
+    database = await opened(database_url)
+    assert list(await database.read(shape)) == ["messages"]
+    await database.close()
+
+
+async def test_fleets_that_start_together_make_the_tables_once(database_url: str) -> None:  # noqa: F811
+    ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(6)))
+    assert len({ledger.salt for ledger in ledgers}) == 1
+    assert len({ledger.life for ledger in ledgers}) == 6
+    for ledger in ledgers:
+        await ledger.close()
+
+
+LOADED = """
+import asyncio, sys
+from pallas.ledger import open_ledger
+
+async def main():
+    for _ in range(2):
+        ledger = await open_ledger(sys.argv[1])
+        await ledger.threads.create("jarvis", "me")
+        await ledger.close()
+
+asyncio.run(main())
+print([name for name in ("alembic", "mako", "asyncpg", "greenlet") if name in sys.modules])
+"""
+
+
+def test_a_start_of_every_day_loads_no_alembic_and_no_driver_that_is_not_used(tmp_path: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, f"sqlite:///{tmp_path}/l.sqlite3"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
