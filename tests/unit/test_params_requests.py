@@ -24,6 +24,7 @@ _TOOLS: list[Any] = [{"type": "function", "function": {"name": "a__x"}}]
 _EXTRA = {
     "metadata": {"user_id": "u"},
     "thinking": {"type": "disabled"},
+    "inference_geo": "us",
     "user": "u",
     "min_p": 0.1,
     "top_k": 4,
@@ -54,14 +55,17 @@ def test_extra_reaches_whoever_knows_it() -> None:
     # AG-10
     assert _openai({}, extra=_EXTRA)["extra_body"] == {"user": "u"}
     assert _openai({}, compatible=True, extra=_EXTRA)["extra_body"] == {
+        "thinking": {"type": "disabled"},
         "user": "u",
         "min_p": 0.1,
         "top_k": 4,
+        "reasoning": {"effort": "low"},
     }
     arguments: dict[str, Any] = {}
     edit_responses(arguments, _read(extra=_EXTRA), compatible=False)
     assert arguments["extra_body"] == {"user": "u", "reasoning": {"effort": "low"}}
     assert _anthropic({}, extra=_EXTRA)["extra_body"] == {
+        "inference_geo": "us",
         "metadata": {"user_id": "u"},
         "thinking": {"type": "disabled"},
     }

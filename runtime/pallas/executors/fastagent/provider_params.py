@@ -77,6 +77,7 @@ _ANTHROPIC_EXTRA: Final = frozenset(
         "service_tier", "speed", "thinking",
     }
 )  # fmt: skip
+_ANTHROPIC_ALONE: Final = _ANTHROPIC_EXTRA - {"metadata", "service_tier", "thinking"}
 # What nobody may set beside us: it is what the request is about, how it travels, or a parameter already.
 _OURS: Final = (
     frozenset(KEYS)
@@ -275,7 +276,7 @@ def _openai_extra(params: Params, known: frozenset[str], *, compatible: bool) ->
     taken = {
         key: value
         for key, value in _given(params)
-        if key in known or (compatible and key not in _ANTHROPIC_EXTRA | _OPENAI_EXTRA | _RESPONSES_EXTRA)
+        if key in known or (compatible and key not in _ANTHROPIC_ALONE)
     }
     if not taken.get("store"):  # OpenAI has it for what is stored only; without, it is meant for Anthropic
         taken.pop("metadata", None)
