@@ -1,5 +1,6 @@
 """get, describe, apply, create, delete and connect, typed at a fleet that is served."""
 
+import asyncio
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import yaml
+from mcp import Client
 from support.offline import offline_project
 from support.served import Served, served
 
@@ -318,12 +320,17 @@ def test_a_made_agent_is_connected_to_by_what_the_registry_says(typed: Shell) ->
         assert printed.status == 0, printed.err
         (entry,) = json.loads(printed.out)["mcpServers"].values()
         assert entry == known["linked"]
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    accept = {"accept": "application/json, text/event-stream"}
-    answer = httpx2.post(known["linked"]["url"], json=ping, headers=accept, trust_env=False, timeout=20)
-    assert answer.status_code != 404
     (virtual,) = json.loads(typed("connect", "linked", "--virtual").out)["mcpServers"].values()
-    assert httpx2.post(virtual["url"], json=ping, headers=accept, trust_env=False).status_code != 404
+    (project,) = json.loads(typed("connect", "--virtual").out)["mcpServers"].values()
+    assert asyncio.run(_tools(known["linked"]["url"])) == {"send_message", "get_health"}
+    assert asyncio.run(_tools(virtual["url"])) == {"chat"}
+    assert asyncio.run(_tools(project["url"])) == {"agent-research__chat"}
+
+
+async def _tools(url: str) -> set[str]:
+    """What a client finds there that was told of it so."""
+    async with Client(url) as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
 
 
 def test_a_shell_completes_kinds_and_names(typed: Shell) -> None:
