@@ -36,13 +36,14 @@ SURFACES = ("2026-07-28", "legacy", "rest", "stream", "tool")
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("threads")
-    with served(_project(root / "p"), **_environment(root)) as running:
+    with served(_project(root / "p", "far", "small"), **_environment(root)) as running:
         yield running
 
 
-def _project(root: Path) -> Path:
-    agents = {"boss": agent_module("boss", ("echo",))}
-    return offline_project(root, agents, SCRIPT, top={"bind": "127.0.0.1"})
+def _project(root: Path, *more: str) -> Path:
+    agents: dict[str, str | None] = {name: agent_module(name, ("echo",)) for name in ("boss", *more)}
+    keys = {"far": {"isolation": "process"}, "small": {"model_capabilities": {"context_window": 900}}}
+    return offline_project(root, agents, SCRIPT, top={"bind": "127.0.0.1"}, keys=keys)
 
 
 def _environment(state: Path) -> dict[str, str]:
@@ -57,10 +58,10 @@ async def rest(fleet: Served) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def say(fleet: Served, way: str, text: str, thread: str | None) -> tuple[str, str]:
-    """A message to the boss by one of the surfaces: its answer, and the thread's id."""
+async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str = "boss") -> tuple[str, str]:
+    """A message to an agent by one of the surfaces: its answer, and the thread's id."""
     if way in ERAS:
-        async with fleet.client("boss", way) as client:
+        async with fleet.client(agent, way) as client:
             arguments = {"message": text, "conversation_id": thread or "new"}
             result = await client.call_tool("send_message", arguments)
             assert not result.is_error, text_of(result)
@@ -73,14 +74,14 @@ async def say(fleet: Served, way: str, text: str, thread: str | None) -> tuple[s
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
             more = {"threadId": thread} if thread else {}
-            result = await client.call_tool("agent-boss__chat", {"message": text, **more})
+            result = await client.call_tool(f"agent-{agent}__chat", {"message": text, **more})
             assert not result.is_error, text_of(result)
             assert result.meta is not None
             # What follows the answer tells a model how to come back.
             return result.content[0].text, result.meta["local.pallas/threadId"]
     async with rest(fleet) as api:
         body = {"message": text, "threadId": thread, "stream": way == "stream"}
-        answer = await api.post("/agents/boss/chat", json=body)
+        answer = await api.post(f"/agents/{agent}/chat", json=body)
         assert answer.status_code == 200, answer.text
         if way == "rest":
             return answer.json()["text"], answer.json()["threadId"]
@@ -117,10 +118,11 @@ async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Ser
     assert {run["status"] for run in runs} == {"ok"}
 
 
-async def test_what_the_tools_said_is_linked_to_what_was_asked_of_them(fleet: Served) -> None:
+@pytest.mark.parametrize("agent", ["boss", "far"])
+async def test_what_the_tools_said_is_linked_to_what_was_asked_of_them(fleet: Served, agent: str) -> None:
     # AG-17
     await fleet.says("running")
-    answer, thread = await say(fleet, "rest", "two tools", None)
+    answer, thread = await say(fleet, "rest", "two tools", None, agent)
     assert answer == "the tools said so"
     kept = await rows(fleet, thread)
     assert [row["role"] for row in kept] == ["user", "assistant", "tool", "tool", "assistant"]
@@ -143,6 +145,22 @@ async def test_a_loop_ends_with_its_twelfth_round_and_its_turn_is_complete(fleet
     assert "the agent took 12 steps" in kept[-1]["content"]
     # The history that this leaves is one that a provider takes.
     assert (await say(fleet, "rest", "go on", thread))[0].startswith("turn ")
+
+
+async def test_a_long_conversation_is_told_by_a_summary_of_the_agents_own_model(fleet: Served) -> None:
+    await fleet.says("running")
+    thread = None
+    for _ in range(4):
+        answer, thread = await say(fleet, "rest", "word " * 150, thread, "small")
+    assert thread is not None
+    kept = await rows(fleet, thread)
+    summaries = [row for row in kept if row["summary"]]
+    assert summaries
+    assert {row["role"] for row in summaries} == {"system"}
+    assert all("earlier messages" in row["content"] for row in summaries)
+    assert len([row for row in kept if row["role"] == "user"]) == 4, "people still see every row"
+    # The model was shown less than was said: it counts the messages that it sees.
+    assert int(answer.removeprefix("turn ")) < 4
 
 
 @pytest.mark.parametrize("era", ERAS)
