@@ -17,7 +17,7 @@ TALK = [
     {"type": "text", "delta": "Let me look."},
     {"type": "tool_call", "toolName": "docs__search", "args": {"q": "lamps\x1b]0;x\x07"}},
     {"type": "tool_result", "toolName": "docs__search", "ok": True},
-    {"type": "text", "delta": "It is a \x1b[2Jlamp"},
+    {"type": "text", "delta": "\n\nIt is a \x1b[2Jlamp"},
     {"type": "text", "delta": "."},
 ]
 
@@ -80,7 +80,7 @@ def test_text_alone_is_on_stdout_and_all_else_on_stderr_without_escape_codes(
     api.steps = list(TALK)
     done = chat(tmp_path, "research", "-m", "What is it?", "--url", api.url)
     assert done.returncode == 0
-    assert done.stdout == "Let me look.\nIt is a ␛[2Jlamp.\n"
+    assert done.stdout == "Let me look.\n\nIt is a ␛[2Jlamp.\n"
     assert done.stderr.splitlines() == [
         "Hm.␛[31m",
         '[tool: docs__search {"q": "lamps␛]0;x\\\\x07"}]',
@@ -129,7 +129,7 @@ def test_json_is_one_document_or_a_line_for_each_chunk(api: ChatApi, tmp_path: P
     api.steps = list(TALK)
     one = chat(tmp_path, "research", "-m", "-", "--url", api.url, "--json", stdin="hi")
     document = json.loads(one.stdout)
-    assert document["text"] == "Let me look.\nIt is a ␛[2Jlamp."
+    assert document["text"] == "Let me look.\n\nIt is a ␛[2Jlamp."
     assert (document["threadId"], document["turnIndex"], document["runId"]) == ("conv-1", 1, "run-1")
     assert document["usage"] == {"inputTokens": 100, "outputTokens": 30}
     many = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json", "--stream")

@@ -30,6 +30,8 @@ class Terminal:
         self._screen = ""
         """The open lines, as far as they were written: the answer's, and that on the screen of stderr."""
         self._note_open = False
+        self._broken = False
+        """Whether something was put into an open line of the answer, where both are on one screen."""
         self.status: Status | None = Status(self) if self.moves else None
 
     @property
@@ -63,6 +65,9 @@ class Terminal:
         """More of the answer."""
         if not text:
             return
+        if self._broken and not (text := text.lstrip("\n")):
+            return  # that line is ended on the screen already
+        self._broken = False
         self._hide()
         self._close_note()
         self._write(self.out, text)
@@ -72,14 +77,16 @@ class Terminal:
 
     def end_text(self) -> None:
         """The answer, or a part of it, is over: its last line ends."""
-        if self._answer:
+        if self._broken:
+            self._broken, self._answer = False, ""
+        elif self._answer:
             self.text("\n")
 
     def note(self, text: str, style: str = DIM) -> None:
         """Whole lines about the answer."""
         self._hide()
         # On one screen an open line of the answer is ended, in what is only shown.
-        self._say("\n" if self._screen else "")
+        self._break()
         self._say("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
         self._screen, self._note_open = "", False
 
@@ -88,9 +95,8 @@ class Terminal:
         if not text:
             return
         self._hide()
-        if self._screen and not self._note_open:
-            self._say("\n")
-            self._screen = ""
+        if not self._note_open:
+            self._break()
         self._say("\n".join(self._styled(part, style) for part in text.split("\n")))
         self._screen = _last_line(self._screen + text)
         self._note_open = bool(self._screen)
@@ -108,6 +114,12 @@ class Terminal:
         """Nothing stays open: neither a line nor a status."""
         self._hide()
         self._close_note()
+
+    def _break(self) -> None:
+        if self._screen:
+            self._broken = self._broken or not self._note_open
+            self._say("\n")
+            self._screen = ""
 
     def _close_note(self) -> None:
         if self._note_open:

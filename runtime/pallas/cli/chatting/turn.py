@@ -151,11 +151,6 @@ class Turn:
                 self._terminal.aside(delta)
         elif kind == "tool_call":
             self._answer.tools += 1
-            if parts and not parts[-1].endswith("\n"):
-                # What is said before a tool is called is a line of its own.
-                parts.append("\n")
-                if not self._frames and not self._quiet:
-                    self._terminal.end_text()
             self._doing = one_line(str(chunk.get("toolName") or "?"), 100)
             self._tell(f"[tool: {self._doing}{_arguments(chunk.get('args'))}]")
         elif kind == "tool_result":
