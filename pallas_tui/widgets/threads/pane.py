@@ -35,6 +35,7 @@ SEARCHED: Final = 5_000
 """Threads that a filter looks through by itself; further ones as somebody goes down to them."""
 _REST: Final = 0.15
 _REMEMBERED: Final = 50
+_PARTS: Final = 3
 _PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 
 
@@ -104,6 +105,15 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         self._refresh()
 
     @property
+    def _stands(self) -> bool:
+        """Whether there is something to paint on: what is in a pane goes before the pane does."""
+        return (
+            self.is_mounted
+            and self.is_attached
+            and len(self.query("#thread-list, #thread-said, #thread-details")) == _PARTS
+        )
+
+    @property
     def rows(self) -> ThreadList:
         """The list."""
         return self.query_one(ThreadList)
@@ -132,9 +142,8 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
             self._problem = fault.message
             if fault.type in _PASSING:
                 self._runs = None  # asked again at the next look
-        if self.is_attached and self.is_mounted:
-            self._paint()
-            self._read_on()
+        self._paint()
+        self._read_on()
 
     async def _read_more(self) -> None:
         try:
@@ -145,7 +154,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
 
     def _read_on(self) -> None:
         """Read the next page where the end of what is known is near."""
-        if not self.is_attached or not self.is_mounted:
+        if not self._stands:
             return
         book = self._book
         looked = len(book.listed) >= SEARCHED and bool(self._words)
@@ -156,6 +165,8 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
 
     def _paint(self) -> None:
         """List what is known and fits the filter."""
+        if not self._stands:
+            return
         words, book = self._words, self._book
         shown = [each for each in book.listed if all(word in each.words for word in words)]
         self.rows.take(shown, self._clock(), self._hint())
@@ -189,7 +200,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         self._resting = self.set_timer(_REST, self._look_inside)
 
     def _look_inside(self) -> None:
-        record = self.rows.selected
+        record = self.rows.selected if self._stands else None
         if record is not None and _key(record) not in self._seen and not self._problem:
             self.run_worker(self._inside(record), group="thread words", exclusive=True)
 
@@ -201,11 +212,12 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         while len(self._seen) >= _REMEMBERED:
             self._seen.pop(next(iter(self._seen)))
         self._seen[_key(record)] = rows
-        if self.is_attached and self.is_mounted:
-            self._tell()
+        self._tell()
 
     def _tell(self) -> None:
         """Say what is known of the selected one."""
+        if not self._stands:
+            return
         static, record = self.query_one("#thread-details", Static), self.rows.selected
         size = static.content_region.size
         if record is None or not size:
@@ -235,7 +247,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected one is offered."""
-        if not self.is_mounted:
+        if not self._stands or not self.query(TitleLine):
             return True
         typing = self.query_one(TitleLine).has_focus
         if action in ("choose", "rename", "delete", "copy_id", "export", "story"):
@@ -308,14 +320,14 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
             try:
                 await work
             except Fault as fault:
-                if self.is_attached:
+                if self._stands:
                     self._say(fault.message, Tone.ERROR)
                 else:
                     self.app.notify(fault.message, title=self.TITLE, severity="error", markup=False)
             else:
-                if self.is_attached:
+                if self._stands:
                     self._say("")
-                    self._paint()
+                self._paint()
 
         self._say(f"{what}{self._glyphs.ellipsis}")
         self.app.run_worker(doing(), group="threads doing", description=what)
