@@ -67,7 +67,6 @@ def test_the_seeds_document_is_taken_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_short_and_long_references_are_the_same(tmp_path: Path) -> None:
-    # AG-22
     long = SEED.replace("llm: qwen3-thinking ", "llm: {name: qwen3-thinking} ").replace(
         "project: mcpctl-dev ", "project: { name: mcpctl-dev } "
     )
@@ -176,7 +175,6 @@ def test_folders_and_stdin_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_shown_is_what_is_taken_back(tmp_path: Path) -> None:
-    # AG-22
     text = as_yaml([document_of("agent", BODY)])
     documents, specs, mistakes = _read(tmp_path, text)
     assert mistakes == []

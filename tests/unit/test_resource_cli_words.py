@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pallas.cli.resources.asking import Wrong
+from pallas.cli.resources.asking import Reach, Wrong
 from pallas.cli.resources.creating import Defaults, parsed, secret_data
+from pallas.cli.resources.deleting import delete
 from pallas.cli.resources.kinds import DELETABLE, NoSuchKind, kind_of, split
 from pallas.cli.resources.tables import cells_in, pairs, table
 from pallas.cli.resources.transcript import conversation
@@ -120,3 +121,21 @@ def test_a_thread_reads_like_a_conversation() -> None:
         "tool\n  → 7",
         "assistant  [error: it broke]\n  Seven.",
     ]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_on_a_terminal_nothing_is_deleted_without_a_yes(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal(answer))
+    # Nothing is asked of a fleet: there is none, and no project.
+    assert delete(["agent", "reviewer"], False, Reach(tmp_path)) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Delete agent/reviewer and all its threads? [y/N]" in printed.err
+    assert "nothing was deleted" in printed.err

@@ -1,6 +1,7 @@
 """A command's way to the fleet: where it is, what it refuses, and the exit status that says so."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -53,7 +54,9 @@ def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
     from pallas.model import Fault
 
     try:
-        return asyncio.run(_ask(reach, work))
+        status = asyncio.run(_ask(reach, work))
+        sys.stdout.flush()
+        return status
     except Wrong as error:
         complain(str(error))
         return USAGE
@@ -70,8 +73,8 @@ def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
         return REFUSED
     except BrokenPipeError:
         # Whoever read it has seen enough (`| head`); the interpreter must not say so at its end.
-        with suppress(OSError):
-            sys.stdout.close()
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
         return 130
@@ -110,8 +113,6 @@ def told(fault: "Fault") -> str:
 
 
 async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
-    import os
-
     from pallas.api_client import URL_VARIABLE, connect, place_of, token_of
     from pallas.api_client.own import is_there
 
@@ -121,6 +122,10 @@ async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
     if project is not None and place.is_loopback and not token:
         # What the fleet was started with is there for who works in its folder, too.
         token = os.environ.get(CONTROL_VARIABLE, "").strip()
+    if token and place.in_the_clear:
+        complain(
+            "# warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS"
+        )
     async with AsyncExitStack() as stack:
         if project is None or await is_there(place):
             api = await stack.enter_async_context(connect(place, token))
