@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pallas import __version__, codec
 
@@ -72,7 +72,7 @@ class RestApi:
         _add_whoami(routes)
         assert not routes.missing, routes.missing
         app.router.add_route("/openapi.json", _openapi)
-        self._app: ASGIApp = app
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. A reader that goes away or takes nothing more is no error of ours."""
@@ -80,7 +80,7 @@ class RestApi:
             # The server leaves the body out by itself.
             scope = {**scope, "method": "GET", HEAD: True}
         try:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         except* (TimeoutError, OSError, ClientDisconnect) as gone:
             log.debug("api: a reader went away: %s", type(gone.exceptions[0]).__name__)
 
@@ -122,6 +122,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return faults.answer(faults.nothing_here())
     return faults.answer(faults.Refused(error.status_code, str(error.detail), error.headers))
+
+
+def document_of(api: RestApi) -> dict[str, Any]:
+    """The OpenAPI document of the API, which is the same for every fleet."""
+    return _document(api.app)
 
 
 async def _openapi(request: Request) -> Response:

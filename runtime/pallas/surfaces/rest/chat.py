@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any, Final
 
-from fastapi import Header, Path
+from fastapi import Header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from . import faults
 from .chunks import answer_of
 from .idempotency import Keys, digest_of, key_in
 from .models import Answer
+from .paging import AgentName
 from .recall import Recall
 from .replay import RunLog
 from .routing import Routes, principal_of
@@ -30,7 +31,6 @@ from .turns import Turns
 _OWN: Final = frozenset({"message", "images", "threadId", "stream"})
 RUN_ID: Final = "pallas-run-id"
 THREAD_ID: Final = "pallas-thread-id"
-Name = Annotated[str, Path(max_length=200)]
 
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -51,7 +51,7 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
     @routes.add("POST", "/agents/{name}/chat", "Say something", response=Answer, responses=_STREAM)
     async def chat(
         request: Request,
-        name: Name,
+        name: AgentName,
         body: Chat,
         idempotency_key: Annotated[str | None, Header(description="Do this once, however often sent")] = None,
         last_event_id: Annotated[str | None, Header(description="Go on after this message")] = None,

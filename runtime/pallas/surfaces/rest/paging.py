@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from fastapi import Query
+from fastapi import Path, Query
 
 from pallas.model import Fault, FaultType, Page
 
@@ -14,6 +14,13 @@ Cursor = Annotated[
     str, Query(max_length=500, description="What `next` said; empty for the first ones.", examples=[""])
 ]
 Filter = Annotated[str, Query(max_length=200)]
+
+
+# Told and not enforced: what is none of ours is simply not found.
+_NAME: Final[dict[str, Any]] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"}
+Which = Annotated[str, Path(max_length=200, description="Its name, or its id", json_schema_extra=_NAME)]
+AgentName = Annotated[str, Path(max_length=200, description="The agent", json_schema_extra=_NAME)]
+Id = Annotated[str, Path(max_length=200, description="Its id", json_schema_extra=_NAME)]
 
 
 def page_of[T](page: Page[T], make: Callable[[T], Any]) -> dict[str, Any]:

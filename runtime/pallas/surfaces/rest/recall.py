@@ -41,9 +41,10 @@ class Recall:
             return await self._threads.run(run_id, principal)
         except Fault as fault:
             log = self._replay.get(run_id)
-            if fault.data.get(REASON) != "not_found" or log is None or log.owner != principal.id:
+            # The ledger hears of it when its turn comes, or, where nothing is remembered, when it is over.
+            early = log is not None and log.owner == principal.id and not (log.done and log.thread)
+            if fault.data.get(REASON) != "not_found" or log is None or not early:
                 raise
-            # The ledger hears of it when its turn comes, or when it is over.
             return RunRecord(
                 run_id, log.agent, log.owner, log.thread, surface="rest", started_at=log.began_at
             )

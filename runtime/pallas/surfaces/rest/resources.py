@@ -1,9 +1,8 @@
 """Agents, LLMs, secrets and projects: made, listed, changed and deleted (SPEC AG-1, AG-2, AG-3)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from fastapi import Path
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +11,7 @@ from pallas.model import Fault, FaultType, Resource, ResourceKind
 
 from .agents import agent_out
 from .models import Agent, KeyRef, Llm, PageOf, Project, Secret, iso
-from .paging import Cursor, Limit, page_of, plain
+from .paging import Cursor, Limit, Which, page_of, plain
 from .routing import Routes, principal_of
 from .taken import (
     READ_ONLY,
@@ -25,8 +24,6 @@ from .taken import (
     SecretChange,
     SecretMade,
 )
-
-Name = Annotated[str, Path(max_length=200, description="Its name, or its id")]
 
 
 class Kind(NamedTuple):
@@ -92,7 +89,7 @@ def add_resources(routes: Routes) -> None:
     catalog = routes.parts.catalog
 
     @routes.add("GET", "/projects/{name}/agents", "Agents of a project", response=PageOf[Agent])
-    async def list_project_agents(name: Name, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
+    async def list_project_agents(name: Which, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
         """Those attached to it, by name."""
         plain(name, cursor)
         return page_of(await catalog.list("agent", limit=limit, cursor=cursor, project=name), agent_out)
@@ -113,19 +110,19 @@ def _add(routes: Routes, kind: Kind) -> None:
         response.headers["location"] = f"{request.scope.get('root_path', '')}{kind.path}/{made.name}"
         return kind.send(made)
 
-    async def get(name: Name) -> BaseModel:
+    async def get(name: Which) -> BaseModel:
         """By its name or its id."""
         plain(name)
         return kind.send(await catalog.get(word, name))
 
-    async def update(request: Request, name: Name, body: kind.change) -> BaseModel:  # type: ignore[name-defined]
+    async def update(request: Request, name: Which, body: kind.change) -> BaseModel:  # type: ignore[name-defined]
         """What is absent stays as it is, what is null is cleared; its version grows if that changes it."""
         plain(name)
         if "name" in body and body["name"] not in (name, (await catalog.get(word, name)).name):
             raise Fault(FaultType.PROTOCOL, "name: cannot be changed; make another one", data={"key": "name"})
         return kind.send(await catalog.update(word, name, _spec(kind, body), owner=principal_of(request).id))
 
-    async def delete(name: Name) -> None:
+    async def delete(name: Which) -> None:
         """One that others use is kept (409)."""
         plain(name)
         await catalog.delete(word, name)

@@ -2,19 +2,18 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Path, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import RunRecord
 
 from .models import PageOf, Run, Tokens, iso, iso_or_none
-from .paging import Cursor, Filter, Limit, page_of, plain
+from .paging import Cursor, Filter, Id, Limit, page_of, plain
 from .recall import Recall
 from .routing import HEAD, Routes, principal_of
 from .stream import MEDIA, event_stream, last_event
 
-Id = Annotated[str, Path(max_length=200)]
 Status = Literal["running", "ok", "error", "cancelled"]
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}

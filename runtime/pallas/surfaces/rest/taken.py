@@ -5,6 +5,7 @@ Resources are plain objects here: the catalog reads them, and its words say what
 
 from typing import Annotated, Any, Final
 
+from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from pallas.images import MAX_IMAGES
@@ -72,7 +73,10 @@ _LLM: Final[dict[str, Any]] = {
     "probe": _null({"type": "boolean"}, "False: make it without asking the provider."),
 }
 _SECRET: Final[dict[str, Any]] = {
-    "data": {"type": "object", "additionalProperties": _null(_TEXT)},
+    "data": _null(
+        {"type": "object", "additionalProperties": _null(_TEXT)},
+        "Values by their keys: written here, and given out nowhere. A key with null goes.",
+    ),
     "keys": _null({"type": "array", "items": _TEXT}, "As it is read; changes nothing."),
 }
 _PROJECT: Final[dict[str, Any]] = {
@@ -90,20 +94,19 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
 """Keys of an answer that are passed over where it is sent back changed."""
 
 
-def _body(title: str, properties: dict[str, Any], kind: ResourceKind, *required: str) -> Any:
-    read = {key: {"readOnly": True} for key in sorted(READ_ONLY[kind])}
-    schema = {"title": title, **_written({"name": NAME, **properties, **read}, *required)}
-    return Annotated[dict[str, Any], WithJsonSchema(schema)]
+def _body(title: str, properties: dict[str, Any], *required: str) -> Any:
+    schema = {"title": title, **_written({"name": NAME, **properties}, *required)}
+    return Annotated[dict[str, Any], WithJsonSchema(schema), Body(title=title)]
 
 
-AgentMade = _body("AgentMade", _AGENT, "agent", "name")
-AgentChange = _body("AgentChange", _AGENT, "agent")
-LlmMade = _body("LlmMade", _LLM, "llm", "name")
-LlmChange = _body("LlmChange", _LLM, "llm")
-SecretMade = _body("SecretMade", _SECRET, "secret", "name")
-SecretChange = _body("SecretChange", _SECRET, "secret")
-ProjectMade = _body("ProjectMade", _PROJECT, "project", "name")
-ProjectChange = _body("ProjectChange", _PROJECT, "project")
+AgentMade = _body("AgentMade", _AGENT, "name")
+AgentChange = _body("AgentChange", _AGENT)
+LlmMade = _body("LlmMade", _LLM, "name")
+LlmChange = _body("LlmChange", _LLM)
+SecretMade = _body("SecretMade", _SECRET, "name")
+SecretChange = _body("SecretChange", _SECRET)
+ProjectMade = _body("ProjectMade", _PROJECT, "name")
+ProjectChange = _body("ProjectChange", _PROJECT)
 
 
 class ThreadMade(BaseModel):

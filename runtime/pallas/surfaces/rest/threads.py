@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Body, Path, Query
+from fastapi import Body, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,12 +19,9 @@ from .models import (
     iso,
     iso_or_none,
 )
-from .paging import Cursor, Filter, Limit, page_of, plain
+from .paging import AgentName, Cursor, Filter, Id, Limit, page_of, plain
 from .routing import Routes, principal_of
 from .taken import ThreadChange, ThreadMade
-
-Id = Annotated[str, Path(max_length=200)]
-Name = Annotated[str, Path(max_length=200)]
 
 
 def thread_out(record: ThreadRecord) -> Thread:
@@ -73,7 +70,7 @@ def add_threads(routes: Routes) -> None:
 
     @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[Thread])
     async def list_agent_threads(
-        request: Request, name: Name, limit: Limit = 50, cursor: Cursor = ""
+        request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = ""
     ) -> dict[str, Any]:
         """Your own, those used last first."""
         plain(cursor)
@@ -84,7 +81,7 @@ def add_threads(routes: Routes) -> None:
     async def create_thread(
         request: Request,
         response: Response,
-        name: Name,
+        name: AgentName,
         body: Annotated[ThreadMade | None, Body()] = None,
     ) -> Thread:
         """An empty one; without a title its first message gives it one."""
