@@ -17,7 +17,7 @@ def agents(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
     found: dict[str, str] = {}
     with suppress(Exception):
-        found |= _declared(_root(context))
+        found |= declared(_root(context))
     with suppress(Exception):
         found |= dict.fromkeys(set(names("agent", _root(context), *_where(context))) - set(found), "")
     return [(name, about) for name, about in found.items() if name.startswith(incomplete)]
@@ -39,7 +39,8 @@ def threads(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return []
 
 
-def _declared(root: Path) -> dict[str, str]:
+def declared(root: Path) -> dict[str, str]:
+    """The agents of agents.yaml, with what they are. Raises what reading it raises."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,5 +1,6 @@
 """Words that several commands have in common: where the fleet is, and what a shell completes."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -79,7 +80,13 @@ def _names(context: typer.Context, kind: str) -> list[str]:
     params = context.params
     given = params.get("folder") or context.find_root().params.get("project")
     folder = Path(str(given)) if given else Path()
-    return names(kind, folder, str(params.get("url") or ""), str(params.get("token") or ""))
+    found = names(kind, folder, str(params.get("url") or ""), str(params.get("token") or ""))
+    if kind == "agent" and not found:
+        from pallas.cli.completing import declared
+
+        with suppress(Exception):
+            found = list(declared(folder))
+    return found
 
 
 def _said(context: typer.Context, name: str) -> list[str]:
