@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_FRAME: Final = 16 * 1024 * 1024
 DONE: Final = "[DONE]"
+IDLE: Final = 60.0
+"""Seconds without a byte, a heartbeat included, after which a stream is given up."""
 _AGAIN: Final = (0.3, 1.0, 3.0)
 """Seconds before each new try; a run without a listener goes on for 30 s."""
 
@@ -27,17 +29,20 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
     """The chunks of one answer, as they come. ``run_id`` and ``thread_id`` come before the first one.
 
     Raises Fault: what the fleet refused before the run began; TRANSPORT where the connection cannot be had
-    again; TIMEOUT when nothing, not even a heartbeat, came for a minute. A run that fails is a chunk of type
-    ``error`` (``fault_in``).
+    again; TIMEOUT when nothing, not even a heartbeat, came for ``idle`` seconds. A run that fails is a chunk
+    of type ``error`` (``fault_in``).
     """
 
-    def __init__(self, opened: Open, path: str, body: Mapping[str, Any], origin: str) -> None:
+    def __init__(
+        self, opened: Open, path: str, body: Mapping[str, Any], origin: str, *, idle: float = IDLE
+    ) -> None:
         self.run_id = ""
         self.thread_id = ""
         self._open = opened
         self._path = path
         self._body = {**body, "stream": True}
         self._origin = origin
+        self._idle = idle
         self._last_id = ""
         # With it the same request comes back to the same run.
         self._key = uuid4().hex
@@ -56,7 +61,9 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
         while True:
             begun = False
             try:
-                async with self._open("POST", self._path, self._body, headers=self._headers()) as answer:
+                async with self._open(
+                    "POST", self._path, self._body, timeout=self._idle, headers=self._headers()
+                ) as answer:
                     begun = True
                     self.run_id = self.run_id or sanitize(answer.headers.get("pallas-run-id", ""), 200)
                     self.thread_id = self.thread_id or sanitize(
@@ -80,8 +87,8 @@ class ChatStream(AsyncIterator[dict[str, Any]]):
                 if isinstance(error, httpx2.TimeoutException):
                     raise Fault(
                         FaultType.TIMEOUT,
-                        f"nothing was heard of {self._origin} for a minute, though it gives signs of life: "
-                        "the connection is lost",
+                        f"nothing was heard of {self._origin} for {self._idle:.0f} s, not even a sign of "
+                        "life: the connection is lost",
                     ) from error
                 fault = lost(error, self._origin, connected=begun)
             pause = next(pauses, None)

@@ -30,6 +30,7 @@ class Terminal:
         self._screen = ""
         """The open lines, as far as they were written: the answer's, and that on the screen of stderr."""
         self._note_open = False
+        self._begun = False
         self._broken = False
         """Whether something was put into an open line of the answer, where both are on one screen."""
         self.status: Status | None = Status(self) if self.moves else None
@@ -67,7 +68,7 @@ class Terminal:
             return
         if self._broken and not (text := text.lstrip("\n")):
             return  # that line is ended on the screen already
-        self._broken = False
+        self._broken, self._begun = False, True
         self._hide()
         self._close_note()
         self._write(self.out, text)
@@ -106,8 +107,12 @@ class Terminal:
         self._screen, self._note_open = "", False
 
     def show(self, status: str) -> None:
-        """A line that stays until anything else is written; only on a screen."""
-        if self.status is not None:
+        """A line that stays until anything else is written; only on a screen.
+
+        Where the answer goes into a pipe there is none once it has begun: what reads it may well write on
+        this same screen.
+        """
+        if self.status is not None and (self.together or not self._begun):
             self.status.show(status)
 
     def settle(self) -> None:

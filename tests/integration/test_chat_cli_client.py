@@ -1,0 +1,163 @@
+"""The client of the agents' API: pages, refusals, tokens, and what is no fleet."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.chat_api import ChatApi, chat_api
+from support.live import write_project
+
+from pallas.api_client import Api, NoFleet, Place, connect, fault_in
+from pallas.api_client.own import is_there, needed
+from pallas.api_client.stream import ChatStream
+from pallas.config import load_project
+from pallas.model import Fault, FaultType
+from pallas.surfaces.control.token_file import keep
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ChatApi]:
+    with chat_api() as api:
+        yield api
+
+
+@pytest.fixture
+def fleet(served: ChatApi) -> ChatApi:
+    served.steps, served.status, served.token = [{"type": "text", "delta": "Hello."}], {}, ""
+    served.asked.clear()
+    return served
+
+
+async def test_a_list_is_read_page_by_page_and_no_further_than_wanted(fleet: ChatApi) -> None:
+    async with connect(fleet.url) as api:
+        assert [each["name"] async for each in api.items("/agents")] == ["research", "vision"]
+        assert [each["name"] async for each in api.items("/agents", most=1)] == ["research"]
+
+
+async def test_what_is_refused_is_the_fleets_own_fault(fleet: ChatApi) -> None:
+    body = {
+        "error": "no \x1b[31m",
+        "code": 7,
+        "data": {"type": "TIMEOUT", "retryable": True, "reason": "in_use"},
+    }
+    fleet.status["GET /agents"] = (409, body)
+    async with connect(fleet.url) as api:
+        with pytest.raises(Fault) as fault:
+            await api.get("/agents")
+        found = fault.value
+        assert (found.type, found.code, found.retryable) == (FaultType.TIMEOUT, 7, True)
+        assert found.message == "no ␛[31m"
+        assert found.data["reason"] == "in_use"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (404, {"detail": "Not Found"}, NoFleet),
+        (200, ["no object"], Fault),
+        (502, {}, Fault),
+    ],
+)
+async def test_what_is_no_fleet_is_told_apart(fleet: ChatApi, status: int, body: object, kind: type) -> None:
+    fleet.status["GET /agents"] = (status, body)  # type: ignore[assignment]
+    async with connect(fleet.url) as api:
+        with pytest.raises(kind) as fault:
+            _ = [each async for each in api.items("/agents")]
+        assert isinstance(fault.value, NoFleet) is (kind is NoFleet)
+
+
+async def test_where_nothing_listens_or_no_http_is_spoken_there_is_no_fleet() -> None:
+    async with connect("http://127.0.0.1:1") as api:
+        with pytest.raises(NoFleet, match="nothing answers"):
+            await api.get("/agents")
+
+    async def shut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(shut, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, connect(f"http://127.0.0.1:{port}") as api:
+        with pytest.raises(NoFleet, match="no answer in HTTP"):
+            await api.get("/agents")
+
+
+async def test_on_loopback_the_token_that_this_user_keeps_is_tried_when_one_is_asked_for(
+    fleet: ChatApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    fleet.token = "kept-for-this-user-alone"
+    place = Place(fleet.url)
+    async with connect(place) as api:
+        with pytest.raises(Fault, match="give one that it knows with --token"):
+            await api.get("/agents")
+    for name, token in (("other", "of-another-fleet"), ("this", fleet.token)):
+        keep(token, tmp_path / name, place.port)
+    async with connect(place) as api:
+        assert await api.get("/whoami")
+        assert fleet.token not in repr(vars(api))
+    # One that was given is the only one.
+    async with connect(place, "given") as api:
+        with pytest.raises(Fault, match="the token that was given") as fault:
+            await api.get("/agents")
+        assert fault.value.type is FaultType.AUTH
+
+
+async def test_a_fleet_of_another_project_at_the_same_port_is_not_this_ones(
+    fleet: ChatApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    place = Place(fleet.url, tmp_path / "mine")
+    assert await is_there(place)
+    keep("token-of-theirs", tmp_path / "theirs", place.port)
+    assert not await is_there(place)
+    keep("token-of-mine", tmp_path / "mine", place.port)
+    assert await is_there(place)
+    assert not await is_there(Place("http://127.0.0.1:1", tmp_path / "mine"))
+
+
+async def test_a_stream_in_which_nothing_is_heard_is_given_up(fleet: ChatApi) -> None:
+    # AG-25
+    fleet.steps = [{"type": "text", "delta": "One"}, 30.0]
+    api = Api(Place(fleet.url))
+    stream = ChatStream(api.open, "/agents/research/chat", {"message": "hi"}, fleet.url, idle=0.3)
+    try:
+        assert (await anext(stream))["delta"] == "One"
+        assert (stream.run_id, stream.thread_id) == ("run-1", "conv-1")
+        with pytest.raises(Fault, match="nothing was heard") as fault:
+            await anext(stream)
+        assert fault.value.type is FaultType.TIMEOUT
+    finally:
+        await stream.aclose()
+        await api.close()
+
+
+def test_an_error_chunk_is_the_fault_it_tells() -> None:
+    # AG-15
+    told = fault_in({"type": "error", "message": "slow", "code": -32001, "data": {"type": "TIMEOUT"}})
+    assert (told.type, told.message) == (FaultType.TIMEOUT, "slow")
+    bare = fault_in({"type": "error", "message": "broke\x1b"})
+    assert (bare.type, bare.message) == (FaultType.INTERNAL, "broke␛")
+
+
+def test_a_fleet_for_one_call_has_what_the_agent_needs_and_no_port_of_others(tmp_path: Path) -> None:
+    write_project(
+        tmp_path,
+        {"desk": None, "research": None, "vision": None},
+        keys={"desk": {"depends_on": ["research"]}},
+        top={"bind": "0.0.0.0"},
+    )
+    called = load_project(tmp_path, {}).agents["research"].port
+    (tmp_path / "fastagent.config.yaml").write_text(
+        "default_model: passthrough\n"
+        f"mcp: {{servers: {{research: {{url: 'http://127.0.0.1:{called}/mcp', auth: {{oauth: false}}}}}}}}\n"
+    )
+    project = load_project(tmp_path, {})
+    desk = needed(project, "desk")
+    assert {name: each.port for name, each in desk.agents.items()} == {"desk": 0, "research": called}
+    assert desk.bind == "127.0.0.1"
+    assert desk.port == desk.registry_port != project.registry_port
+    research = needed(project, "research")
+    assert {name: each.port for name, each in research.agents.items()} == {"research": 0}
+    # One that is made over the API may need any of them.
+    assert set(needed(project, "made").agents) == {"desk", "research", "vision"}
