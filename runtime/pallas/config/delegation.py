@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from .models import AgentConfig, DownstreamConfig, Project
-from .network import PROJECTS, VIRTUAL, local_port, url_problem
+from .network import AGENTS, local_port, url_problem
 from .notes import Notes
 from .read_auth import auth_of
 from .topology import Topology
@@ -38,27 +38,25 @@ def agent_at(url: str, topology: Topology) -> str | None:
 
 
 def leads_to(url: str, agent: str, project: Project) -> bool:
-    """Whether the agent of this fleet is called at ``url``: at its own address, or as a virtual server."""
-    path = _path_at(url, project.host, project.public_url)
-    if path is None:
+    """Whether the agent of this fleet is called at ``url``; ``agent`` may be one that no file declares.
+
+    Stricter than ``agent_at``: what is at another port has no such path, whatever it is called.
+    """
+    path, port = _path_at(url, project.host, project.public_url), _port_of(url)
+    if path is None or port is None:
         return False
-    parts = [unquote(part) for part in path.strip("/").split("/")]
-    port = _port_of(url)
-    if parts[0] in (VIRTUAL, PROJECTS):
+    if path.startswith(f"/{AGENTS}/"):
+        slugs = (each.slug for each in project.agents.values() if each.name == agent)
         at_fleet = port in (project.registry_port, _port_of(project.public_url))
-        return at_fleet and (parts[0] == PROJECTS or parts[1:2] == [f"agent-{agent}"])
-    if parts[0] == "agents":  # one that was made over the API is in no file
-        return (
-            agent in parts[1:2] or _agent_at(url, project.host, project.public_url, project.agents) == agent
-        )
-    return _agent_at(url, project.host, project.public_url, project.agents) == agent
+        return at_fleet and unquote(path.split("/")[2]) in (agent, *slugs)
+    return any(each.name == agent and each.port == port for each in project.agents.values())
 
 
 def _agent_at(url: str, host: str, public_url: str, agents: Mapping[str, AgentConfig]) -> str | None:
     path, port = _path_at(url, host, public_url), _port_of(url)
     if path is None or not port:
         return None
-    named = unquote(path.removeprefix("/agents/").partition("/")[0]) if path.startswith("/agents/") else ""
+    named = unquote(path.split("/")[2]) if path.startswith(f"/{AGENTS}/") else ""
     for name, config in agents.items():
         if named in (name, config.slug) or (not named and config.port == port):
             return name

@@ -9,12 +9,14 @@ _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
+AGENTS: Final = "agents"
+"""The path below which agents are reached at the one port."""
 VIRTUAL: Final = "virtual"
 """The path below which each agent is an MCP server with the one tool ``chat``."""
 PROJECTS: Final = "projects"
 """The path below which each project is an MCP server with a tool for each of its agents."""
 OWN_PATHS: Final = frozenset(
-    {"agents", VIRTUAL, PROJECTS, ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp"}
+    {AGENTS, VIRTUAL, PROJECTS, ".well-known", "v0.1", "api", "healthz", "readyz", "metrics", "mcp"}
 )
 """First parts of the paths that are served at the one port."""
 _GLOB: Final = re.compile(r"[A-Za-z0-9_.*?-]+(:(\d{1,5}|\*))?")
