@@ -1,7 +1,10 @@
 """Many who write at a time: nobody gets another's place, and nobody waits for somebody's tool."""
 
 import asyncio
+import os
+import signal
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 from time import monotonic
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, event
+from support import mortal_writer
 from support.databases import database_url, ledger, postgres  # noqa: F401 - fixtures
 from support.turns import FOUND, LOOKING, asked, ok, run, said, tool_turn, turn
 
@@ -49,6 +53,42 @@ async def test_twenty_writers_in_one_thread_each_get_a_place_of_their_own(databa
     finally:
         await first.close()
         await second.close()
+
+
+async def test_two_processes_write_to_one_database_at_a_time(database_url: str) -> None:  # noqa: F811
+    # AG-4
+    here = await open_ledger(database_url)
+    thread = (await here.threads.create("jarvis", "me")).id
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable,
+        mortal_writer.__file__,
+        thread,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdin.write(f"{database_url}\n".encode())
+        there = int((await writer.stdout.readline()).split()[1])
+        kept = {}
+        for number in range(30):
+            # Each waits for the other's: neither is kept from writing for long.
+            word, _, name, index = (await asyncio.wait_for(writer.stdout.readline(), 30)).decode().split()
+            assert word == "kept"
+            kept[int(index)] = f"answer of {name}"
+            async with asyncio.timeout(30):
+                kept[await turn(here, thread, f"r{number}", answer=f"mine {number}")] = f"mine {number}"
+        os.kill(there, signal.SIGKILL)
+        rows = [
+            row for row in (await here.threads.messages(thread, limit=200)).items if row.turn_index in kept
+        ]
+        assert {row.turn_index: row.content for row in rows}.items() <= kept.items()
+        assert len(kept) == 60
+    finally:
+        writer.kill()
+        await writer.wait()
+        await here.close()
 
 
 async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, database_url: str) -> None:  # noqa: F811

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from pallas.ledger import Ledger
-from pallas.model import Message, RunRecord, ToolAnswer, ToolCall
+from pallas.model import Message, MessageRecord, RunRecord, ToolAnswer, ToolCall
 
 LOOKING = Message(
     "assistant", "let me look", calls=(ToolCall("c1", "s__find", {"q": 1}), ToolCall("c2", "s__get"))
@@ -53,3 +53,14 @@ async def tool_turn(ledger: Ledger, thread: str, id: str, question: str = "find 
     await ledger.threads.said(thread, id, LOOKING)
     await ledger.threads.said(thread, id, FOUND)
     return await ledger.threads.finish(thread, ok(begun), [asked(question), LOOKING, FOUND, said("there")])
+
+
+async def all_rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
+    """Every row of a thread."""
+    rows: list[MessageRecord] = []
+    cursor = ""
+    while True:
+        page = await ledger.threads.messages(thread, limit=200, cursor=cursor)
+        rows += page.items
+        if not (cursor := page.next):
+            return rows

@@ -11,8 +11,8 @@ _SQLITE: Final = ("sqlite", "sqlite+aiosqlite")
 _POSTGRESQL: Final = ("postgres", "postgresql", "postgresql+asyncpg")
 _SYNCHRONOUS: Final = ("normal", "full")
 _EXAMPLES: Final = "write sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or memory"
-# Up to the last @ before the path: a password may hold one that nobody escaped.
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#]*@|(?<=://)[^?#]*@(?=[^@/]*(?:/|$|\?))")
+# Up to the very last @: a password may hold anything that nobody escaped.
+_CREDENTIALS: Final = re.compile(r"(?<=://).*@", re.DOTALL)
 _QUERY: Final = re.compile(r"(?i)((?:password|passfile|sslpassword|user)=)[^&]*")
 
 
@@ -29,7 +29,7 @@ def database_url_problem(text: str) -> str | None:
         return _sqlite_problem(text, parts.netloc, parts.path, parts.query)
     if parts.scheme not in _POSTGRESQL:
         return f"names no database that is known here; {_EXAMPLES}"
-    if port == 0 or any(char.isspace() for char in text) or parts.fragment:
+    if port == 0 or parts.netloc.count("@") > 1 or parts.fragment or any(map(str.isspace, text)):
         return f"is not a URL; escape / ? # @ and spaces in a password; {_EXAMPLES}"
     if not parts.path.strip("/"):
         return f"names no database after the host; {_EXAMPLES}"
