@@ -87,22 +87,26 @@ def _model_url(fleet: Served) -> str:
     return f"http://127.0.0.1:{fleet.entries['scripted']['port']}/v1"
 
 
-def test_the_seeds_commands_work_as_typed_and_the_key_is_shown_nowhere(
-    fleet: Served, typed: Shell, tmp_path: Path
-) -> None:
-    # AG-29
-    pallas = tmp_path / "pallas"
-    pallas.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pallas.server "$@"\n')
-    pallas.chmod(0o755)
-    done = subprocess.run(
-        ["sh", "-ec", SEED.replace("MODEL_URL", _model_url(fleet))],
+def _sh(fleet: Served, text: str) -> subprocess.CompletedProcess[str]:
+    """What a shell in the project's folder makes of it."""
+    programs = fleet.root.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    (programs / "pallas").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pallas.server "$@"\n')
+    (programs / "pallas").chmod(0o755)
+    return subprocess.run(
+        ["sh", "-ec", text],
         cwd=fleet.root,
-        env={**os.environ, "LITELLM_TOKEN": KEY, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        env={**os.environ, "LITELLM_TOKEN": KEY, "PATH": f"{programs}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def test_the_seeds_commands_work_as_typed_and_the_key_is_shown_nowhere(fleet: Served, typed: Shell) -> None:
+    # AG-29
+    done = _sh(fleet, SEED.replace("MODEL_URL", _model_url(fleet)))
     assert (
         done.stdout == "secret/litellm-key created\nllm/qwen3-thinking created\nagent/reviewer created\n"
     ), done
@@ -179,6 +183,8 @@ spec: {type: generic, model: scripted, url: MODEL_URL}
         (tmp_path / f"{kind}.yaml").write_text(shown.out)
         back = typed("apply", "-f", str(tmp_path / f"{kind}.yaml"))
         assert (back.status, back.out, back.err) == (0, f"{kind}/{name} unchanged\n", "")
+    piped = _sh(typed.fleet, "pallas get agent deployer -o yaml | pallas apply -f -")
+    assert (piped.stdout, piped.stderr) == ("agent/deployer unchanged\n", "")
     everything = "".join(
         typed("get", kind, "-o", "yaml").out + "---\n" for kind in ("agents", "llms", "projects", "secrets")
     )

@@ -1,0 +1,78 @@
+"""Resource commands at an API that asks who is there, and says what could drive a terminal."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from support.chat_api import ChatApi, chat_api
+from support.live import write_project
+
+from pallas.cli.app import run
+
+TOKEN = "tok-0123456789-0123456789"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[ChatApi]:
+    with chat_api() as api:
+        api.token = TOKEN
+        yield api
+
+
+@pytest.fixture
+def root(api: ChatApi, tmp_path: Path) -> Path:
+    root = write_project(tmp_path / "project", {"research": None}, top={"bind": "127.0.0.1"})
+    topology = yaml.safe_load((root / "agents.yaml").read_text())
+    port = urlsplit(api.url).port
+    (root / "agents.yaml").write_text(yaml.safe_dump({**topology, "registry_port": port}))
+    return root
+
+
+def test_what_the_fleet_was_started_with_opens_it_to_commands_in_its_folder(root: Path) -> None:
+    (root / ".env").write_text(f"PALLAS_CONTROL_TOKEN={TOKEN}\n")
+    (root / ".env").chmod(0o600)
+    done = subprocess.run(
+        [sys.executable, "-m", "pallas.server", "get", "agents"],
+        cwd=root,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "research", "vision"]
+    assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("token", ["", "tok-another-one-of-some-length"])
+def test_without_the_right_token_it_is_status_1_and_says_what_to_do(
+    root: Path, token: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_TOKEN", token)
+    monkeypatch.delenv("PALLAS_CONTROL_TOKEN", raising=False)
+    assert run(["get", "agents", "-p", str(root)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "say who you are" in printed.err and "PALLAS_TOKEN" in printed.err
+    assert not token or token not in printed.err
+
+
+def test_what_was_said_in_a_thread_drives_no_terminal(
+    api: ChatApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALLAS_TOKEN", TOKEN)
+    for words in (
+        ["thread", "conv-a"],
+        ["thread", "conv-a", "-o", "yaml"],
+        ["thread", "conv-a", "-o", "json"],
+    ):
+        assert run(["get", *words, "--url", api.url]) == 0
+        printed = capsys.readouterr()
+        assert "lamp" in printed.out
+        assert "\x1b" not in printed.out + printed.err
