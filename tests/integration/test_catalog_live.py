@@ -149,7 +149,7 @@ async def test_a_key_goes_to_its_llm_alone_and_none_of_the_fleets_goes_there(
         await catalog.create("secret", "keys", {"data": {"ONE": "sk-key-of-one"}}, "ann")
         first = {"type": "openai", "model": "qwen3-thinking", "url": one.url, "apiKeyRef": "keys/ONE"}
         await catalog.create("llm", "one", {**first, "probe": False}, "ann")
-        await catalog.create("llm", "two", {"type": "openai", "model": "other/m-1", "url": two.url}, "ann")
+        await catalog.create("llm", "two", {"type": "generic", "model": "other/m-1", "url": two.url}, "ann")
         for name in ("one", "two"):
             await catalog.create("agent", name, {"llm": name}, "ann")
         await catalog.create("agent", "own", {}, "ann")
@@ -200,6 +200,7 @@ async def test_a_deleted_agent_finishes_its_runs_and_leaves_nothing(fleet: Fleet
     await catalog.create("agent", "gone", {}, "ann")
     url = next(each.url for each in fleet.agents if each.name == "gone")
     async with client(fleet, "gone") as connected:
+        await connected.list_tools()  # the client asks for them after its first call
         running_call = asyncio.create_task(ask(connected, "slowly", conversation_id="mine"))
         await until(lambda: model_record(fleet).active)
         await catalog.delete("agent", "gone")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas import refusals
@@ -46,6 +46,8 @@ class Catalog:
         self._warnings: dict[str, str] = {}
         self._view = View(Everything(), live, self._vault, self._warnings)
         self._turn = asyncio.Lock()
+        self._last: tuple[View, Project, Wanted] | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> tuple[str, ...]:
         """Read what there is. Says what is wrong with it, in lines for people.
@@ -63,12 +65,19 @@ class Catalog:
         )
 
     def close(self) -> None:
-        """Forget the secrets' values."""
+        """Give up what is under way, and forget the secrets' values."""
+        for task in self._under_way:
+            task.cancel()
         self._vault.close()
 
     def wanted(self, project: Project) -> Wanted:
-        """The agents that the fleet of ``project`` has to have besides its files', and defaults of those."""
-        return wanted(self._view.rows, project, self._vault.values)
+        """The agents that the fleet of ``project`` has to have besides its files', and defaults of those.
+
+        The same object as long as nothing is different.
+        """
+        if self._last is None or self._last[0] is not self._view or self._last[1] is not project:
+            self._last = (self._view, project, wanted(self._view.rows, project, self._vault.values))
+        return self._last[2]
 
     def members(self, project: str) -> tuple[list[str], list[str]] | None:
         """The names of a project's agents, and of its MCP servers; None where no project is called so."""
@@ -116,6 +125,11 @@ class Catalog:
         check_name(kind, name)
         given = read_spec(kind, spec)
         told = await self._probe(given, None)
+        return await self._whole(self._create(kind, name, given, owner, told))
+
+    async def _create(
+        self, kind: ResourceKind, name: str, given: Spec, owner: str, told: str | None
+    ) -> Resource:
         async with self._turn:
             check_free(self._view, kind, name)
             whole = laid_over(EMPTY[kind], given, self._view.names)
@@ -141,6 +155,9 @@ class Catalog:
 
         Raises Fault: not_found; in_use that names its users (AG-2); conflict for what a file declares.
         """
+        await self._whole(self._delete(kind, which))
+
+    async def _delete(self, kind: ResourceKind, which: str) -> None:
         async with self._turn:
             view = self._view
             kept = view.found(kind, which)
@@ -186,6 +203,11 @@ class Catalog:
     async def _change(self, kind: ResourceKind, which: str, spec: Any) -> tuple[Resource, bool]:
         given = read_spec(kind, spec)
         told = await self._probe(given, self._view.found(kind, which))
+        return await self._whole(self._put(kind, which, given, told))
+
+    async def _put(
+        self, kind: ResourceKind, which: str, given: Spec, told: str | None
+    ) -> tuple[Resource, bool]:
         async with self._turn:
             view = self._view
             kept = view.found(kind, which)
@@ -204,6 +226,13 @@ class Catalog:
         log.info("%s %s was changed", kind, view.shown_name(kept))
         await self._live.update()
         return self._view.resource(self._view.found(kind, kept.id)), True
+
+    async def _whole[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` returns; it comes to its end also when whoever asked is gone by then."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
 
     async def _look(self) -> None:
         rows = await self._store.everything()

@@ -89,7 +89,12 @@ class FleetAgent:
         self._succession = self._life.succession
         self.supervisor = self._life.supervisor
         self._exchanges = Exchanges(self, self._succession, hub, lambda: self._life.seconds_left)
-        self.watched = AgentHealth(config.name, hub, lambda: (self.state, self.reason), provider_problem)
+        self.watched = AgentHealth(
+            config.name,
+            hub,
+            lambda: (self.state, self.reason),
+            lambda: "" if _has_own_llm(self.config) else provider_problem(),
+        )
         self._server: FastMCP | None = None
         self._began = time()
         self._started_in: float | None = None
@@ -386,6 +391,12 @@ class FleetAgent:
             self._life.took_over()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
+
+
+def _has_own_llm(config: AgentConfig) -> bool:
+    """Whether it asks an LLM that is not one of the project's providers."""
+    llm = config.definition.llm if config.definition is not None else None
+    return llm is not None and bool(llm.url or llm.api_key)
 
 
 def _has_history(config: AgentConfig) -> bool:

@@ -340,6 +340,8 @@ class Fleet:
             unlisten()
         if loading := sys.modules.get("pallas.executors.fastagent.loading"):
             loading.forget(self.project.root)
+        if self.catalog is not None:
+            self.catalog.close()
         await self.lasting.close()
         self.inbound.close()
         self.doors.release()

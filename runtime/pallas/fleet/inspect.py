@@ -184,6 +184,8 @@ def _key(agent: FleetAgent, server: str) -> str:
 def _code(agent: FleetAgent) -> str:
     """The file an agent should be in, for one whose code could not be imported."""
     root, config = agent.project.root, agent.config
+    if config.definition is not None:
+        return str(config.where)
     path = config.card or module_file(root, config.module or "")
     if path is None:
         return one_line(config.module or "")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.wanted import Wanted
@@ -20,6 +19,9 @@ from pallas.text import one_line
 from .agent import DRAIN_SECONDS, FleetAgent
 from .control import DEADLINE, Control
 from .members import Members, as_it_is
+from .merging import Merger, shadow
+from .reload.concerned import MADE_OF
+from .shadows import Shadows
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -33,6 +35,7 @@ PATIENCE: Final = 20.0
 """Seconds that a change of the catalog waits for the agents it concerns; they go on without it."""
 # Seconds that the deletion of an agent waits until nothing of it is left, beyond what its runs have.
 _LEAVING: Final = 7.0
+_NOTHING: Final = Wanted()
 
 
 class Made:
@@ -70,15 +73,16 @@ class Made:
         self._again: set[str] = set()
         self._leaving: set[str] = set()
         self._problems: dict[str, str] = {}
-        self._shadowed: dict[str, str] = {}
+        self._shadows = Shadows(hub)
         self._declaring: asyncio.Task[None] | None = None
+        self._merger = Merger()
 
     # What the fleet asks
 
     def begin(self, catalog: "Catalog") -> Project:
         """The catalog was read: the project with all that belongs to it."""
         self.catalog = catalog
-        self._tell_shadowed()
+        self._shadows.look(self.files, self._wanted(self.files))
         return self.among(self.files)
 
     def read(self, files: Project) -> Project:
@@ -86,26 +90,12 @@ class Made:
         self.files = files
         if self.catalog is not None:
             self._own_declaring(self.catalog)
-        self._tell_shadowed()
+        self._shadows.look(self.files, self._wanted(self.files))
         return self.among(files)
 
     def among(self, files: Project) -> Project:
         """``files``, which were just read, with what was made over the API."""
-        wanted = self._wanted(files)
-        agents = {
-            name: replace(config, params=wanted.defaults[name])
-            if name in wanted.defaults and not config.params
-            else config
-            for name, config in files.agents.items()
-        }
-        for name, config in wanted.agents.items():
-            if name not in self._leaving and not _shadow(files, name):
-                agents[name] = replace(
-                    config,
-                    auth=files.auth,
-                    capabilities=config.capabilities or _capabilities(files, config),
-                )
-        return replace(files, agents=agents)
+        return self._merger.merged(files, self._wanted(files), self._leaving)
 
     def now(self, project: Project) -> Project:
         """``project``, made of the files read last, with what was made over the API as it is now."""
@@ -118,8 +108,6 @@ class Made:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
-        if self.catalog is not None:
-            self.catalog.close()
 
     # What the catalog asks
 
@@ -135,6 +123,8 @@ class Made:
             if name not in target and agent.config.definition is not None
         ]
         concerned += [name for name, config in target.items() if self._is_due(config, alive.get(name))]
+        for name in self._problems.keys() - concerned:  # what it asked for was taken back
+            del self._problems[name]
         tasks = {self._settling(name) for name in concerned}
         if tasks:
             await asyncio.wait(tasks, timeout=PATIENCE)
@@ -169,12 +159,12 @@ class Made:
 
     def shadow(self, name: str) -> str:
         """As ``pallas.catalog.Live``."""
-        return _shadow(self.files, name)
+        return shadow(self.files, name)
 
     # How it is done
 
     def _wanted(self, files: Project) -> Wanted:
-        return self.catalog.wanted(files) if self.catalog is not None and not self._alone else Wanted()
+        return self.catalog.wanted(files) if self.catalog is not None and not self._alone else _NOTHING
 
     def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
         """Whether something has to be done so that ``agent`` is what ``config`` says."""
@@ -247,10 +237,7 @@ class Made:
             await agent.adopt(agent.project, replace(agent.config, params=config.params))
             self._taken_over(agent.config)
             return nothing
-        same = (agent.config.definition, agent.config.capabilities) == (
-            config.definition,
-            config.capabilities,
-        )
+        same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)
         if agent.executor is not None and not same:
             outcome = await agent.exchange(self._project(), config)
             if outcome.outcome == "live":
@@ -259,18 +246,11 @@ class Made:
         await agent.adopt(self._project(), replace(config, port=agent.config.port))
         self._taken_over(agent.config)
         if agent.executor is None and agent.state is not AgentState.STOPPED:
-            began = monotonic()
             if not agent.is_open:
                 await agent.open()
-            ready = await agent.start(fresh=True)
-            seconds = monotonic() - began
-            return Reloaded(
-                agent=name,
-                outcome="live" if ready else "failed",
-                error="" if ready else agent.reason,
-                seconds=seconds,
-            )
-        return nothing if not same else Reloaded(agent=name, outcome="live")
+            if not await agent.start(fresh=True):
+                return Reloaded(agent=name, outcome="failed", error=agent.reason)
+        return Reloaded(agent=name, outcome="live")
 
     async def _leave(self, agent: FleetAgent) -> None:
         name = agent.name
@@ -289,19 +269,6 @@ class Made:
         log.error("%s: it is not what was asked for: %s", name, text, exc_info=cause, extra={"agent": name})
         self._hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
 
-    def _tell_shadowed(self) -> None:
-        """Agents that were made and that files declare now: each is told once."""
-        found = {name: place for name in self._wanted(self.files).agents if (place := self.shadow(name))}
-        for name in found.keys() - self._shadowed.keys():
-            self._tell(f"{name}: {found[name]} declares it now; the agent that was made over the API waits")
-        for name in self._shadowed.keys() - found.keys():
-            self._tell(f"{name}: no file declares it any more; the agent that was made over the API answers")
-        self._shadowed = found
-
-    def _tell(self, text: str) -> None:
-        log.warning("%s", text)
-        self._hub.publish(Notice(level="warning", text=one_line(text, 500)))
-
     def _own_declaring(self, catalog: "Catalog") -> None:
         before = self._declaring
 
@@ -316,21 +283,11 @@ class Made:
         self._declaring = asyncio.create_task(declare(), name="declare agents", context=Context())
 
 
-def _shadow(files: Project, name: str) -> str:
-    slug = name.replace("_", "-")
-    return next((str(each.where) for each in files.agents.values() if each.slug == slug), "")
-
-
-def _capabilities(files: Project, config: AgentConfig) -> Any:
-    """The project's, for an agent on the project's own model."""
-    return files.capabilities if config.definition is not None and config.definition.llm is None else None
-
-
 async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
     """The catalog of a fleet that is about to start; its agents are in ``fleet.project`` then.
 
-    ``fleet.made.close()`` ends it. Raises Fault (CONFIG) for a key of the secrets that cannot be used, and
-    what the ledger raises.
+    ``fleet.made.close()`` and ``close()`` end it. Raises Fault (CONFIG) for a key of the secrets that cannot
+    be used, and what the ledger raises.
     """
     catalogs, sealing, addresses = await asyncio.to_thread(_imported)
     made = fleet.made

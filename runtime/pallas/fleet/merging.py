@@ -1,0 +1,56 @@
+"""A project as its files say, with what was made over the API laid over it."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from pallas.catalog.wanted import Wanted
+from pallas.config import AgentConfig, Project
+
+
+class Merger:
+    """Lays one over the other; the same object comes out as long as the same go in."""
+
+    def __init__(self) -> None:
+        self._files: Project | None = None
+        self._wanted: Wanted | None = None
+        self._without: frozenset[str] = frozenset()
+        self._merged: Project | None = None
+
+    def merged(self, files: Project, wanted: Wanted, without: Collection[str]) -> Project:
+        """``files`` with the agents of ``wanted``, but for those of ``without``, and with its defaults.
+
+        What a file declares goes before what was made, and its ``params`` before defaults.
+        """
+        same = self._files is files and self._wanted is wanted and self._without == frozenset(without)
+        if self._merged is None or not same:
+            self._files, self._wanted, self._without = files, wanted, frozenset(without)
+            self._merged = _merged(files, wanted, self._without)
+        return self._merged
+
+
+def shadow(files: Project, name: str) -> str:
+    """The ``file:line`` that declares an agent of that name, or one published under it; empty for none."""
+    slug = name.replace("_", "-")
+    return next((str(each.where) for each in files.agents.values() if each.slug == slug), "")
+
+
+def _merged(files: Project, wanted: Wanted, without: frozenset[str]) -> Project:
+    agents = {name: _with_defaults(config, wanted) for name, config in files.agents.items()}
+    taken = {config.slug for config in files.agents.values()}
+    for name, config in wanted.agents.items():
+        if name not in without and config.slug not in taken:
+            agents[name] = _of_project(config, files)
+    return replace(files, agents=agents)
+
+
+def _with_defaults(config: AgentConfig, wanted: Wanted) -> AgentConfig:
+    if config.params or config.name not in wanted.defaults:
+        return config
+    return replace(config, params=wanted.defaults[config.name])
+
+
+def _of_project(config: AgentConfig, files: Project) -> AgentConfig:
+    """An agent that was made, with what it has of its project."""
+    on_its_model = config.definition is not None and config.definition.llm is None
+    capabilities = config.capabilities or (files.capabilities if on_its_model else None)
+    return replace(config, auth=files.auth, capabilities=capabilities)
