@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pallas import refusals
-from pallas.bearer import subject_id
+from pallas.bearer import salt, subject_id
 from pallas.grant_rules import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -30,6 +30,7 @@ log = logging.getLogger("pallas.audit")
 DENIED: Final = "denied"
 CHANGED: Final = "changed"
 """What a record of the audit log says of a call (``audit``)."""
+_KNOWN: Final = 4_096
 _NO_ISSUERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -54,6 +55,8 @@ class Grants:
         self._rbac: RbacConfig | None = None
         self._ruled = False
         self._issuers = _NO_ISSUERS
+        # What the rules say of a principal, whose fingerprint is made with a salt.
+        self._found: dict[tuple[str, bytes], tuple[Grant, ...]] = {}
 
     def adopt(self, project: "Project") -> None:
         """The project was read anew: its rules hold from the next question on."""
@@ -61,6 +64,7 @@ class Grants:
         self._rbac = project.rbac
         self._ruled = rules_hold(project, dev=self._dev, loopback=self._loopback)
         self._issuers = {name: each.issuer for name, each in auth.issuers.items()} if auth else _NO_ISSUERS
+        self._found.clear()
 
     @property
     def ruled(self) -> bool:
@@ -131,15 +135,21 @@ class Grants:
             return WHERE_NOBODY_ASKS
         if not self._ruled or self._rbac is None:
             return ()
+        key = (principal.id, salt())
+        if (known := self._found.get(key)) is None:
+            if len(self._found) >= _KNOWN:
+                self._found.clear()
+            known = self._found[key] = self._by_rules(self._rbac, principal)
+        return known
+
+    def _by_rules(self, rbac: RbacConfig, principal: Principal) -> tuple[Grant, ...]:
         names = set(self._names(principal))
-        return tuple(
-            dict.fromkeys(
-                grant
-                for rule in self._rbac.rules
-                if any(to in names or self._is_subject(to, principal) for to in rule.to)
-                for grant in rule.allow
-            )
+        meant = (
+            rule
+            for rule in rbac.rules
+            if any(to in names or self._is_subject(to, principal) for to in rule.to)
         )
+        return tuple(dict.fromkeys(grant for rule in meant for grant in rule.allow))
 
     @staticmethod
     def _names(principal: Principal) -> Iterator[str]:

@@ -8,8 +8,11 @@ from urllib.parse import quote
 import httpx2
 import pytest
 import pytest_asyncio
+from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
 from support.granted import TOKENS, allow, api, auth, rules
+from support.issuer import AUDIENCE, issuing
 from support.live import ERAS, ask, client, running, write_project
+from support.ports import free_ports
 from support.served import fault_in
 from support.virtual import virtual, words
 from support.waiting import until
@@ -223,3 +226,28 @@ async def test_tools_are_shown_and_taken_as_the_caller_was_granted(
         async with client(fleet, "desk", era=era, bearer=ADA) as own:  # it is the same conversation there
             assert await ask(own, "again", conversation_id=thread) == "again"
         await until(lambda: not fleet.kernel.in_flight)
+
+
+@both_eras
+async def test_a_virtual_server_says_where_to_get_a_token_for_it(
+    tmp_path_factory: pytest.TempPathFactory, era: str
+) -> None:
+    async with issuing() as issuer:
+        corp = {"issuer": issuer.issuer, "audience": AUDIENCE, "jwks_url": issuer.url}
+        (port,) = free_ports(1)
+        root = write_project(
+            tmp_path_factory.mktemp("oauth"),
+            {"desk": None},
+            keys={"desk": {"port": None}},
+            top={"auth": auth(jwt={"corp": corp}), "port": port},
+        )
+        async with running(root) as fleet:
+            async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+                for path in (PROJECT, "/virtual/agent-desk/mcp"):
+                    url = f"http://localhost:{port}{path}"
+                    refused = await http.post(url, json={})
+                    where = extract_resource_metadata_from_www_auth(refused)
+                    assert (refused.status_code, where is not None) == (401, True)
+                    assert (await http.get(str(where))).json()["resource"] == url
+            async with virtual(fleet, PROJECT, era=era, bearer=issuer.token()) as ada:
+                assert words(await ada.call_tool("agent-desk__chat", {"message": "hi"}))[0] == "hi"

@@ -20,7 +20,6 @@ AUTH = AuthConfig(
     issuers={"corp": IssuerConfig("corp", CORP, ("pallas",)), "other": IssuerConfig("other", "x", ())}
 )
 CI, OPS = Principal("token:ci"), Principal("token:ops")
-ADA = Principal(subject_id("corp", CORP, "auth0|ada:1"))
 NOBODY, SOMEBODY = Principal(), Principal("bearer:1f2e3d")
 FULL, READ = Principal("control:full"), Principal("control:read")
 
@@ -73,20 +72,23 @@ def test_a_grant_covers_what_it_says_and_nothing_else(written: str, covers: set[
 @pytest.mark.parametrize(
     ("to", "who"),
     [
-        ("token:ci", {CI}),
-        ("token:ci token:ops", {CI, OPS}),
-        ("jwt:corp:auth0|ada:1", {ADA}),
-        ("jwt:corp:ada", set()),
-        ("jwt:other:auth0|ada:1", set()),
-        ("jwt:corp:*", {ADA}),
-        ("authenticated", {CI, OPS, ADA}),
-        ("anonymous", {CI, OPS, ADA, NOBODY, SOMEBODY}),
+        ("token:ci", "ci"),
+        ("token:ci token:ops", "ci ops"),
+        ("jwt:corp:auth0|ada:1", "ada"),
+        ("jwt:corp:ada", ""),
+        ("jwt:other:auth0|ada:1", ""),
+        ("jwt:corp:*", "ada"),
+        ("authenticated", "ci ops ada"),
+        ("anonymous", "ci ops ada nobody somebody"),
     ],
 )
-def test_a_rule_means_whom_it_names(to: str, who: set[Principal]) -> None:
+def test_a_rule_means_whom_it_names(to: str, who: str) -> None:
+    # Only now: fingerprints are made with a salt, which a database may have brought.
+    ada = Principal(subject_id("corp", CORP, "auth0|ada:1"))
+    everyone = {"ci": CI, "ops": OPS, "ada": ada, "nobody": NOBODY, "somebody": SOMEBODY}
     found = grants((to, "run:agents"))
-    everyone = (CI, OPS, ADA, NOBODY, SOMEBODY)
-    assert {each for each in everyone if found.allows(each, "run", "agents", "x")} == who
+    may = [name for name, each in everyone.items() if found.allows(each, "run", "agents", "x")]
+    assert may == who.split()
 
 
 def test_whoever_holds_a_control_token_may_everything_or_look_whatever_the_rules_say() -> None:

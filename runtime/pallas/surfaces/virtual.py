@@ -246,6 +246,8 @@ class _Served:
         """Pass a request on to the server."""
         async with self._lock:
             if self._streams is None and not self._closed:
+                if self._lifespan is not None:  # whoever came first went away too soon
+                    await self._lifespan.stop()
                 await self._begin()
         if self._streams is None:
             await not_yet(scope, receive, send)
@@ -256,9 +258,9 @@ class _Served:
         await asyncio.to_thread(importlib.import_module, "pallas.surfaces.project_mcp")
         reapply_logging()  # FastMCP sets up its own when it is imported
         self._server, app = self._make()
-        lifespan = Lifespan(app, self._owner)
+        lifespan = self._lifespan = Lifespan(app, self._owner)
         await lifespan.start()
-        self._lifespan, self._streams = lifespan, ListeningStreams(slashless(app))
+        self._streams = ListeningStreams(slashless(app))
 
     async def tell(self) -> None:
         """Tell sessions if what is offered has changed."""
