@@ -33,7 +33,7 @@ async def kill_again_and_again(url: str, times: int) -> None:
         for _ in range(times):
             writer.stdin.write(f"{url}\n".encode())
             # From before it has opened the database to the middle of its work.
-            await one_life(writer.stdout, chance.choice((0, 0, 1, 2, 3, 5)), kept)
+            await one_life(writer.stdout, chance.choice((0, 0, 1, 2, 3)), kept)
     finally:
         writer.kill()
         await writer.wait()
@@ -113,4 +113,4 @@ async def test_two_hundred_kills_on_sqlite(tmp_path: Path) -> None:
 async def test_kills_on_postgresql(request: pytest.FixtureRequest) -> None:
     # AG-6
     async with fresh_database(request.getfixturevalue("postgres")) as url:
-        await kill_again_and_again(url, 25)
+        await kill_again_and_again(url, 15)
