@@ -206,7 +206,7 @@ def _id(names: Names, kind: ResourceKind, name: str | None) -> str | None:
 
 
 def _server(server: ServerSpec) -> Any:
-    if server.url is None:
+    if not server.url:
         return server.name
     return {"name": server.name, "url": server.url} | ({"headers": server.headers} if server.headers else {})
 

@@ -64,6 +64,8 @@ def _json_size(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _url(text: str) -> str:
+    if not text:  # as it is shown where there is none
+        return text
     if problem := url_problem(text):
         raise ValueError(problem)
     if "@" in text.partition("//")[2].partition("/")[0]:
