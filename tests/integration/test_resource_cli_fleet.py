@@ -234,8 +234,17 @@ def test_what_a_file_declares_is_refused_at_the_line_of_the_document(typed: Shel
     )
     done = typed("apply", "-f", str(tmp_path / "a.yaml"))
     assert (done.status, done.out) == (1, "")
-    assert f"{tmp_path}/a.yaml:5: spec.description" in done.err or f"{tmp_path}/a.yaml:" in done.err
-    assert "agents.yaml:" in done.err
+    assert f"{tmp_path}/a.yaml:5: spec.description: is declared in agents.yaml:" in done.err
+    # What can only be known there comes back to the line as well.
+    (tmp_path / "a.yaml").write_text(
+        "apiVersion: pallas/v1\nkind: llm\nmetadata: {name: lost}\nspec:\n  model: x\n  type: anthropic\n"
+        "  url: http://127.0.0.1:9/\n---\n"
+        "apiVersion: pallas/v1\nkind: agent\nmetadata: {name: my_one}\nspec: {}\n---\n"
+        "apiVersion: pallas/v1\nkind: agent\nmetadata: {name: my-one}\nspec: {}\n"
+    )
+    done = typed("apply", "-f", str(tmp_path / "a.yaml"))
+    assert (done.status, done.out) == (1, "llm/lost created\nagent/my_one created\n")
+    assert f"{tmp_path}/a.yaml:14: agent my_one is published as my-one already" in done.err
 
 
 def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell) -> None:

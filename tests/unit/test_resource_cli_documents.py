@@ -10,6 +10,7 @@ import yaml
 
 from pallas.cli.resources.asking import Wrong
 from pallas.cli.resources.checking import check_alone, check_together, place_of
+from pallas.cli.resources.foreseeing import foresee
 from pallas.cli.resources.output import as_json, as_yaml
 from pallas.cli.resources.reading import Document, read
 from pallas.cli.resources.shapes import document_of, list_of, same
@@ -141,6 +142,54 @@ def test_references_to_nothing_and_missing_keys_are_told_together(tmp_path: Path
     assert f"{path}:7: spec.llm: there is no llm qwen3-thinking; did you mean qwen3-thinkin" in told
     assert f"{path}:8: spec.project: there is no project mcpctl-dev" in told
     assert f"{path}:18: llm/qwen3-thinkin: is new and needs spec.model" in told
+
+
+def test_what_the_fleet_would_refuse_is_known_beforehand(tmp_path: Path) -> None:
+    text = """apiVersion: pallas/v1
+kind: agent
+metadata: {name: research}
+spec:
+  description: mine
+  defaultParams: {temperature: 1}
+---
+apiVersion: pallas/v1
+kind: llm
+metadata: {name: one}
+spec: {type: openai, model: gpt, apiKeyRef: old/K}
+---
+apiVersion: pallas/v1
+kind: llm
+metadata: {name: two}
+spec: {type: openai, model: gpt, apiKeyRef: new/KEYY}
+---
+apiVersion: pallas/v1
+kind: secret
+metadata: {name: new}
+spec: {data: {KEY: v}}
+---
+apiVersion: pallas/v1
+kind: project
+metadata: {name: shop}
+spec:
+  servers:
+    - stock
+    - stokc
+    - {name: own, url: "http://127.0.0.1:9/mcp"}
+"""
+    documents, specs, mistakes = _read(tmp_path, text)
+    assert mistakes == []
+    current = {
+        ("agent", "research"): {"name": "research", "description": "theirs", "source": "agents.yaml:12"},
+        ("secret", "old"): {"name": "old", "keys": ["A"]},
+    }
+    notes = Notes()
+    foresee(documents, specs, current, ["stock"], notes)
+    assert [(each.where.line, each.key) for each in notes.sorted([])] == [
+        (5, "spec.description"),
+        (11, "spec.apiKeyRef"),
+        (16, "spec.apiKeyRef"),
+        (29, "spec.servers.1"),
+    ]
 
 
 def test_a_refusal_of_the_fleet_is_set_at_its_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pallas.config.notes import Notes
 
 from .asking import OK, REFUSED, Reach, Wrong, ask, complain, told, warn_of
 from .checking import Current, check_alone, check_together, place_of, references
+from .foreseeing import foresee
 from .kinds import KINDS, ORDER
 from .reading import Document, read
 from .shapes import same
@@ -41,6 +42,7 @@ def apply(sources: Sequence[str], dry_run: bool, reach: Reach) -> int:
     async def work(api: "Api") -> int:
         current = await _current(api, documents, specs)
         check_together(documents, specs, current, notes)
+        foresee(documents, specs, current, await _servers(api, specs), notes)
         for mistake in notes.sorted(names):
             text = str(mistake)
             if mistake.level == "warning":
@@ -78,6 +80,16 @@ async def _current(api: "Api", documents: Sequence[Document], specs: Mapping[str
 
     pairs = sorted(wanted)
     return dict(zip(pairs, await asyncio.gather(*(look(*pair) for pair in pairs)), strict=True))
+
+
+async def _servers(api: "Api", specs: Mapping[str, dict[str, Any]]) -> list[str] | None:
+    """The servers of the folder's configuration, which its own project has; None where nobody needs them."""
+    if not any(spec.get("servers") for spec in specs.values()):
+        return None
+    async for body in api.items(KINDS["project"].path):
+        if isinstance(body, Mapping) and body.get("source", "api") != "api":
+            return [each for each in body.get("servers") or [] if isinstance(each, str)]
+    return None
 
 
 async def find(api: "Api", kind: str, name: str) -> dict[str, Any] | None:

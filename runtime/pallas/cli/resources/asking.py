@@ -123,9 +123,7 @@ async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
         # What the fleet was started with is there for who works in its folder, too.
         token = os.environ.get(CONTROL_VARIABLE, "").strip()
     if token and place.in_the_clear:
-        complain(
-            "# warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS"
-        )
+        complain("# warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS")
     async with AsyncExitStack() as stack:
         if project is None or await is_there(place):
             api = await stack.enter_async_context(connect(place, token))

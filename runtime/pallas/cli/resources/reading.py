@@ -107,6 +107,10 @@ def _file(path: Path) -> str:
 
 
 def _documents(node: Node, notes: Notes) -> Iterator[Document]:
+    if isinstance(node, Items):
+        for item in node.items:
+            yield from _documents(item, notes)
+        return
     if not isinstance(node, Table):
         notes.error(node.where, "", "is no document", "write apiVersion, kind, metadata and spec")
         return

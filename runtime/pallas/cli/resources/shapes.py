@@ -37,10 +37,13 @@ def same(kind: str, spec: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
 
     A secret's values are nowhere to be seen: a spec that gives some is never the same.
     """
-    if "data" in spec:
-        return False
+    return "data" not in spec and not differing(kind, spec, body)
+
+
+def differing(kind: str, spec: Mapping[str, Any], body: Mapping[str, Any]) -> list[str]:
+    """The keys of a checked spec that say something else than is so."""
     now = document_of(kind, body)["spec"]
-    return all(_plain(key, value) == _plain(key, now.get(key)) for key, value in spec.items())
+    return [key for key, value in spec.items() if _plain(key, value) != _plain(key, now.get(key))]
 
 
 def _short(key: str, value: Any) -> Any:
