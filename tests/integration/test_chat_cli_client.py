@@ -1,10 +1,12 @@
 """The client of the agents' API: pages, refusals, tokens, and what is no fleet."""
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.certificates import authority, self_signed
 from support.chat_api import ChatApi, chat_api
 from support.live import write_project
 
@@ -114,6 +116,23 @@ async def test_a_fleet_of_another_project_at_the_same_port_is_not_this_ones(
     keep("token-of-mine", tmp_path / "mine", place.port)
     assert await is_there(place)
     assert not await is_there(Place("http://127.0.0.1:1", tmp_path / "mine"))
+
+
+async def test_over_tls_the_projects_own_certificate_is_believed_and_no_other(tmp_path: Path) -> None:
+    by_others = authority(tmp_path).issue(tmp_path)
+    theirs = self_signed(tmp_path, "theirs")[0]
+    for certfile, keyfile in (self_signed(tmp_path), by_others):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certfile, keyfile)
+        with chat_api(tls=context) as fleet:
+            async with connect(Place(fleet.url, tmp_path, certfile)) as api:
+                assert await api.get("/whoami")
+                chunks = [chunk["type"] async for chunk in api.chat("research", {"message": "hi"})]
+                assert chunks == ["text", "final"]
+            for place in (Place(fleet.url), Place(fleet.url, tmp_path, theirs)):
+                async with connect(place) as api:
+                    with pytest.raises(NoFleet, match="is not believed"):
+                        await api.get("/whoami")
 
 
 async def test_a_stream_in_which_nothing_is_heard_is_given_up(fleet: ChatApi) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
@@ -181,14 +182,14 @@ async def _until(condition: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def chat_api(api: ChatApi | None = None) -> Iterator[ChatApi]:
+def chat_api(api: ChatApi | None = None, tls: ssl.SSLContext | None = None) -> Iterator[ChatApi]:
     """It answers at ``url``, on a thread and loop of its own."""
     api = api or ChatApi()
     port: Future[int] = Future()
     stop: Future[None] = Future()
 
     async def serve() -> None:
-        listener = Listener(api.app(), bind("127.0.0.1", 0, "the agents' API"))
+        listener = Listener(api.app(), bind("127.0.0.1", 0, "the agents' API"), tls=tls)
         await listener.start()
         port.set_result(listener.port)
         try:
@@ -198,7 +199,7 @@ def chat_api(api: ChatApi | None = None) -> Iterator[ChatApi]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
-    api.url = f"http://127.0.0.1:{port.result(20)}"
+    api.url = f"{'https' if tls else 'http'}://127.0.0.1:{port.result(20)}"
     try:
         yield api
     finally:

@@ -118,7 +118,7 @@ async def test_a_parameter_is_set_in_any_spelling(line: str, values: dict[str, A
         ("/set temperature 3", "must be a number from 0 to 2"),
         ("/set temperature warm", "must be a number from 0 to 2"),
         ("/set temperature NaN", "must be a number from 0 to 2"),
-        ('/set stop ["1","2","3","4","5"]', "1 to 4"),
+        ('/set stop ["1","2","3","4","5"]', "at most 4"),
         ("/set tool_choice sometimes", "must be"),
         ("/set messages []", "one call only"),
         ("/set extra. 3", "needs a name"),

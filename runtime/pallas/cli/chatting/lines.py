@@ -86,6 +86,7 @@ class Edited:
     def __init__(self, terminal: Terminal, host: ChatHost, base: Path) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output.defaults import create_output
+        from prompt_toolkit.shortcuts import CompleteStyle
 
         from .history import open_history
 
@@ -95,6 +96,7 @@ class Edited:
             history=open_history(),
             completer=_completer(host, base),
             complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
             multiline=True,
             prompt_continuation=lambda width, number, wrapped: "... ".rjust(width)[:width],
             key_bindings=_keys(),

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pallas.api_client import Api
 from pallas.commands import COMMANDS, read
@@ -13,7 +15,7 @@ from pallas.text import one_line, sanitize
 
 from .host import Host
 from .lines import Edited, Interrupted, Lines, Plain
-from .session import Ending, check_agent, check_thread, run_facts
+from .session import Ending, check_thread, run_facts
 from .several_lines import typed
 from .status import OK
 from .terminal import BOLD, DIM, RED, Terminal
@@ -21,9 +23,10 @@ from .turn import Turn, figures, tell_end, tell_thread
 from .wish import Wish
 
 
-async def repl(api: Api, wish: Wish, terminal: Terminal, ending: Ending, base: Path) -> int:
+async def repl(
+    api: Api, wish: Wish, terminal: Terminal, ending: Ending, base: Path, about: Mapping[str, Any]
+) -> int:
     """Hold the conversation; returns the exit status. What fails is told, and the conversation goes on."""
-    about = await check_agent(api, wish)
     host = Host(api, wish, base, about)
     if wish.thread:
         await check_thread(api, wish)
@@ -103,7 +106,7 @@ def _unslashed(line: str, message: str) -> str:
     return message[1:] if line.startswith("//") else message
 
 
-def _greet(terminal: Terminal, api: Api, wish: Wish, about: dict[str, object]) -> None:
+def _greet(terminal: Terminal, api: Api, wish: Wish, about: Mapping[str, Any]) -> None:
     if not terminal.err_tty:
         return
     llm = about.get("llm")

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -102,14 +103,16 @@ async def _run(wish: Wish, terminal: Terminal, ending: Ending) -> int:
     base = Path.cwd()
     try:
         async with _fleet(wish, terminal) as api:
-            await check_agent(api, wish)
+            about = await check_agent(api, wish)
+            # It may have been named by its id.
+            wish = replace(wish, agent=str(about.get("name") or wish.agent))
             if wish.message is not None:
                 from .once import once
 
                 return await once(api, wish, terminal, ending)
             from .repl import repl
 
-            return await repl(api, wish, terminal, ending, base)
+            return await repl(api, wish, terminal, ending, base, about)
     except asyncio.CancelledError:
         if ending.signal:
             raise Left(SIGNALLED + ending.signal) from None

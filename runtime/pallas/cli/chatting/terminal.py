@@ -1,6 +1,7 @@
 """Two streams, each judged on its own: an answer's text on stdout, everything about it on stderr."""
 
 import os
+import select
 import sys
 from collections.abc import Mapping
 from typing import Final
@@ -9,6 +10,7 @@ DIM: Final = "\x1b[2m"
 DIM_ITALIC: Final = "\x1b[2;3m"
 BOLD: Final = "\x1b[1m"
 RED: Final = "\x1b[31m"
+_PATIENCE: Final = 10.0
 _RESET: Final = "\x1b[0m"
 
 
@@ -147,7 +149,10 @@ class Terminal:
     def _write(self, descriptor: int, text: str) -> None:
         data = text.encode(self._encoding, "replace")
         while data:
-            data = data[os.write(descriptor, data) :]
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:  # whoever shares it has made it so
+                select.select([], [descriptor], [], _PATIENCE)
 
 
 class Status:

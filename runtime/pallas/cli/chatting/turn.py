@@ -94,7 +94,7 @@ class Turn:
     async def _abandon(self) -> None:
         """Nobody waits for the answer any more: a run that is under way shall not go on for nobody."""
         if self._stream is not None and self._stream.run_id:
-            with suppress(Fault):
+            with suppress(Fault, TimeoutError):
                 await asyncio.wait_for(self._api.cancel(self._stream.run_id), CANCEL_PATIENCE)
 
     async def _end(self, run: str) -> None:
