@@ -1,6 +1,7 @@
 """A run's parameters arrive at the provider, each kind in its own words, and nothing of them stays."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from support.live import agent_module, write_project
 from support.providers import Asked, Provider, Reply, in_turn, provider
+from support.waiting import until
 
 from pallas.config import load_project
 from pallas.config.models import Definition
@@ -381,6 +383,25 @@ def _blocks(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         found += [(block["type"], block) for block in blocks]
     return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what the process has open")
+async def test_requests_of_an_anthropic_agent_leave_no_connection_open(tmp_path: Path) -> None:
+    async with provider() as behind, _agent(tmp_path, behind, "anthropic.claude-haiku-4-5") as one:
+        await one.run()
+        before = _open()
+        gc.disable()
+        try:
+            for _ in range(8):
+                await one.run()
+        finally:
+            gc.enable()
+        # The provider's end of a connection may take a moment to see that the other is gone.
+        await until(lambda: _open() <= before)
+
+
+def _open() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.parametrize("model", ["generic.qwen3", "anthropic.claude-haiku-4-5"])

@@ -222,10 +222,13 @@ def _openai(make: Any) -> Any:
 
 
 def _anthropic(execute: Any) -> Any:
-    async def execute_stream(self: Any, *, arguments: dict[str, Any], **kwargs: Any) -> Any:
+    async def execute_stream(self: Any, *, anthropic: Any, arguments: dict[str, Any], **kwargs: Any) -> Any:
         _editing(self, arguments)
         never_without_tools(arguments)
-        return await execute(self, arguments=arguments, **kwargs)
+        try:
+            return await execute(self, anthropic=anthropic, arguments=arguments, **kwargs)
+        finally:  # made for this one request, and left with its connection open
+            await anthropic.close()
 
     return execute_stream
 
