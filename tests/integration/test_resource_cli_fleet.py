@@ -247,7 +247,7 @@ def test_what_a_file_declares_is_refused_at_the_line_of_the_document(typed: Shel
     assert f"{tmp_path}/a.yaml:14: agent my_one is published as my-one already" in done.err
 
 
-def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell) -> None:
+def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell, tmp_path: Path) -> None:
     # AG-2
     url = _model_url(typed.fleet)
     typed("create", "llm", "shared", "--type", "generic", "--model", "scripted", "--url", url, "--no-probe")
@@ -256,8 +256,12 @@ def test_what_is_in_use_stays_and_its_users_are_named(typed: Shell) -> None:
     refused = typed("delete", "llm", "shared", "--yes")
     assert (refused.status, refused.out) == (1, "")
     assert "one" in refused.err and "two" in refused.err
-    assert typed("delete", "agent", "one", "two").out == "agent/one deleted\nagent/two deleted\n"
+    detached = tmp_path / "one.yaml"
+    detached.write_text("apiVersion: pallas/v1\nkind: agent\nmetadata: {name: one}\nspec: {llm: null}\n")
+    assert typed("apply", "-f", str(detached)).out == "agent/one configured\n"
+    assert typed("delete", "agent", "two").out == "agent/two deleted\n"
     assert typed("delete", "llm/shared").out == "llm/shared deleted\n"
+    assert typed("get", "agent", "one").status == 0
     assert typed("get", "llm", "shared").status == 1
 
 
