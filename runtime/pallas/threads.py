@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pallas.grants import Grants
-from pallas.model import MessageRecord, Page, Principal, RunRecord, ThreadRecord
+from pallas.model import MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
 from pallas.refusals import not_found
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -90,7 +90,7 @@ class Threads:
         *,
         agent: str | None = None,
         thread: str | None = None,
-        status: str | None = None,
+        status: RunStatus | None = None,
         limit: int = 50,
         cursor: str = "",
     ) -> Page[RunRecord]:

@@ -53,7 +53,8 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     assert err.splitlines() == [
         "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: module, card, port, title, description, "
         "depends_on, icons, instance_scope, max_instances, max_iterations, loop_repeat_threshold, "
-        "run_timeout, start_timeout, restart, isolation, auth, model_capabilities, params; did you mean module",
+        "run_timeout, start_timeout, restart, isolation, auth, model_capabilities, params; "
+        "did you mean module",
         "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
         "for example `module: agents.jarvis`, or card",
         "agents.yaml:3: agents.jarvis.port: 0 is out of range; allowed: 1 to 65535",

@@ -73,7 +73,7 @@ def read_documents(text: str, file: str, notes: Notes) -> tuple[tuple[Node, ...]
     try:
         for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
             # An empty document is a null that nobody wrote.
-            if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
+            if isinstance(root, yaml.ScalarNode) and not root.value:
                 continue
             found.append(_Builder(file, notes, {}, lenient=False, verbatim=True).build(root, "", 0))
     except yaml.YAMLError as error:

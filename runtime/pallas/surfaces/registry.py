@@ -44,7 +44,8 @@ def registry_app(
     and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
     lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
     Prometheus. With ``server_cards`` the AI Catalog stands beside them. ``control`` is the control API, below
-    ``/api/v1/fleet``, ``rest`` the REST API beside it, below ``/api/v1``. Nothing of a request is repeated in an answer.
+    ``/api/v1/fleet``, ``rest`` the REST API beside it, below ``/api/v1``. Nothing of a
+    request is repeated in an answer.
     """
 
     def current() -> Project:
