@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from sqlalchemy import event
-from support.databases import Server, fresh_database, postgres  # noqa: F401 - fixture
+from support.databases import Server, database_url, fresh_database, postgres  # noqa: F401 - fixtures
 from support.turns import asked, ok, run, said, turn
 
 from pallas.ledger import Ledger, open_ledger
@@ -132,3 +132,18 @@ async def test_a_server_that_is_not_there_or_lets_nobody_in_is_told(postgres: Se
         assert "does not exist" in caught.value.message
         assert "s3cr3t" not in caught.value.message
         assert "PALLAS_DATABASE_URL" in caught.value.message
+
+
+async def test_fleets_that_start_together_may_make_the_same_rows(database_url: str) -> None:  # noqa: F811
+    ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(4)))
+    names = {f"agent{number}": f"agents.yaml:{number}" for number in range(20)}
+    try:
+        await asyncio.gather(*(each.resources.declare_agents(names) for each in ledgers))
+        made = await asyncio.gather(
+            *(each.threads.create(name, "me") for name in ("new", *names) for each in ledgers)
+        )
+        assert len({thread.id for thread in made}) == 4 * 21
+        assert len((await ledgers[0].threads.list(agent="new")).items) == 4
+    finally:
+        for each in ledgers:
+            await each.close()

@@ -17,8 +17,10 @@ POOL: Final = 10
 """Connections of one fleet, beside the one that holds its lock."""
 CONNECT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.2
-# Serialisation failure, deadlock: the database undid the transaction, and it may be tried again.
-_AGAIN: Final = ("40001", "40P01")
+# Serialisation failure, deadlock, somebody else wrote that row first: the database undid the transaction, and
+# it may be tried again; what then looks sees what the other one wrote.
+_AGAIN: Final = ("40001", "40P01", "23505")
+_TRIES: Final = 5
 # Starting up; no connection free: it will be soon.
 _NOT_YET: Final = ("57P03", "53300")
 
@@ -88,13 +90,14 @@ class PostgresDatabase:
         self._waiting += 1
         try:
             async with asyncio.timeout(DEADLINE):
-                while True:
+                for left in range(_TRIES - 1, -1, -1):
                     try:
                         async with self._engine.begin() as connection:
                             return await connection.run_sync(work)
                     except DBAPIError as error:
-                        if getattr(error.orig, "sqlstate", None) not in _AGAIN:
+                        if left == 0 or getattr(error.orig, "sqlstate", None) not in _AGAIN:
                             raise
+                raise AssertionError("unreachable")
         except TimeoutError:
             raise too_late(self.shown) from None
         except SQLAlchemyError as error:
