@@ -49,6 +49,8 @@ class Keeper:
     def __init__(self, ledger: "Ledger", hub: Hub) -> None:
         self._ledger = ledger
         self._hub = hub
+        # Turns whose end is being written.
+        self.last: set[asyncio.Task[Any]] = set()
 
     async def known(self, agent: str, handle: str, principal: Principal) -> ThreadRecord | None:
         """The durable thread of that handle. Raises Fault ("not found") when it is another principal's."""
@@ -174,7 +176,6 @@ class Kept:
 
     async def finish(self, result: TurnResult, messages: Sequence[Message], *, replaces: bool) -> int:
         """The turn is complete: returns the place of its answer, which is safe then. Raises Fault."""
-        await self._written()
         done = self._ended("ok", usage=result.usage)
         index = await self._to_its_end(
             self._ledger.threads.finish(self._record.thread, done, messages, replaces=replaces)
@@ -187,7 +188,6 @@ class Kept:
         # What became of its rows is read again when somebody comes back.
         self._conversation.loaded, self._conversation.next = False, None
         try:
-            await self._written()
             done = self._ended(status, fault=reason, partial=partial)
             await self._to_its_end(
                 self._ledger.threads.fail(self._record.thread, done, one_line(reason, 300), kept)
@@ -212,8 +212,18 @@ class Kept:
         )
 
     async def _to_its_end[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """A last write goes on whatever becomes of who waits for it: half a turn is kept by nobody."""
-        task = asyncio.create_task(self._keeper.within(work), name=f"keep {self._record.id}")
+        """A last write goes on whatever becomes of who waits for it: half a turn is kept by nobody.
+
+        Who is cancelled once may be cancelled again while it is written, by whoever stops the same run too.
+        """
+
+        async def last() -> T:
+            await self._written()
+            return await self._keeper.within(work)
+
+        task = asyncio.create_task(last(), name=f"keep {self._record.id}")
+        self._keeper.last.add(task)
+        task.add_done_callback(self._keeper.last.discard)
         return await asyncio.shield(task)
 
     async def _write(self) -> None:

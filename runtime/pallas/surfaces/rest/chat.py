@@ -75,7 +75,10 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
         if found is None:
             if streamed:
                 return _stream(recall.chunks(known, after), {RUN_ID: known}, numbered=True)
-            return _answered(await recall.answer(known), known)
+            try:
+                return _answered(await recall.answer(known), known)
+            except Fault as fault:
+                return _failed(fault, known)
         if streamed:
             return _streamed(found, after, numbered=True)
         await found.over()
@@ -140,10 +143,14 @@ def _result(log: RunLog) -> Response:
     if log.result is not None:
         return _answered(answer_of(log.result), log.run_id)
     fault = log.fault or Fault(FaultType.INTERNAL, "the run came to nothing; the log has the details")
-    answer = faults.answer(fault)
-    answer.headers[RUN_ID] = log.run_id
-    if log.thread:
-        answer.headers[THREAD_ID] = log.thread
+    return _failed(fault, log.run_id, log.thread)
+
+
+def _failed(fault: Fault, run_id: str, thread: str = "") -> Response:
+    answer = faults.answer(fault, of_run=True)
+    answer.headers[RUN_ID] = run_id
+    if thread:
+        answer.headers[THREAD_ID] = thread
     return answer
 
 

@@ -54,20 +54,24 @@ def nothing_here() -> Fault:
     return not_found("there is nothing under this path; GET /api/v1/openapi.json says what there is")
 
 
-def status_of(fault: Fault) -> int:
-    """The HTTP status of a Fault."""
+def status_of(fault: Fault, *, of_run: bool = False) -> int:
+    """The HTTP status of a Fault; ``of_run`` for one that a run came to.
+
+    There AUTH is of the agent with its provider or downstream, and no other token of the caller would help.
+    """
     if isinstance(fault, Refused):
         return fault.status
     if status := _BY_REASON.get(str(fault.data.get(REASON, ""))):
         return status
     if fault.type is FaultType.UPSTREAM and fault.data.get("stage") in _UNABLE:
         return 503
+    if of_run and fault.type is FaultType.AUTH:
+        return 502
     return _BY_TYPE[fault.type]
 
 
-def headers_of(fault: Fault) -> dict[str, str]:
+def headers_of(fault: Fault, status: int) -> dict[str, str]:
     """What the status asks for beside the body: ``WWW-Authenticate``, ``Retry-After``."""
-    status = status_of(fault)
     headers = dict(fault.headers) if isinstance(fault, Refused) else {}
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="pallas"'
@@ -88,12 +92,11 @@ def shown(message: str) -> str:
     return sanitize(redact_text(message), MAX_MESSAGE)
 
 
-def answer(fault: Fault) -> Response:
-    """The whole answer."""
-    headers = {**HEADERS, **headers_of(fault)}
-    return Response(
-        codec.dumps(body_of(fault)), status_of(fault), headers=headers, media_type="application/json"
-    )
+def answer(fault: Fault, *, of_run: bool = False) -> Response:
+    """The whole answer; ``of_run`` as for ``status_of``."""
+    status = status_of(fault, of_run=of_run)
+    headers = {**HEADERS, **headers_of(fault, status)}
+    return Response(codec.dumps(body_of(fault)), status, headers=headers, media_type="application/json")
 
 
 def invalid(errors: Sequence[Any]) -> Fault:
