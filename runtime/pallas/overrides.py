@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType, Image, Message, ToolAnswer, ToolCall
+from pallas.model.params import is_json
 from pallas.text import one_line
 
 MAX_MESSAGES: Final = 10_000
@@ -197,7 +198,7 @@ def _call(where: str, value: Any) -> ToolCall:
             arguments = 0  # told of below
     if arguments is None:
         arguments = {}
-    if not isinstance(arguments, Mapping):
+    if not isinstance(arguments, Mapping) or not is_json(arguments):
         raise _wrong(f"{where}.function.arguments", "must be an object, or the JSON text of one")
     return ToolCall(call_id, name, dict(arguments))
 

@@ -16,7 +16,11 @@ from pallas.model.params import KEYS, PER_CALL_KEYS
 
 _NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(allow_nan=False) | _NAMES,
+    st.none()
+    | st.booleans()
+    | st.integers(-1000, 1000)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _NAMES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=6,
 )
@@ -134,6 +138,13 @@ def test_whatever_is_given_is_read_or_refused_with_its_key(values: dict[str, Any
         ("messages", []),
         ("messages", ["x"]),
         ("extra", []),
+        ("extra", {"a": math.nan}),
+        ("extra", {"a": {1, 2}}),
+        ("extra", {"a": "\ud800"}),
+        ("systemAppend", "\ud800"),
+        ("tools_allowlist", ["\ud800"]),
+        ("extra", {"a": json.loads("[" * 64 + "]" * 64)}),
+        ("messages", [{"role": "user", "content": "\udfff"}]),
         ("extra", {str(n): n for n in range(65)}),
     ],
 )
@@ -154,6 +165,12 @@ def test_an_unknown_key_is_refused_or_goes_to_extra() -> None:
     }
     with pytest.raises(Fault, match="minP: is no parameter, and extra is null"):
         Params.read({"minP": 0.1, "extra": None}, strict=False)
+
+
+def test_an_unknown_value_that_is_no_json_is_refused_with_its_own_key() -> None:
+    with pytest.raises(Fault, match=r"^min_p: is no JSON") as refused:
+        Params.read({"min_p": math.inf}, strict=False)
+    assert refused.value.data["key"] == "min_p"
 
 
 def test_a_key_in_two_spellings_is_refused() -> None:

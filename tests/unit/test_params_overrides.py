@@ -60,6 +60,7 @@ def test_pictures_come_as_data_urls_or_as_the_api_tells_them() -> None:
 
 
 _USER = {"role": "user", "content": "x"}
+_DEEP = f'{{"a": {"[" * 99}{"]" * 99}}}'
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,10 @@ _USER = {"role": "user", "content": "x"}
         ([{"role": "assistant", "tool_calls": [{}]}, _USER], "messages[0].tool_calls[0].id"),
         (
             [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "x", "arguments": "["}}]}],
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": "a", "name": "x", "arguments": _DEEP}]}],
             "messages[0].tool_calls[0].function.arguments",
         ),
     ],

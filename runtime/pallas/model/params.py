@@ -1,7 +1,8 @@
 """Parameters of a run: one set, one way to read it, one order to merge it (SPEC 6.2, C15, C16)."""
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -33,6 +34,8 @@ PER_CALL_KEYS: Final = frozenset({"messages", *SYSTEM_KEYS})
 """What makes sense with one call only, and is refused among an agent's defaults."""
 
 MAX_STOP: Final = 4
+MAX_DEPTH: Final = 64
+"""Levels of a value."""
 MAX_EXTRA: Final = 64
 """Keys below ``extra``."""
 
@@ -83,11 +86,12 @@ class Params:
                 raise _wrong(str(name), "is given twice, in two spellings; leave one out")
             if key in refused:
                 raise _wrong(str(name), "holds for one call only and cannot be a default; leave it out")
-            found[key] = None if value is None else _CHECKS[key](str(name), value)
+            found[key] = None if value is None else _json(str(name), _CHECKS[key](str(name), value))
         if extra:
             if found.get("extra", {}) is None:
                 raise _wrong(next(iter(extra)), "is no parameter, and extra is null; leave one of them out")
-            found["extra"] = _extra("extra", {**found.get("extra", {}), **extra})
+            added = {name: _json(name, value) for name, value in extra.items()}
+            found["extra"] = _extra("extra", {**found.get("extra", {}), **added})
         return Params(found)
 
     def over(self, below: "Params") -> "Params":
@@ -137,6 +141,32 @@ def _restored(values: dict[str, Any]) -> Params:
 def _wrong(key: str, problem: str) -> Fault:
     shown = key[:60] if key.isprintable() else ascii(key)[:60]
     return Fault(FaultType.PROTOCOL, f"{shown}: {problem}", data={"key": shown})
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value can be written as JSON in UTF-8, and is nested no deeper than any reader follows."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return True
+    return False
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _json(key: str, value: Any) -> Any:
+    if not is_json(value):
+        raise _wrong(key, f"is no JSON of at most {MAX_DEPTH} levels in valid Unicode")
+    return value
 
 
 def _number(low: float, high: float) -> Callable[[str, Any], Any]:
