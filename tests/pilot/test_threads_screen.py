@@ -299,7 +299,7 @@ async def test_a_thread_is_renamed_copied_and_deleted_after_a_question(tmp_path:
         await here.press("y")
         await here.until(lambda: here.app.clipboard == "conv-2")
         await here.press("x")
-        await here.sees("Delete Never on Friday of echo with 2 messages, for good?")
+        await here.sees("Delete 2 messages with echo for good: Never on Friday?")
         await here.press("n")
         assert "conv-2" in here.fleet.kept.records
         await here.press("x", "y")

@@ -2,9 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pallas.model import (
+    ANONYMOUS,
     Compacted,
     Event,
     Fault,
@@ -45,7 +47,13 @@ class ThreadTabs(Beside):
             if record.id in (view.conversation.thread, view.conversation.handle):
                 self._switch(view, wanted=True)
                 return
-        self.new_conversation(record.agent, wanted=True, conversation=self._opened_from(record))
+        options, front = None, self._current
+        if front is not None and front.conversation.agent == record.agent and record.owner != ANONYMOUS.id:
+            # Whoever asks as somebody here asks as the same there: the thread may be that one's.
+            held = front.talk.options
+            options = replace(held, principal=held.principal.lend())
+        conversation = self._opened_from(record)
+        self.new_conversation(record.agent, wanted=True, conversation=conversation, options=options)
 
     def thread_gone(self, thread: str) -> None:
         """A thread was deleted: whoever writes in its tab begins anew."""
@@ -100,7 +108,7 @@ class ThreadTabs(Beside):
             return
         views = []
         for tab in kept:
-            record = ThreadRecord(tab.thread, tab.agent, "anonymous", tab.name)
+            record = ThreadRecord(tab.thread, tab.agent, ANONYMOUS.id, tab.name)
             conversation = self._opened_from(record, resolve=True)
             if (view := self._make(tab.agent, conversation)) is not None:
                 views.append(view)

@@ -200,6 +200,7 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
         self._resting = self.set_timer(_REST, self._look_inside)
 
     def _look_inside(self) -> None:
+        self._resting = None
         record = self.rows.selected if self._stands else None
         if record is not None and _key(record) not in self._seen and not self._problem:
             self.run_worker(self._inside(record), group="thread words", exclusive=True)
@@ -287,9 +288,9 @@ A filter (**/**) looks in titles, agents, owners and ids of the newest 5,000; **
     def action_delete(self) -> None:
         """Delete it, after a question."""
         if (record := self.rows.selected) is not None:
-            title = one_line(record.title or record.id, 40)
             rows = count(record.messages, "message")
-            question = f"Delete {title} of {record.agent} with {rows}, for good?"
+            title = one_line(record.title or record.id, 60)
+            question = f"Delete {rows} with {record.agent} for good: {title}?"
             self.post_message(self.Ask(question, lambda: self._do(self._delete(record.id), "deleting")))
 
     async def _delete(self, thread: str) -> None:

@@ -52,8 +52,13 @@ def details(
         lines.append(())
     if rows is None:
         lines.append(((f"reading{glyphs.ellipsis}", DIM),))
+    if low:
+        # There is room for little more than the last answer, and the title is often the question.
+        rows = [row for row in rows or () if row.role != "user"]
     for row in rows or ():
         lines += _told(row, record.agent, width, glyphs)
+    while lines and not lines[-1]:
+        lines.pop()
     return ended(lines, height)
 
 

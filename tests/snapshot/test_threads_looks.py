@@ -1,0 +1,106 @@
+"""How the screen of durable threads looks, and a thread in the chat that cannot be gone on with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.looks import each_look
+from support.pane_app import still
+from support.shell import screen_text, workbench
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import Fault, FaultType, MessageRecord, ThreadRecord, ToolCall
+from pallas_tui.app import Workbench
+from pallas_tui.settings import Settings
+
+Compare = Callable[..., bool]
+SMALL = (80, 24)
+WIDE = (120, 40)
+SAID = (
+    ("research", "Which customers were hit by the May invoice bug?", "mcp", "anonymous", 0.02),
+    ("concierge", "Can I dim the lamps in the hall?", "rest", "token:website", 0.3),
+    (
+        "engineering",
+        "Why do the tickets of May have no owner, and who can give them one?",
+        "chat",
+        "anonymous",
+        3,
+    ),
+    ("vision", "", "mcp", "bearer:9f31c2", 30),
+    ("research", "What does the warranty say about drivers?", "agent-tool", "jwt:corp:4af1", 300),
+    ("research", "hello", "rest", "anonymous", 9_000),
+)
+
+
+def fleet() -> FakeFleet:
+    made = FakeFleet()
+    call = ToolCall("c1", "docs__search", {"query": "invoices"})
+    for number, (agent, title, origin, owner, hours) in enumerate(SAID):
+        name = f"conv-{number}-Wm9uZSBvZiB0aGVt"
+        at = NOON - 3_600 * hours
+        one: dict[str, Any] = {"thread": name, "status": "complete", "run": "r1", "created_at": at}
+        made.kept.add(
+            ThreadRecord(name, agent, owner, title, origin, 4 + 3 * number, at - 90, at, at),
+            MessageRecord("1", turn_index=0, role="user", content=title or "What is this?", **one),
+            MessageRecord("2", turn_index=1, role="assistant", content="", tool_calls=(call,), **one),
+            MessageRecord("3", turn_index=2, role="tool", content="3 found", tool_call_id="c1", **one),
+            MessageRecord("4", turn_index=3, role="assistant", content="Acme, Globex and Initech.", **one),
+        )
+    return made
+
+
+def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
+        app.action_threads()
+        await until(lambda: app.screen is not app.main, pilot)
+        await until(lambda: "warranty" in screen_text(app) or "Escape goes back" in screen_text(app), pilot)
+        await pilot.press(*keys)
+        await until(lambda: seen in screen_text(app), pilot)
+        still(app)
+        for _ in range(3):
+            await pilot.pause()
+
+    return before
+
+
+def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
+    return workbench(made, settings=Settings(theme, ascii=ascii))
+
+
+@each_look
+def test_threads(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    before = looking("down", seen="Acme, Globex")
+    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+
+
+def test_threads_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    before = looking("end", seen="Acme, Globex")
+    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+
+
+def test_no_threads_yet(snap_compare: Compare) -> None:
+    before = looking(seen="Escape goes back")
+    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=before)
+
+
+def test_a_thread_that_cannot_be_deleted(snap_compare: Compare) -> None:
+    made = fleet()
+    app = app_over(made)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await looking("down", "x", seen="for good: Can I")(pilot)
+        made.kept.problem = Fault(
+            FaultType.AUTH, "read-only: conversations are shown to whoever holds the full token"
+        )
+        await pilot.press("y")
+        await until(lambda: "✖ read-only" in screen_text(app), pilot)
+        for _ in range(3):
+            await pilot.pause()
+
+    assert snap_compare(app, terminal_size=SMALL, run_before=before)
