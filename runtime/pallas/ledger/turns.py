@@ -62,6 +62,14 @@ _ENDED: Final = (
     "fault",
     "partial",
 )
+# Put together once: that takes longer than to carry it out.
+_STOP: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values({name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in _ENDED})
+)
+_INSERT_RUN: Final = insert(runs)
+_INSERT_MESSAGES: Final = insert(messages)
 
 
 class Told(NamedTuple):
@@ -106,7 +114,7 @@ def add(
         index += len(made)
         rows += made
     if rows:
-        connection.execute(insert(messages), rows)
+        connection.execute(_INSERT_MESSAGES, rows)
     return first
 
 
@@ -130,16 +138,16 @@ def begin(
 
 def start(connection: Connection, run: RunRecord, life: str) -> None:
     """A run that begins."""
-    connection.execute(insert(runs), [{**run_values(run), "life": life}])
+    connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
 
 
 def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> None:
     """A run that is over, whether it was begun, taken for dead meanwhile, or never heard of."""
     values = {**run_values(run), "turn_index": at}
-    ended = {name: values[name] for name in _ENDED}
-    if connection.execute(update(runs).where(runs.c.id == run.id).values(ended)).rowcount == 0:
+    ended = {f"new_{name}": values[name] for name in _ENDED}
+    if connection.execute(_STOP, {"run": run.id, **ended}).rowcount == 0:
         start_values = {**values, "thread_id": thread or run.thread or None, "life": life}
-        connection.execute(insert(runs), [start_values])
+        connection.execute(_INSERT_RUN, [start_values])
 
 
 def finish(
