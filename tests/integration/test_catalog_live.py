@@ -13,6 +13,8 @@ import pytest_asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support.live import ERAS, ask, client, running
 from support.offline import model_record, offline_project
+from support.providers import Reply, in_turn
+from support.providers import provider as llm_provider
 from support.scripted import script
 from support.waiting import until
 
@@ -333,3 +335,27 @@ async def test_many_changes_at_once_end_as_the_last_one_says(fleet: Fleet) -> No
     await asyncio.gather(*(catalog.delete("agent", name) for name in names))
     assert {each.name for each in fleet.agents}.isdisjoint(names)
     assert {each.name for each in fleet.agents} == set(fleet.project.agents)
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "responses"])
+async def test_other_kinds_of_providers_are_asked_with_the_llms_own_key(
+    fleet: Fleet, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = catalog_of(fleet)
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, FLEETS_KEY)
+    async with llm_provider(in_turn(Reply("from there"))) as there:
+        await catalog.create("secret", f"key-{kind}", {"data": {"KEY": f"sk-own-{kind}"}}, "ann")
+        spec = {
+            "type": kind,
+            "model": "some-model",
+            "url": f"{there.base}/v1",
+            "apiKeyRef": f"key-{kind}/KEY",
+            "probe": False,
+        }
+        await catalog.create("llm", f"llm-{kind}", spec, "ann")
+        await catalog.create("agent", f"of-{kind}", {"llm": f"llm-{kind}", "systemPrompt": "You."}, "ann")
+        assert await said(fleet, f"of-{kind}") == "from there"
+        (asked,) = there.asked
+        assert (asked.kind, asked.body["model"], asked.system) == (kind, "some-model", "You.")
+        assert f"sk-own-{kind}" in str(asked.headers) and FLEETS_KEY not in str(asked.headers)

@@ -76,7 +76,9 @@ def _use(settings: Any, llm: LlmConfig) -> None:
         raise Fault(FaultType.CONFIG, f"LLMs of type {llm.type} cannot be used with this fast-agent")
     given: dict[str, Any] = {"api_key": llm.api_key or NO_KEY}
     if llm.url:
-        given["base_url"] = llm.url
+        # What it says of anthropic has no version; fast-agent takes one off badly, with digits before it.
+        plain = llm.type == "anthropic"
+        given["base_url"] = llm.url.rstrip("/").removesuffix("/v1") if plain else llm.url
     setattr(settings, llm.type, kind(**given))
 
 
