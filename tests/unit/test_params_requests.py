@@ -92,6 +92,30 @@ def test_what_is_cleared_is_taken_out_wherever_it_stands() -> None:
     assert _anthropic({"max_tokens": 9}, max_tokens=None)["max_tokens"] == 16_000  # it cannot do without
 
 
+@pytest.mark.parametrize(
+    ("wanted", "flat"),
+    [
+        ({"type": "text"}, {"type": "text"}),
+        ({"type": "json_object"}, {"type": "json_object"}),
+        (
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}},
+            },
+            {"type": "json_schema", "name": "n", "strict": True, "schema": {"type": "object"}},
+        ),
+    ],
+)
+def test_each_form_of_answer_is_asked_for(wanted: dict[str, Any], flat: dict[str, Any]) -> None:
+    # AG-11
+    assert _openai({}, response_format=wanted)["response_format"] == wanted
+    arguments: dict[str, Any] = {"text": {"verbosity": "low"}}
+    edit_responses(arguments, _read(response_format=wanted), compatible=False)
+    assert arguments["text"] == {"verbosity": "low", "format": flat}
+    edit_responses(arguments, _read(response_format=None), compatible=False)
+    assert arguments["text"] == {"verbosity": "low"}
+
+
 def test_no_choice_is_sent_where_there_is_no_tool() -> None:
     # AG-11
     assert "tool_choice" not in _openai({"tools": []}, tool_choice="required")

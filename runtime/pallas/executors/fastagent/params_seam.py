@@ -200,7 +200,9 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
     wanted.append(("reasoning-text", "_handle_reasoning_delta", _REASONING, _every_reasoning))
     found: list[Hook] = []
     for name, method, parameters, wrap in wanted:
-        owner = next((each for each in kind.__mro__ if method in vars(each)), None)
+        # What a project's own class puts over it still comes to this one.
+        ours = (each for each in kind.__mro__ if each.__module__.startswith("fast_agent."))
+        owner = next((each for each in ours if method in vars(each)), None)
         if owner is not None:
             found.append(Hook(name, owner, method, parameters, wrap))
     return tuple(found)

@@ -184,7 +184,7 @@ def edit_anthropic(arguments: dict[str, Any], params: Params, limit: int | None)
     """
     given = {key: value for key, value in _given(params) if key in _ANTHROPIC_EXTRA}
     if isinstance(betas := given.pop("betas", None), list):
-        arguments["betas"] = [*(arguments.get("betas") or ()), *betas]
+        arguments["betas"] = [*(arguments.get("betas") or ()), *map(str, betas)]
     if isinstance(config := given.pop("output_config", None), dict):
         arguments["output_config"] = {**(arguments.get("output_config") or {}), **config}
     choice = params.get("tool_choice")
