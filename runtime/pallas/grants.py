@@ -119,7 +119,7 @@ class Grants:
         """
         if self.enforced and not principal.name:
             raise refusals.unauthenticated(
-                "nobody knows who asks, and what is whose: send a token as `Authorization: Bearer TOKEN`"
+                "nobody knows who asks, and what is theirs; send a bearer token in the Authorization header"
             )
 
     def describe(self, principal: Principal) -> list[str]:
@@ -194,8 +194,8 @@ class Grants:
         if principal.name:
             return refusals.forbidden(f"{principal.name} lacks the grant {needed}; {fix}", grant=needed)
         return refusals.unauthenticated(
-            f"this needs the grant {needed}, and nobody knows who asks: send a token as "
-            f"`Authorization: Bearer TOKEN`; {fix}",
+            f"this needs the grant {needed}, and nobody knows who asks: send a token as a bearer in the "
+            f"Authorization header; {fix}",
             grant=needed,
         )
 

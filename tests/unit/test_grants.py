@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from pallas.bearer import fingerprint, subject_id
-from pallas.config.auth import AuthConfig, IssuerConfig
+from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.config.models import Project
 from pallas.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
 from pallas.grants import Grants
+from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Principal
 from pallas.refusals import REASON
+from pallas.surfaces.auth.inbound import Inbound
 
 CORP = "https://id.example.com/"
 AUTH = AuthConfig(
@@ -186,3 +188,13 @@ def test_lists_of_ones_own_need_somebody_where_anything_is_asked() -> None:
             with pytest.raises(Fault, match="nobody knows"):
                 found.require_known(nobody)
     Grants().require_known(NOBODY)
+
+
+def test_who_a_caller_is_stays_readable_in_the_log_and_a_token_does_not(tmp_path: Path) -> None:
+    tokens = {"ci-of-grants": TokenConfig("ci-of-grants", "0" * 64)}
+    inbound = Inbound(dev=False, loopback=True)
+    inbound.adopt(replace(project(auth=AuthConfig(tokens=tokens)), root=tmp_path))
+    inbound.close()
+    assert redact_text("denied by token:ci-of-grants, who") == "denied by token:ci-of-grants, who"
+    for masked in ("token:ci-of-grants-and-more", "token=ci-of-grants", "token: ci-of-grants", "token:abc"):
+        assert "[redacted]" in redact_text(masked), masked

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from pallas.model import Notice
+from pallas.model import ANONYMOUS, Notice
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.text import one_line
 
@@ -29,7 +29,8 @@ def openness(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Not
             text="pallas dev on loopback asks nobody for tokens"
             + (grants if inbound.grants.off_here else tokens),
         )
-    asked_nothing = [name for name in agents if inbound.asked(name) is None]
+    anyone = inbound.grants.may_run
+    asked_nothing = [name for name in agents if inbound.asked(name) is None and anyone(ANONYMOUS, name)]
     if asked_nothing and not is_loopback(bind):
         yield Notice(
             level="warning",

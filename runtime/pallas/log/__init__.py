@@ -2,7 +2,7 @@
 
 from .forward import Forwarder, replay
 from .place import log_path
-from .redaction import forget, redact, redact_project, redact_text
+from .redaction import forget, name_tokens, redact, redact_project, redact_text
 from .setup import (
     LogState,
     close_logging,
@@ -24,6 +24,7 @@ __all__ = [
     "is_on_stderr",
     "log_path",
     "log_state",
+    "name_tokens",
     "reapply_logging",
     "redact",
     "redact_project",

@@ -9,7 +9,7 @@ from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
 from pallas.grant_rules import CONTROL_FULL
 from pallas.grants import Grants
-from pallas.log import forget, redact
+from pallas.log import forget, name_tokens, redact
 from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.text import one_line
 
@@ -63,6 +63,7 @@ class Inbound:
         """The project was read anew: its rules hold from the next request on."""
         self._rules |= {name: agent.auth for name, agent in project.agents.items()}
         self._rules[FLEET] = project.auth
+        name_tokens(project.auth.tokens if project.auth is not None else ())
         # Where grants are asked for in any case, so is who it is that has them.
         self._anywhere = project.rbac is not None and project.rbac.enabled is True
         self.grants.adopt(project)
