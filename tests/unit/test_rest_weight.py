@@ -11,7 +11,9 @@ import pytest
     [
         "import pallas.surfaces.registry, pallas.fleet.fleet",
         "import pallas.surfaces.rest, pallas.surfaces.rest.endpoints, pallas.surfaces.rest.parts",
-        "from typer.testing import CliRunner as R; from pallas.cli.app import app; R().invoke(app, ['--help'])",
+        "from typer.testing import CliRunner\n"
+        "from pallas.cli.app import app\n"
+        "CliRunner().invoke(app, ['--help'])",
     ],
     ids=["fleet", "table", "help"],
 )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pallas.model import Resource
+from pallas.text import sanitize
 
 from .models import Agent, Ref, iso
 
@@ -13,8 +14,9 @@ def agent_out(resource: Resource) -> Agent:
     return Agent(
         id=resource.id,
         name=resource.name,
-        description=str(spec.get("description") or ""),
-        systemPrompt=str(spec.get("systemPrompt") or ""),
+        # What files say may hold anything.
+        description=sanitize(str(spec.get("description") or "")),
+        systemPrompt=sanitize(str(spec.get("systemPrompt") or "")),
         llm=_reference(status, spec, "llm"),
         project=_reference(status, spec, "project"),
         proxyModelName=spec.get("proxyModelName") or None,

@@ -27,13 +27,15 @@ class JsonRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """What it says. Raises Refused for what is no JSON, or holds what nothing can keep."""
-        try:
-            found = from_json(await self.body(), allow_inf_nan=False)
-        except ValueError as error:
-            raise Refused(400, f"the body is no JSON: {error}") from None
-        _check(found)
-        return found
+        """What it says. Raises Refused for what is no JSON, Fault for what nothing can keep."""
+        if not hasattr(self, "_json"):
+            try:
+                found = from_json(await self.body(), allow_inf_nan=False)
+            except ValueError as error:
+                raise Refused(400, f"the body is no JSON: {error}") from None
+            _check(found)
+            self._json = found
+        return self._json
 
     async def _read(self) -> bytes:
         declared = self.headers.get("content-length", "")

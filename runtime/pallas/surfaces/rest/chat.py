@@ -69,7 +69,11 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
         async with keys.asking(owner, key, digest_of(name, given)) as (known, claim):
             if known is None:
                 begun = await turns.begin(asked, leave=False, keyed=True)
-                await claim(begun.run_id)
+                try:
+                    await claim(begun.run_id)
+                except Fault:  # nobody would find it again
+                    turns.abandon(begun.run_id)
+                    raise
                 known = begun.run_id
         found = recall.log(known)
         if found is None:

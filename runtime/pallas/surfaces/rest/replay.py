@@ -31,6 +31,7 @@ FLUSH_AT: Final = 64 * 1024
 FLUSH_TIMEOUT: Final = 30.0
 MAX_PENDING: Final = 4 * MAX_LOG
 """Bytes that wait for a ledger which does not take them; what comes then is not kept there."""
+CLOSE_TIMEOUT: Final = 2.0
 READ: Final = 500
 """Rows that are read of the ledger at once."""
 TRIES: Final = 10
@@ -65,7 +66,7 @@ class RunLog:
     """The chunks of one run, numbered from 1. ``done`` once nothing more comes.
 
     ``result`` or ``fault`` is what the run came to, for who asked for the answer as a whole. ``owner`` is the
-    id of who asked, empty where that is not known here.
+    id of who asked, empty where that is not known here; ``writer`` brings it to the ledger.
     """
 
     def __init__(self, run_id: str, store: Store | None) -> None:
@@ -86,7 +87,7 @@ class RunLog:
         self._pending_size = 0
         self._held = False
         self._more = asyncio.Event()
-        self._writer: asyncio.Task[None] | None = None
+        self.writer: asyncio.Task[None] | None = None
 
     @property
     def last(self) -> int:
@@ -131,8 +132,8 @@ class RunLog:
 
     async def written(self) -> None:
         """Until what was told is in the ledger, as far as that takes it."""
-        if self._writer is not None:
-            await asyncio.wait({self._writer}, timeout=FLUSH_TIMEOUT)
+        if self.writer is not None:
+            await asyncio.wait({self.writer}, timeout=FLUSH_TIMEOUT)
 
     async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Chunk]]:
         """Every chunk after number ``after`` as it comes, to the end of the run.
@@ -175,8 +176,8 @@ class RunLog:
         more.set()
 
     def _flush(self) -> None:
-        if self._store is not None and self._pending and (self._writer is None or self._writer.done()):
-            self._writer = asyncio.create_task(self._write(self._store), name=f"chunks of run {self.run_id}")
+        if self._store is not None and self._pending and (self.writer is None or self.writer.done()):
+            self.writer = asyncio.create_task(self._write(self._store), name=f"chunks of run {self.run_id}")
 
     async def _write(self, store: Store) -> None:
         tries = 0
@@ -234,9 +235,12 @@ class Replay:
         return Store(self._ledger, run_id)
 
     async def close(self) -> None:
-        """Until everything is written, or does not come to be."""
-        writers = [each.written() for each in self._logs.values()]
-        await asyncio.gather(*writers)
+        """Until everything is written, two seconds at most."""
+        writers = [writer for each in self._logs.values() if (writer := each.writer) is not None]
+        if writers:
+            _, late = await asyncio.wait(writers, timeout=CLOSE_TIMEOUT)
+            for writer in late:
+                writer.cancel()
 
     def _tidy(self) -> None:
         over = [each for each in self._logs.values() if each.done]

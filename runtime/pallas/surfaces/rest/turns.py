@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from pallas.kernel import Kernel
-from pallas.model import Event, Fault, FaultType, RunRequest, RunResult, RunStarted, TextDelta
+from pallas.model import Event, Fault, FaultType, RunFinished, RunRequest, RunResult, RunStarted, TextDelta
 from pallas.runs import Run
 
 from .chunks import Chunks, answer_of
@@ -71,8 +71,18 @@ class Turns:
                 with suppress(Exception):  # as the run itself does
                     before(event)
             _tell(made, chunks.hear, event)
+            if isinstance(event, RunFinished):
+                # Its task tells what it came to, and is not waited for where it does not end.
+                asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, late)
+
+        def late() -> None:
+            if not made.done:
+                _tell(made, chunks.fault, _cancelled(run))
+                made.end()
 
         def over(done: asyncio.Task[RunResult]) -> None:
+            if made.done:
+                return
             error = None if done.cancelled() else done.exception()
             if done.cancelled() or error is not None:
                 _tell(made, chunks.fault, error if isinstance(error, Fault) else _cancelled(run))
