@@ -16,7 +16,7 @@ async def new_thread(ledger: Ledger, **fields: str) -> str:  # noqa: F811 - as b
 
 
 async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledger) -> None:  # noqa: F811
-    # AG-5, AG-17
+    # AG-5
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     assert await ledger.threads.begin(thread, begun, asked("find it")) == 0

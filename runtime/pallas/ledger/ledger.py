@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 TEND_SECONDS: Final = 60.0
 """Between two looks for what other fleets left when they died."""
+_LIFE: Final = re.compile("[0-9a-f]{16}")
 # The first looks come sooner: a server may notice only then that the fleet before this one is gone.
 _FIRST_LOOKS: Final = (2.0, 10.0)
 
@@ -70,7 +72,8 @@ class Ledger:
         now = self._clock()
         found: list[str] = []
         known = await self.database.read(lambda connection: lives.others(connection, self.life))
-        for life in {*known, *await self._locks.strays()} - {self.life}:
+        strays = await self._locks.strays()
+        for life in filter(_LIFE.fullmatch, {*known, *strays} - {self.life}):
             found += await self._locks.if_dead(life, partial(lives.bury, life=life, now=now))
         return tuple(found)
 

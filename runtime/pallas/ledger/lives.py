@@ -17,10 +17,10 @@ from sqlalchemy import Connection, delete, select, update
 
 from pallas.model import Fault, FaultType
 
-from .database import Database, Work, insert_new
+from .database import DEADLINE, Database, Work, insert_new
 from .tables import PENDING, RUNNING, lives, messages, runs
 
-_MODE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_RETRY_SECONDS: Final = 0.01
 
 
 class Locks(Protocol):
@@ -73,42 +73,40 @@ class FileLocks:
     async def take(self, life: str, enrol: Work[None]) -> None:
         path = self._file(life)
         try:
-            while self._held is None:
-                descriptor = os.open(path, _MODE, 0o600)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                # Whoever tidies up may have taken the file away before it was locked.
-                if os.fstat(descriptor).st_nlink:
-                    self._held = (path, descriptor)
-                else:
-                    os.close(descriptor)
+            async with asyncio.timeout(DEADLINE):
+                while self._held is None:
+                    if (descriptor := _locked(path)) is not None:
+                        self._held = (path, descriptor)
+                    else:  # somebody tidies up
+                        await asyncio.sleep(_RETRY_SECONDS)
         except OSError as error:
             raise Fault(
                 FaultType.CONFIG,
                 f"the file {path.name} beside the database {self._database.shown} cannot be locked: "
-                f"{error.strerror}; keep the database on a local disk that this user may write to",
+                f"{error.strerror or 'somebody holds it'}; keep the database on a local disk that this user "
+                "may write to",
             ) from None
         await self._database.write(enrol)
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
         path = self._file(life)
         try:
-            descriptor = os.open(path, _MODE, 0o600)
-        except OSError:
+            descriptor = _locked(path)
+        except OSError:  # not ours to look at
+            return []
+        if descriptor is None:
             return []
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             done = await self._database.write(work)
             path.unlink(missing_ok=True)
-        except BlockingIOError:
-            return []
         finally:
             os.close(descriptor)
         return done
 
     async def strays(self) -> list[str]:
         prefix = self._file("").name
-        files = await asyncio.to_thread(lambda: [path.name for path in self._path.parent.glob(f"{prefix}*")])
-        return [name.removeprefix(prefix) for name in files]
+        names = await asyncio.to_thread(os.listdir, self._path.parent)
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
     async def release(self) -> None:
         if self._held is not None:
@@ -120,6 +118,25 @@ class FileLocks:
 
     def _file(self, life: str) -> Path:
         return self._path.with_name(f"{self._path.name}-life-{life}")
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the lock of that file; None while somebody else does. Raises OSError.
+
+    Whoever holds it may take the file away: one that is gone by then is nobody's lock.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+    except BlockingIOError:
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def enrolling(life: str, now: float) -> Work[None]:

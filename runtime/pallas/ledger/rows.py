@@ -108,7 +108,7 @@ def message_record(row: Any) -> MessageRecord:
 
 
 def thread_record(row: Any) -> ThreadRecord:
-    """A row of ``threads`` with the agent's name. Rows are never taken out, so the next index counts them."""
+    """A row of ``threads`` with the agent's name. Its next index tells how many rows it has."""
     return ThreadRecord(
         id=row.id,
         agent=row.agent,
