@@ -149,6 +149,14 @@ def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(i
     assert left == []
 
 
+def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:
+    done = idle.chat("resarch", "-m", "hi")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert (
+        done.stderr == "pallas chat: there is no agent resarch in test; there are research, vision\n"
+    )
+
+
 async def test_ctrl_c_ends_a_fleet_of_ones_own_with_the_run(idle: Desk) -> None:
     calls = idle.model.record.calls
     process = idle.start("research", "-m", "take your time")

@@ -226,6 +226,25 @@ async def test_ctrl_c_cancels_the_run_and_is_status_130(
     await until(lambda: api.cancelled == (["disconnected"] if options else ["run-1"]))
 
 
+def test_a_second_ctrl_c_leaves_at_once(api: ChatApi, tmp_path: Path) -> None:
+    api.steps = [{"type": "text", "delta": "It is"}, "hang"]
+    told = json.loads(bytes(fault("INTERNAL", "cannot cancel", 500).body))
+    api.status["DELETE /runs/run-1"] = (500, told)
+    process = started(tmp_path, "research", "-m", "hi", "--url", api.url)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        os.read(process.stdout.fileno(), 5)
+        process.send_signal(signal.SIGINT)
+        assert os.read(process.stderr.fileno(), 100).startswith(b"(cancelling")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        api.cancelled.append("run-1")  # what hangs ends
+    assert process.returncode == 130
+    assert err == b""  # nobody waited for the run to say that it was cancelled
+
+
 async def test_a_reader_that_goes_away_ends_the_run_without_a_word(api: ChatApi, tmp_path: Path) -> None:
     # AG-25
     api.steps = [*({"type": "text", "delta": "x" * 1000} for _ in range(200)), "hang"]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.network import local_port
-from pallas.model import Fault, FaultType
+from pallas.model import Event, Fault, FaultType, Notice
+from pallas.refusals import not_found
+from pallas.text import one_line, sanitize
 
 from .api import Api, connect
 from .fault import NoFleet
@@ -40,20 +42,28 @@ async def running_or_own(
     token: str = "",
     *,
     starting: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> AsyncIterator[Api]:
     """The API of the project's fleet: the one that runs, else one in this process for as long as this lasts.
 
     Of an own one only ``agent`` and what it depends on are started, on loopback; its ledger is the project's,
     so its threads are there afterwards. ``starting`` hears that before it begins: from then on the process
-    is in the project's folder, and code of the agents runs in it. Raises Fault.
+    is in the project's folder, and code of the agents runs in it. ``tell`` gets what is wrong with the fleet,
+    a line each. Raises Fault, with ``not_found`` where nobody has declared or made such an agent.
     """
     place = place_of(project=project, environ={})
     if await is_there(place):
         async with connect(place, token) as api:
             yield api
         return
+    if agent and agent not in project.agents:
+        made = await _made(project)
+        if made is not None and agent not in (*made, *made.values()):
+            known = ", ".join([*project.agents, *made][:20])
+            shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
+            raise not_found(f"there is no agent {shown}; there are {known}")
     starting()
-    async with _own(project, agent) as origin, connect(Place(origin, project.root), token) as api:
+    async with _own(project, agent, tell) as origin, connect(Place(origin, project.root), token) as api:
         api.own = True
         yield api
 
@@ -78,6 +88,22 @@ async def is_there(place: Place) -> bool:
         return True
     finally:
         await api.close()
+
+
+async def _made(project: Project) -> dict[str, str] | None:
+    """Names and ids of the agents that were made over the API; None where nobody can tell."""
+    from pallas.fleet.lasting import url_of
+    from pallas.ledger import open_ledger
+
+    try:
+        ledger = await open_ledger(url_of(project))
+    except Fault:
+        return None
+    try:
+        found = await ledger.resources.everything()
+    finally:
+        await ledger.close()
+    return {each.name: each.id for each in found.agents if each.values["made"]}
 
 
 def needed(project: Project, agent: str) -> Project:
@@ -115,9 +141,9 @@ def needed(project: Project, agent: str) -> Project:
 
 
 @asynccontextmanager
-async def _own(project: Project, agent: str) -> AsyncIterator[str]:
+async def _own(project: Project, agent: str, tell: Callable[[str], None]) -> AsyncIterator[str]:
     """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us."""
-    own = _Own(needed(project, agent))
+    own = _Own(needed(project, agent), tell)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -136,8 +162,10 @@ async def _own(project: Project, agent: str) -> AsyncIterator[str]:
 
 
 class _Own:
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, tell: Callable[[str], None]) -> None:
         self._project = project
+        self._tell = tell
+        self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._asked = threading.Event()
@@ -166,13 +194,16 @@ class _Own:
                 self._ready.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     async def _serve(self) -> None:
+        from pallas.events import Hub
         from pallas.fleet.fleet import Fleet
         from pallas.fleet.lasting import url_of
         from pallas.fleet.port import offer_control
         from pallas.log.place import log_path
 
         self._loop = asyncio.get_running_loop()
-        fleet = Fleet(self._project, dev=True, database=url_of(self._project))
+        hub = Hub()
+        hub.listen(self._hear)
+        fleet = Fleet(self._project, hub=hub, dev=True, database=url_of(self._project))
         await self._reserve(fleet)
         offer_control(fleet, log_path())
         try:
@@ -182,6 +213,11 @@ class _Own:
                 await self._stop.wait()
         finally:
             await fleet.stop()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Notice) and event.level == "error":
+            with suppress(RuntimeError):  # the caller has just gone
+                self._caller.call_soon_threadsafe(self._tell, sanitize(event.text))
 
     async def _reserve(self, fleet: "Fleet") -> None:
         """Take the ports, once another call of this kind has ended. Raises Fault (CONFIG)."""

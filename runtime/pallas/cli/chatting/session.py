@@ -19,7 +19,6 @@ from pallas.text import one_line, sanitize
 
 from .status import ABSENT, FAILED, SIGNALLED, USAGE, Left
 from .terminal import Terminal
-from .turn import problem_of
 from .wish import Wish
 
 _BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
@@ -43,7 +42,7 @@ def run(wish: Wish) -> int:
         terminal.note(f"pallas chat: {fault.message}", "")
         return ABSENT
     except Fault as fault:
-        terminal.note(f"pallas chat: {problem_of(fault)}", "")
+        terminal.note(f"pallas chat: {sanitize(fault.message)}", "")
         return ABSENT if fault.data.get("reason") == "not_found" else FAILED
     except BrokenPipeError:
         return _BROKEN_PIPE
@@ -154,7 +153,9 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
         own.append(Silence())
 
     try:
-        async with running_or_own(project, wish.agent, token, starting=starting) as api:
+        async with running_or_own(
+            project, wish.agent, token, starting=starting, tell=lambda text: terminal.note(text, "")
+        ) as api:
             yield api
     finally:
         for silence in own:
