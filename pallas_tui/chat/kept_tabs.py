@@ -32,7 +32,7 @@ class KeptTabs:
 
     def __init__(self, file: JsonFile | None = None, key: str = "") -> None:
         self._file, self._key = file, key
-        self._saved: tuple[tuple[KeptTab, ...], int] = ((), 0)
+        self._saved: tuple[tuple[KeptTab, ...], int] | None = None
 
     def load(self) -> tuple[tuple[KeptTab, ...], int]:
         """The tabs in their order, and which of them was in front."""

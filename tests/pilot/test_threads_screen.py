@@ -14,7 +14,17 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from pallas.model import Fault, FaultType, FleetSnapshot, FleetState, MessageRecord, ThreadRecord, ToolCall
+from pallas.model import (
+    Compacted,
+    Fault,
+    FaultType,
+    FleetSnapshot,
+    FleetState,
+    MessageRecord,
+    RunStarted,
+    ThreadRecord,
+    ToolCall,
+)
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
 from pallas_tui.screens.help import HelpScreen
@@ -426,3 +436,20 @@ async def test_a_tab_whose_thread_is_gone_says_so(tmp_path: Path) -> None:
         await here.sees("Acme.")
     async with desk(tmp_path, home=home) as here:
         await here.sees("no such thread")
+
+
+async def test_a_summary_of_older_messages_is_told_while_it_is_made(tmp_path: Path) -> None:
+    async with desk(tmp_path) as here:
+        here.prompt.insert("hold")
+        await here.press("enter")
+        await here.until(lambda: here.view.conversation.run is not None and here.server.held.is_set())
+        run = here.view.conversation.run
+        assert run is not None
+        one = {"run_id": "r1", "agent": "echo"}
+        here.fleet.say(
+            RunStarted(trace_id=run.trace.trace_id, preview="hold", **one),
+            Compacted(messages=40, before=90_000, after=12_000, window=100_000, **one),
+        )
+        await here.sees("40 older messages told by a summary now: about 90.0k tokens were 12.0k")
+        here.server.release()
+        await here.sees("released")
