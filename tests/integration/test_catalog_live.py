@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.scripted import script
 from support.waiting import until
 
 from pallas.catalog import Catalog
+from pallas.fleet.agent import FleetAgent
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, Fault
 from pallas.scripted.app import Record, record_of, scripted_app
@@ -94,6 +96,18 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
         patch.setenv("OPENAI_API_KEY", FLEETS_KEY)
         async with running(root, database="memory") as made:
             yield made
+
+
+def at_least(answers: list[str], number: int) -> bool:
+    return len(answers) >= number
+
+
+def asked_by(fleet: Fleet, instruction: str) -> bool:
+    return instruction in str(model_record(fleet).requests[-1])
+
+
+def told(agent: FleetAgent, instruction: str) -> bool:
+    return agent.executor is not None and agent.executor.info.instruction == instruction
 
 
 async def said(fleet: Fleet, agent: str, text: str = "hi", era: str = ERAS[0], **arguments: Any) -> str:
@@ -183,11 +197,11 @@ async def test_an_agent_changes_while_it_is_called_and_no_call_fails(fleet: Flee
 
     callers = [asyncio.create_task(calling(era)) for era in ERAS]
     for number in range(1, 4):
-        await until(lambda number=number: len(answers) >= 4 * number)
+        await until(partial(at_least, answers, 4 * number))
         spec = {"systemPrompt": f"Version {number}.", "defaultParams": {"temperature": number / 10}}
         changed = await catalog.update("agent", "busy", spec)
         assert changed.version == number + 1 and changed.status["state"] == "ready"
-        await until(lambda number=number: f"Version {number}." in str(model_record(fleet).requests[-1]))
+        await until(partial(asked_by, fleet, f"Version {number}."))
     over.set()
     await asyncio.gather(*callers)
     assert answers and all(each.startswith("turn ") for each in answers)
@@ -327,7 +341,7 @@ async def test_many_changes_at_once_end_as_the_last_one_says(fleet: Fleet) -> No
     for name in names:
         spec = (await catalog.get("agent", name)).spec
         agent = next(each for each in fleet.agents if each.name == name)
-        await until(lambda agent=agent, spec=spec: agent.executor.info.instruction == spec["systemPrompt"])
+        await until(partial(told, agent, spec["systemPrompt"]))
     outcomes = await asyncio.gather(
         *(catalog.create("agent", "same", {}, "ann") for _ in range(3)), return_exceptions=True
     )

@@ -1,5 +1,6 @@
 """The catalog over a real database: what is made, changed, refused and deleted, and what is told of it."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest_asyncio
 from cryptography.fernet import Fernet
 from sqlalchemy import func, select
 from support.catalogs import Stand, a_catalog
+from support.waiting import until
 
 from pallas.catalog import Catalog
 from pallas.catalog.sealing import Seal
@@ -197,7 +199,7 @@ async def test_the_value_of_a_secret_is_used_and_never_told(
     await with_llm(catalog)
     await catalog.create("agent", "reviewer", {"llm": "qwen"}, "ann")
     # AG-29: the key is never shown, by get or by list or by the document or in the database
-    told: list[Any] = [await catalog.get(kind, name) for kind, name in (("secret", "keys"), ("llm", "qwen"))]
+    told: list[Any] = [await catalog.get("secret", "keys"), await catalog.get("llm", "qwen")]
     told += (await catalog.list("secret")).items + (await catalog.list("llm")).items
     told += [catalog.document(each) for each in told]
     rows = await stand.ledger.resources.everything()
@@ -239,7 +241,7 @@ async def test_what_it_refers_to_has_to_be_there(stand: Stand) -> None:
     assert fault.data["key"] == "apiKeyRef.key" and "it has API_KEY" in fault.message
     fault = await refused(catalog.create("project", "c", {"servers": ["eco"]}, "ann"), "unprocessable")
     assert fault.data["key"] == "servers.0" and "did you mean echo?" in fault.message
-    own = {"name": "echo", "url": "http://x.example/mcp"}
+    own: dict[str, Any] = {"name": "echo", "url": "http://x.example/mcp"}
     await refused(catalog.create("project", "c", {"servers": [own]}, "ann"), "conflict")
     own = {"name": "x", "url": "http://x.example/mcp", "headers": {"X-Key": "${secret:keys/NO}"}}
     fault = await refused(catalog.create("project", "c", {"servers": [own]}, "ann"), "unprocessable")
@@ -362,9 +364,10 @@ async def test_lists_come_in_pieces_without_gaps(stand: Stand) -> None:
         if not (cursor := page.next):
             break
     assert found == [*names, "test"]
-    for wrong in ({"limit": 0}, {"cursor": "nonsense"}):
+    wrongs: tuple[dict[str, Any], ...] = ({"limit": 0}, {"cursor": "nonsense"})
+    for wrong in wrongs:
         with pytest.raises(Fault) as caught:
-            await catalog.list("project", **wrong)  # type: ignore[arg-type]
+            await catalog.list("project", **wrong)
         assert caught.value.type is FaultType.PROTOCOL
 
 
@@ -395,3 +398,29 @@ async def test_a_new_key_in_front_of_the_old_one_takes_over_what_is_sealed(tmp_p
         assert (await stand.catalog.get("secret", "keys")).version == 1
     async with a_catalog(tmp_path / "project", url, keys=(new,)) as stand:
         assert (await stand.catalog.get("secret", "keys")).status.get("problem") is None
+
+
+async def test_a_value_that_no_header_takes_is_told_where_it_is_used(stand: Stand) -> None:
+    catalog = stand.catalog
+    await with_llm(catalog)
+    await catalog.create("agent", "a", {"llm": "qwen"}, "ann")
+    await catalog.update("secret", "keys", {"data": {"API_KEY": "sk-with-its-line-end\n"}})
+    definition = stand.wanted("a").definition
+    assert definition is not None and definition.llm is not None
+    assert definition.llm.api_key == "sk-with-its-line-end"
+    await catalog.update("secret", "keys", {"data": {"API_KEY": "two\nlines"}})
+    definition = stand.wanted("a").definition
+    assert (
+        definition is not None and "keys/API_KEY, which holds what no header can carry" in definition.problem
+    )
+
+
+async def test_whoever_hangs_up_has_changed_it_all_the_same(stand: Stand) -> None:
+    catalog = stand.catalog
+    task = asyncio.create_task(catalog.create("agent", "mine", {}, "ann"))
+    await asyncio.sleep(0)  # it has begun
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: "mine" in catalog.wanted(stand.fleet.files).agents)

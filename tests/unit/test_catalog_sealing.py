@@ -71,3 +71,11 @@ def test_one_secret_cannot_be_passed_off_as_another() -> None:
 def test_no_key_is_shown() -> None:
     secret = key()
     assert secret not in repr(seal_of({"PALLAS_SECRET_KEY": secret}, None))
+
+
+def test_where_no_key_can_be_kept_nothing_is_sealed_and_all_else_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    seal = seal_of({}, tmp_path / "file" / "folder")
+    assert "cannot be kept" in seal.problem and "set PALLAS_SECRET_KEY" in seal.problem
+    with pytest.raises(Fault, match="cannot be kept"):
+        seal.close("1", {"A": "b"})

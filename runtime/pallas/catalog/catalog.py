@@ -58,11 +58,12 @@ class Catalog:
         await self.declare()
         kept = self._view.rows.secrets
         await self._store.reseal(self._vault.resealed(kept))
-        return tuple(
+        shut = tuple(
             f"secret {each.name} cannot be opened: {problem}"
             for each in kept
             if (problem := self._vault.problem(each))
         )
+        return (*([self._vault.unsealable] if self._vault.unsealable else []), *shut)
 
     def close(self) -> None:
         """Give up what is under way, and forget the secrets' values."""
@@ -213,6 +214,8 @@ class Catalog:
             kept = view.found(kind, which)
             was = view.spec(kept)
             whole = laid_over(was, given, view.names)
+            if view.is_files(kept) and not whole["systemPrompt"]:  # it is known while the agent is alive
+                whole["systemPrompt"] = was["systemPrompt"]
             self._warn(kept, told)
             if whole == was and not self._vault.changes(kept, given):
                 return view.resource(kept), False

@@ -24,18 +24,27 @@ _FORM: Final = "32 bytes in base64, as `openssl rand -base64 32` writes"
 
 
 class Seal:
-    """Seals and opens the values of one database's secrets. ``source`` says where its key is from."""
+    """Seals and opens the values of one database's secrets.
 
-    def __init__(self, keys: Iterable[str], source: str) -> None:
+    ``source`` says where its key is from; ``problem`` why nothing can be sealed, empty when it can.
+    """
+
+    def __init__(self, keys: Iterable[str], source: str, problem: str = "") -> None:
         self._fernets = [Fernet(key) for key in keys]
         self._all = MultiFernet(self._fernets)
         self.source = source
+        self.problem = problem
 
     def __repr__(self) -> str:
         return f"Seal({self.source})"
 
     def close(self, secret: str, values: Mapping[str, str]) -> bytes:
-        """The values of the secret with that id, sealed; nobody can pass them off as another's."""
+        """The values of the secret with that id, sealed; nobody can pass them off as another's.
+
+        Raises Fault (CONFIG) where a key cannot be kept.
+        """
+        if self.problem:
+            raise Fault(FaultType.CONFIG, self.problem)
         return self._all.encrypt(json.dumps({"of": secret, "values": dict(values)}).encode())
 
     def open(self, secret: str, sealed: bytes) -> dict[str, str]:
@@ -63,8 +72,8 @@ class Seal:
 def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
     """The seal of a fleet whose keys are in ``environ``, else in a file in ``folder``, made where it is not.
 
-    Without a folder the key is forgotten with the fleet. Raises Fault (CONFIG) for what is no key, and for a
-    file that others can read.
+    Without a folder the key is forgotten with the fleet. Where no file can be written, nothing can be sealed
+    until there is a key. Raises Fault (CONFIG) for what is no key, and for a file that others can read.
     """
     if given := environ.get(VARIABLE, "").strip():
         keys = [_key(each, VARIABLE) for each in re.split(r"[,\s]+", given) if each]
@@ -72,7 +81,14 @@ def seal_of(environ: Mapping[str, str], folder: Path | None) -> Seal:
     if folder is None:
         return Seal([Fernet.generate_key().decode()], "this fleet's memory")
     path = folder / FILE
-    return Seal([_key(_kept(path), str(path))], str(path))
+    try:
+        kept = _kept(path)
+    except OSError as error:
+        problem = (
+            f"the key of the secrets cannot be kept in {path} ({error.strerror}); set {VARIABLE}, {_FORM}"
+        )
+        return Seal([Fernet.generate_key().decode()], str(path), problem)
+    return Seal([_key(kept, str(path))], str(path))
 
 
 def _key(text: str, source: str) -> str:
@@ -86,26 +102,20 @@ def _key(text: str, source: str) -> str:
 
 
 def _kept(path: Path) -> str:
-    """What the file holds; made first where it is not there."""
-    try:
-        with suppress(FileExistsError):
-            if not path.exists():
-                _make(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "r", encoding="ascii", errors="replace") as file:
-            state = os.fstat(descriptor)
-            if state.st_uid != os.getuid() or state.st_mode & 0o077:
-                raise Fault(
-                    FaultType.CONFIG,
-                    f"{path} can be read by others, or is not yours, and holds the key of the secrets; "
-                    f"run: chmod 600 {path}",
-                )
-            return file.read(_MAX_FILE).strip()
-    except OSError as error:
-        raise Fault(
-            FaultType.CONFIG,
-            f"the key of the secrets cannot be kept in {path} ({error.strerror}); set {VARIABLE}, {_FORM}",
-        ) from None
+    """What the file holds; made first where it is not there. Raises OSError, and Fault (CONFIG)."""
+    with suppress(FileExistsError):
+        if not path.exists():
+            _make(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "r", encoding="ascii", errors="replace") as file:
+        state = os.fstat(descriptor)
+        if state.st_uid != os.getuid() or state.st_mode & 0o077:
+            raise Fault(
+                FaultType.CONFIG,
+                f"{path} can be read by others, or is not yours, and holds the key of the secrets; "
+                f"run: chmod 600 {path}",
+            )
+        return file.read(_MAX_FILE).strip()
 
 
 def _make(path: Path) -> None:

@@ -21,6 +21,11 @@ class Vault:
         self._open: dict[str, tuple[bytes, dict[str, str]]] = {}
         self._problems: dict[str, Fault] = {}
 
+    @property
+    def unsealable(self) -> str:
+        """Why nothing can be sealed; empty when it can."""
+        return self._seal.problem
+
     def look(self, secrets: Iterable[Kept]) -> None:
         """These are all that there are now."""
         known = {each.id: each for each in secrets}

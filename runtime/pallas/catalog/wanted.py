@@ -103,7 +103,11 @@ class _Build:
         if key not in values:
             text = f"{user} needs {secret.name}/{key}, and that secret has no such key; write it there"
             raise Fault(FaultType.CONFIG, text)
-        return values[key]
+        value = values[key].strip()  # a file's last line has an end
+        if not value.isascii() or not value.isprintable():
+            text = f"{user} needs {secret.name}/{key}, which holds what no header can carry; write it anew"
+            raise Fault(FaultType.CONFIG, text)
+        return value
 
     def _servers(self, group: Kept | None) -> dict[str, Any]:
         if group is None:

@@ -13,6 +13,8 @@ from pallas.config import AgentConfig, Project
 from pallas.config.models import Definition, DownstreamConfig, LlmConfig
 from pallas.model import Fault, FaultType
 
+from .seam import own_settings
+
 NO_KEY: Final = "not-needed"
 """What a server of the author's own is shown where the LLM has no key; never a key of the fleet's."""
 
@@ -24,8 +26,7 @@ def define(project: Project, agent: AgentConfig) -> FastAgent:
     if definition.problem:
         raise Fault(FaultType.CONFIG, definition.problem)
     fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
-    own_settings(fast)
-    settings: Any = fast._settings
+    settings = own_settings(fast)
     if definition.llm is not None:
         _use(settings, definition.llm)
     _serve(settings, definition, project)
@@ -40,13 +41,6 @@ def define(project: Project, agent: AgentConfig) -> FastAgent:
     async def main() -> None: ...
 
     return fast
-
-
-def own_settings(fast: FastAgent) -> None:
-    """From now on this FastAgent's settings are its own: fast-agent keeps the last ones as the process's."""
-    settings: Any = fast._settings.model_copy(deep=True)
-    fast._settings = settings
-    fast.app._config_or_path = settings
 
 
 def literal(text: str) -> str:

@@ -27,6 +27,14 @@ def silence(fast: FastAgent) -> None:
     settings.session_history = False
 
 
+def own_settings(fast: FastAgent) -> Any:
+    """The settings of this FastAgent, its own from now on: the last ones made are the process's, too."""
+    settings: Any = fast._settings.model_copy(deep=True)
+    fast._settings = settings
+    fast.app._config_or_path = settings
+    return settings
+
+
 def introduce(fast: FastAgent) -> None:
     """Tell downstreams that Pallas calls, unless the project names another client.
 
