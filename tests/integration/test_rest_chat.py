@@ -25,6 +25,7 @@ from pallas.model import (
     ToolAnswer,
     ToolCall,
 )
+from pallas.surfaces.rest import stream
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -371,6 +372,30 @@ async def test_a_reader_who_takes_nothing_holds_up_neither_run_nor_memory(tmp_pa
         chunks = chunks_in(await wire.rest())
         told = [each for each in chunks if each["type"] == "text"]
         assert [each["delta"][:6] for each in told] == [f"{number:06}" for number in range(pieces)]
+
+
+async def test_a_reader_who_takes_nothing_for_too_long_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SEND_TIMEOUT", 0.2)
+    over = asyncio.Event()
+
+    async def flood(turn: Turn, emit: Emit) -> TurnResult:
+        for _ in range(250):  # more than the buffers on the way hold
+            emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text="x" * 60_000))
+            await asyncio.sleep(0)
+        await over.wait()
+        return await echo(turn, emit)
+
+    async with api(tmp_path, flood) as served, Wire(served.port) as wire:
+        await wire.ask("POST", "/agents/echo/chat", {"message": "hi", "stream": True})
+        log = served.rest._replay.get(wire.headers["pallas-run-id"])
+        assert log is not None
+        await until(lambda: log.last >= 250 and not log.readers)
+        assert not log.done, "the run goes on without it"
+        over.set()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await wire.rest()
 
 
 async def _over(served: Api, run: str) -> Any:
