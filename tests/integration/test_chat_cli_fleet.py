@@ -142,6 +142,7 @@ def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(i
     first = idle.chat("research", "-m", "use your tool")
     assert (first.returncode, first.stdout) == (0, 'I look.\n\nIt said {"result":"echo:x"}\n'), first.stderr
     assert first.stderr.startswith("no fleet of test runs: it is started for this one call\n")
+    assert "NOISE" not in first.stderr
     again = idle.chat("research", "-m", "and now?", "--thread", thread_in(first.stderr))
     assert (again.returncode, again.stdout) == (0, "turn 2, first use your tool\n"), again.stderr
     assert is_free(int(idle.url.rpartition(":")[2]))
@@ -152,9 +153,7 @@ def test_where_no_fleet_runs_one_is_started_for_the_call_and_leaves_its_thread(i
 def test_no_fleet_is_started_for_an_agent_that_there_is_not(idle: Desk) -> None:
     done = idle.chat("resarch", "-m", "hi")
     assert (done.returncode, done.stdout) == (3, "")
-    assert (
-        done.stderr == "pallas chat: there is no agent resarch in test; there are research, vision\n"
-    )
+    assert done.stderr == "pallas chat: there is no agent resarch in test; there are research, vision\n"
 
 
 async def test_ctrl_c_ends_a_fleet_of_ones_own_with_the_run(idle: Desk) -> None:

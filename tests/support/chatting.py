@@ -19,6 +19,15 @@ from . import scripted
 from .live import ECHO, agent_module, write_project
 from .served import served
 
+# What code of an agent prints is no part of an answer.
+NOISE = """
+import os
+
+print("NOISE", flush=True)
+os.write(1, b"NOISE")
+os.write(2, b"NOISE")
+"""
+
 SCRIPT = """
 models: [scripted]
 rules:
@@ -140,7 +149,7 @@ def desk(folder: Path, running: scripted.Model) -> Desk:
     state.mkdir()
     root = write_project(
         folder / "desk",
-        {"research": agent_module("research", ("echo",)), "vision": None},
+        {"research": agent_module("research", ("echo",)) + NOISE, "vision": None},
         top={"bind": "127.0.0.1"},
         config={
             "default_model": "generic.scripted",

@@ -181,6 +181,28 @@ def test_what_is_piped_has_no_escape_code_and_no_status(pipes: tuple[int, int, T
     assert os.read(err, 1000) == b"thinking\n[tool: docs__search]\n"
 
 
+@pytest.mark.parametrize("no_color", [False, True])
+def test_on_a_terminal_what_is_beside_the_answer_is_dim_and_the_answer_is_plain(no_color: bool) -> None:
+    # AG-25, AG-30
+    screen, terminal_end = os.openpty()
+    environ = {"TERM": "xterm"} | ({"NO_COLOR": "1"} if no_color else {})
+    terminal = Terminal(environ, out=terminal_end, err=terminal_end)
+    try:
+        terminal.aside("hm")
+        terminal.text("Hello")
+        terminal.note("[tool: docs__search]")
+        terminal.text("\n\nthere")
+        terminal.end_text()
+        shown = os.read(screen, 1000).decode()
+    finally:
+        for descriptor in (screen, terminal_end, terminal.out, terminal.err):
+            os.close(descriptor)
+    if no_color:
+        assert shown == "hm\r\nHello\r\n[tool: docs__search]\r\nthere\r\n"
+    else:
+        assert shown == ("\x1b[2;3mhm\x1b[0m\r\nHello\r\n\x1b[2m[tool: docs__search]\x1b[0m\r\nthere\r\n")
+
+
 def test_the_column_counts_wide_letters_tabs_and_wraps(
     pipes: tuple[int, int, Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
