@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from pallas.model import Fault
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
 
 from .database import Work
 from .postgres import PostgresDatabase
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 5.0
 """Between two looks whether the session that holds the lock is there."""
+_ANSWER_SECONDS: Final = 5.0
 # A machine that goes away without a word is noticed by the server within about a minute.
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "20",
@@ -35,7 +37,15 @@ class AdvisoryLocks:
         self._keeper: asyncio.Task[None] | None = None
 
     async def take(self, life: str, enrol: Work[None]) -> None:
-        await self._take(life, enrol)
+        try:
+            await self._take(life, enrol)
+        except Fault:
+            raise
+        except Exception as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise Fault(
+                FaultType.TRANSPORT, f"the lock in the database {self._database.shown} cannot be had: {why}"
+            ) from None
         self._keeper = asyncio.create_task(self._keep(life, enrol), name="ledger lock")
 
     async def if_dead(self, life: str, work: Callable[[Connection], list[str]]) -> list[str]:
@@ -59,7 +69,7 @@ class AdvisoryLocks:
     async def _take(self, life: str, enrol: Work[None]) -> None:
         self._connection = await self._database.connect(**_KEEPALIVE)
         # Whoever looks at this very moment whether we live holds it for an instant.
-        await self._connection.execute("SELECT pg_advisory_lock($1)", _number(life), timeout=LOOK_SECONDS)
+        await self._connection.execute("SELECT pg_advisory_lock($1)", _number(life), timeout=_ANSWER_SECONDS)
         await self._database.write(enrol)
 
     async def _keep(self, life: str, enrol: Work[None]) -> None:
@@ -70,7 +80,7 @@ class AdvisoryLocks:
                     await self._take(life, enrol)
                     log.warning("the lock in %s is held again", self._database.shown)
                 else:
-                    await self._connection.execute("SELECT 1", timeout=LOOK_SECONDS)
+                    await self._connection.execute("SELECT 1", timeout=_ANSWER_SECONDS)
             except Exception as error:
                 reason = error.message if isinstance(error, Fault) else type(error).__name__
                 log.warning("the lock in %s was lost: %s", self._database.shown, reason)

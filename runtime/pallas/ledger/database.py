@@ -19,7 +19,11 @@ from pallas.text import one_line
 log = logging.getLogger(__name__)
 
 DEADLINE: Final = 30.0
-"""Seconds that a piece of work may wait for the database and use it."""
+"""Seconds that a piece of work may wait for the database and use it, where nothing else is said."""
+OPEN_SECONDS: Final = 20.0
+"""The same of the first one: whoever starts a fleet wants to know."""
+UPGRADE_SECONDS: Final = 3600.0
+"""The same of making tables anew, which copies them."""
 MAX_WAITING: Final = 10_000
 """Writes that wait at a time; more are refused."""
 
@@ -38,8 +42,11 @@ class Database(Protocol):
         """What ``work`` finds. Raises Fault (TRANSPORT, TIMEOUT)."""
         ...
 
-    async def write[T](self, work: Work[T]) -> T:
-        """What ``work`` returns, after all that it wrote was committed. Raises Fault (TRANSPORT, TIMEOUT)."""
+    async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
+        """What ``work`` returns, after all that it wrote was committed. Raises Fault (TRANSPORT, TIMEOUT).
+
+        ``seconds`` is how long it may take, where that is not ``DEADLINE``.
+        """
         ...
 
     async def close(self) -> None:
@@ -69,10 +76,10 @@ def too_many(shown: str) -> Fault:
     )
 
 
-def too_late(shown: str) -> Fault:
+def too_late(shown: str, seconds: float) -> Fault:
     """The Fault of work that did not come to its end in time."""
     return Fault(
-        FaultType.TIMEOUT, f"the database {shown} did not answer within {DEADLINE:g} s; try again later"
+        FaultType.TIMEOUT, f"the database {shown} did not answer within {seconds:g} s; try again later"
     )
 
 

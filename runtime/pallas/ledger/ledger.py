@@ -18,7 +18,7 @@ from pallas.model import Fault, FaultType
 
 from . import lives
 from .address import Address, address_of
-from .database import Database, insert_new
+from .database import UPGRADE_SECONDS, Database, insert_new
 from .resources import ResourceStore
 from .runs import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
@@ -125,7 +125,9 @@ async def open_ledger(
     database, locks = await _open(address)
     try:
         life = secrets.token_hex(8)
-        await database.write(lambda connection: bring_up_to_date(connection, address.shown))
+        await database.write(
+            lambda connection: bring_up_to_date(connection, address.shown), seconds=UPGRADE_SECONDS
+        )
         await locks.take(life, lives.enrolling(life, clock()))
         ledger = Ledger(database, locks, life, await database.write(_salt), clock)
         ledger.recovered = await ledger.recover()

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from .database import DEADLINE, MAX_WAITING, Work, failed, to_text, too_late, too_many
+from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, to_text, too_late, too_many
 
 POOL: Final = 10
 """Connections of one fleet, beside the one that holds its lock."""
@@ -44,17 +44,17 @@ class PostgresDatabase:
             )
         opened = cls(dsn, shown)
         try:
-            await opened.write(lambda connection: None)
+            await opened.write(lambda connection: None, seconds=OPEN_SECONDS)
         except BaseException:
             await opened.close()
             raise
         return opened
 
     async def read[T](self, work: Work[T]) -> T:
-        return await self._do(work)
+        return await self._do(work, DEADLINE)
 
-    async def write[T](self, work: Work[T]) -> T:
-        return await self._do(work)
+    async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
+        return await self._do(work, seconds or DEADLINE)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -84,12 +84,12 @@ class PostgresDatabase:
         reason = one_line(why, 200) or f"no answer within {CONNECT_SECONDS:g} s"
         return Fault(FaultType.TRANSPORT, f"the database {self.shown} cannot be reached: {reason}")
 
-    async def _do[T](self, work: Work[T]) -> T:
+    async def _do[T](self, work: Work[T], seconds: float) -> T:
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         self._waiting += 1
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(seconds):
                 for left in range(_TRIES - 1, -1, -1):
                     try:
                         async with self._engine.begin() as connection:
@@ -99,7 +99,7 @@ class PostgresDatabase:
                             raise
                 raise AssertionError("unreachable")
         except TimeoutError:
-            raise too_late(self.shown) from None
+            raise too_late(self.shown, seconds) from None
         except SQLAlchemyError as error:
             raise failed(self.shown, error) from None
         except OSError as error:

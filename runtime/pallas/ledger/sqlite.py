@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from pallas.model import Fault, FaultType
 
-from .database import DEADLINE, MAX_WAITING, Work, failed, to_text, too_late, too_many
+from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, to_text, too_late, too_many
 
 READERS: Final = 4
 # Writes that go into one transaction.
@@ -60,7 +60,7 @@ class SqliteDatabase:
         opened = cls(path, shown, full=full)
         opened._writer.start()
         try:
-            await opened.write(lambda connection: None)
+            await opened.write(lambda connection: None, seconds=OPEN_SECONDS)
         except BaseException:
             await opened.close()
             raise
@@ -77,18 +77,19 @@ class SqliteDatabase:
 
         if self._closed:
             raise self._over()
-        return await self._outcome(self._readers.submit(reading))
+        return await self._outcome(self._readers.submit(reading), DEADLINE)
 
-    async def write[T](self, work: Work[T]) -> T:
+    async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
         if self._closed:
             raise self._over()
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
-        job = _Job(work, until=monotonic() + DEADLINE)
+        seconds = seconds or DEADLINE
+        job = _Job(work, until=monotonic() + seconds)
         self._waiting += 1
         self._jobs.put(job)
         try:
-            result: T = await self._outcome(job.done)
+            result: T = await self._outcome(job.done, seconds)
         finally:
             self._waiting -= 1
         return result
@@ -109,13 +110,13 @@ class SqliteDatabase:
             self._reader_engine.dispose()
         self._writer_engine.dispose()
 
-    async def _outcome[T](self, future: Future[T]) -> T:
+    async def _outcome[T](self, future: Future[T], seconds: float) -> T:
         try:
             # The writer keeps to the deadline itself; this one is for a file system that does not answer.
-            async with asyncio.timeout(DEADLINE * 2):
+            async with asyncio.timeout(seconds * 2):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
-            raise too_late(self.shown) from None
+            raise too_late(self.shown, seconds * 2) from None
         except SQLAlchemyError as error:
             raise failed(self.shown, error) from None
 
@@ -154,7 +155,7 @@ class SqliteDatabase:
         if not jobs:
             return
         outcomes: list[Callable[[Future[Any]], None]] = []
-        with _transaction(connection, min(job.until for job in jobs)):
+        with self._transaction(connection, min(job.until for job in jobs)):
             for job in jobs:
                 try:
                     if len(jobs) == 1:
@@ -171,6 +172,22 @@ class SqliteDatabase:
         for job, outcome in zip(jobs, outcomes, strict=True):
             _settle(job, outcome)
 
+    @contextmanager
+    def _transaction(self, connection: Connection, until: float) -> Iterator[None]:
+        """A write transaction, begun as soon as no other process has one.
+
+        Raises what SQLite says of that in the end, at a close the next time.
+        """
+        while True:
+            try:
+                transaction = connection.begin()
+                break
+            except OperationalError as error:
+                if not str(error.orig).startswith(_BUSY_WORDS) or self._closed or monotonic() >= until:
+                    raise
+        with transaction:
+            yield
+
 
 def _settle(job: _Job, outcome: Callable[[Future[Any]], None]) -> None:
     if not job.done.done():
@@ -183,20 +200,6 @@ def _raising(error: BaseException) -> Callable[[Future[Any]], None]:
 
 def _returning(result: Any) -> Callable[[Future[Any]], None]:
     return lambda future: future.set_result(result)
-
-
-@contextmanager
-def _transaction(connection: Connection, until: float) -> Iterator[None]:
-    """A write transaction, begun as soon as no other process has one; raises what is left of that at last."""
-    while True:
-        try:
-            transaction = connection.begin()
-            break
-        except OperationalError as error:
-            if not str(error.orig).startswith(_BUSY_WORDS) or monotonic() >= until:
-                raise
-    with transaction:
-        yield
 
 
 def _engine(path: Path | None, begin: str, *, full: bool) -> Engine:
