@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -23,7 +24,9 @@ REFUSED = (401, 403)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    async with granted(tmp_path_factory.mktemp("rest"), {"token:ada": ["run:agents"]}) as found:
+    narrow = {"narrow": {"auth": {"tokens": ["bob"]}}}
+    agents = ("desk", "other", "narrow")
+    async with granted(tmp_path_factory.mktemp("rest"), {}, agents, keys=narrow) as found:
         yield found
 
 
@@ -77,6 +80,20 @@ async def test_who_may_run_one_agent_may_run_no_other(fleet: Fleet) -> None:
             assert (await ci.get("/agents/desk")).status_code == 403
 
 
+async def test_an_agents_own_auth_holds_at_the_api_with_rules_and_without(fleet: Fleet) -> None:
+    message = {"json": {"message": "hi"}}
+    async with api(fleet, "ada") as ada, api(fleet, "bob") as bob:
+        for rbac in (fleet.project.rbac, None):
+            fleet.grants.adopt(replace(fleet.project, rbac=rbac))
+            if rbac is not None:
+                allow(fleet, {"authenticated": ["*"]})
+            refused = await ada.post("/agents/narrow/chat", **message)
+            assert (refused.status_code, fault_in(refused)["reason"]) == (403, "forbidden")
+            assert "auth: of that agent does not take this caller" in refused.text
+            assert (await ada.post("/agents/other/chat", **message)).status_code == 200
+            assert (await bob.post("/agents/narrow/chat", **message)).status_code == 200
+
+
 async def test_what_belongs_to_a_project_is_not_had_by_having_the_project(fleet: Fleet) -> None:
     # AG-20
     allow(fleet, {"token:ci": ["*:projects"]})
@@ -90,13 +107,14 @@ async def test_what_belongs_to_a_project_is_not_had_by_having_the_project(fleet:
 
 async def test_what_endpoints_show_of_ones_own_needs_somebody_and_no_grant(fleet: Fleet) -> None:
     allow(fleet, {"anonymous": ["*"]})
-    async with api(fleet, None) as nobody, api(fleet, "bob") as bob:
+    async with api(fleet, None) as nobody, api(fleet, "ci") as ci:
         for path in ("/threads", "/runs", "/agents/desk/threads"):
             # What nobody knows is one principal: its threads are told to none of them.
             assert (await nobody.get(path)).status_code == 401, path
         allow(fleet, {})
         for path in ("/threads", "/runs"):
-            assert (await bob.get(path)).json()["items"] == []
+            items = (await ci.get(path)).json()["items"]
+            assert {each["ownerId"] for each in items} <= {"token:ci"}
         assert (await nobody.get("/whoami")).json() == {
             "principal": "anonymous",
             "enforced": True,
@@ -127,7 +145,8 @@ async def test_a_thread_is_its_owners_and_of_those_who_may_see_all(fleet: Fleet)
         assert refused[1].json() == unknown.json()
         assert "my secret" not in "".join(each.text for each in refused)
         for path in ("/threads", "/agents/desk/threads", "/runs"):
-            assert (await bob.get(path)).json()["items"] == [], path
+            owners = {each["ownerId"] for each in (await bob.get(path)).json()["items"]}
+            assert owners <= {"token:bob"}, path
         for half in ("view:agents", "admin:threads"):
             allow(fleet, {"token:bob": [half]})
             assert (await bob.get(f"{thread}/messages")).status_code == 404, half
