@@ -188,7 +188,6 @@ def _target(run: Run) -> Any:
 async def test_threads_of_every_surface_outlast_the_fleet_and_are_gone_on_with(
     project: Path, tmp_path: Path
 ) -> None:
-    # UN-1, AG-26
     home = tmp_path / "workbench.yaml"
     async with desk(project, home) as here:
         await here.ask("said in the workbench")

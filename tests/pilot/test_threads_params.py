@@ -149,7 +149,6 @@ async def test_a_wrong_value_is_refused_where_it_is_typed(chat: Chat) -> None:
 
 
 async def test_saving_says_where_the_parameters_of_an_agent_of_the_files_stand(chat: Chat) -> None:
-    # AG-13, AG-26
     await chat.command("/save", "Nothing is set that could be saved")
     await chat.command("/set temperature 0.9", "temperature is 0.9")
     await chat.command("/system You are a pirate.", "this is the instruction")

@@ -394,10 +394,7 @@ async def test_an_empty_list_teaches_and_a_fleet_that_keeps_nothing_says_so(tmp_
 
 async def test_the_palette_finds_a_thread(tmp_path: Path) -> None:
     async with desk(tmp_path, fill=three) as here:
-        await here.open_threads()
-        await here.sees("Deploy on Friday")
-        await here.press("escape")
-        await here.until(lambda: here.app.screen is here.app.main)
+        await here.until(lambda: here.app.threads.listed)  # nobody has to look at the list before
         await here.press("ctrl+p", *"deploy on")
         await here.sees("thread", "Thread: Deploy on Friday")
         await here.press("enter")

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from pallas.model import AgentSnapshot
+from pallas.model import AgentSnapshot, FleetState
 from pallas.text import one_line
 
 from ...actions import bindings
@@ -128,6 +128,8 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         self._agents = (*self._own, *frame.attached)
         self._runs.absorb(frame.events)
         self.note_compacted(frame.events)
+        if frame.snapshot.state is FleetState.RUNNING:
+            self.learn_threads()
         if self.is_showing:
             self._paint()
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from ...chat.stored import StoredThread
 from ...instances.snapshots import is_attached_name
 from ...runs.run import compacted_text
 from ...text import fit
+from ...threads import ThreadBook
 from .beside import Beside
 from .desk import setting
 from .host import MAX_NAME
@@ -36,6 +38,7 @@ class ThreadTabs(Beside):
 
     _reopened = False
     _keeping = False
+    _learnt = False
 
     @abstractmethod
     def _paint(self) -> None:
@@ -54,6 +57,13 @@ class ThreadTabs(Beside):
             options = replace(held, principal=held.principal.lend())
         conversation = self._opened_from(record)
         self.new_conversation(record.agent, wanted=True, conversation=conversation, options=options)
+
+    def learn_threads(self) -> None:
+        """Read the newest threads once, so that the palette finds them."""
+        book: ThreadBook | None = getattr(self.app, "threads", None)
+        if book is not None and not self._learnt:
+            self._learnt = True
+            self.run_worker(_learn(book), group="threads", description="read the newest threads")
 
     def thread_gone(self, thread: str) -> None:
         """A thread was deleted: whoever writes in its tab begins anew."""
@@ -153,3 +163,8 @@ class ThreadTabs(Beside):
     def _kept_tabs(self) -> KeptTabs:
         kept: KeptTabs | None = getattr(self.app, "kept_tabs", None)
         return kept if kept is not None else KeptTabs()
+
+
+async def _learn(book: ThreadBook) -> None:
+    with suppress(Fault):  # whoever opens the list is told
+        await book.refresh()
