@@ -142,22 +142,36 @@ async def test_an_id_that_is_none_is_refused(tmp_path: Path, last: str) -> None:
 async def test_who_has_a_key_may_go_away_and_the_run_goes_on(tmp_path: Path) -> None:
     gate = Gate()
     async with api(tmp_path, gate.answer, come_back=0.0) as served:
-        for stream in (False, True):
-            gate.reached.clear()
-            body = {**HI, "stream": stream}
-            async with Wire(served.port) as wire:
-                asked = asyncio.create_task(
-                    wire.ask("POST", "/agents/echo/chat", body, idempotency_key=f"k{stream}")
-                )
-                await asyncio.wait_for(gate.reached.wait(), 20)
-                wire.writer.close()
-                asked.cancel()
-                await asyncio.wait({asked})
+        async with Wire(served.port) as wire:
+            asked = asyncio.create_task(wire.ask("POST", "/agents/echo/chat", HI, idempotency_key="k"))
+            await asyncio.wait_for(gate.reached.wait(), 20)
+            wire.writer.close()
+            asked.cancel()
+            await asyncio.wait({asked})
         gate.open.set()
         await until(lambda: len(served.kernel.in_flight) == 0)
         assert not gate.cancelled
-        again = await streamed(served, body={**HI, "stream": True}, idempotency_key="kFalse")
+        again = await streamed(served, body={**HI, "stream": True}, idempotency_key="k")
         assert text_in(chunks_in(again.body)) == "0:hi"
+
+
+async def test_a_stream_with_a_key_is_waited_for_as_long_as_any(tmp_path: Path) -> None:
+    gate = Gate()
+    async with api(tmp_path, gate.answer, come_back=600) as served, served.client() as http:
+        async with Wire(served.port) as wire:
+            await wire.ask("POST", "/agents/echo/chat", {**HI, "stream": True}, idempotency_key="k")
+        run = wire.headers["pallas-run-id"]
+        whole = asyncio.create_task(http.post("/agents/echo/chat", json=HI, headers={"idempotency-key": "k"}))
+        log = served.rest._replay.get(run)
+        assert log is not None
+        await until(lambda: log.readers == 1)
+        gate.open.set()
+        assert (await whole).json()["runId"] == run
+    gate = Gate()
+    async with api(tmp_path / "short", gate.answer, come_back=0.1) as served:
+        async with Wire(served.port) as wire:
+            await wire.ask("POST", "/agents/echo/chat", {**HI, "stream": True}, idempotency_key="k")
+        await until(lambda: gate.cancelled)
 
 
 async def test_a_run_is_followed_from_the_start_and_from_anywhere(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
         given = await request.json()
         async with keys.asking(owner, key, digest_of(name, given)) as (known, claim):
             if known is None:
-                begun = await turns.begin(asked, leave=False, keyed=True)
+                begun = await turns.begin(asked, leave=streamed, keyed=True)
                 try:
                     await claim(begun.run_id)
                 except Fault:  # nobody would find it again
@@ -85,7 +85,8 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
                 return _failed(fault, known)
         if streamed:
             return _streamed(found, after, numbered=True)
-        await found.over()
+        with found.wanted():
+            await found.over()
         return _result(found)
 
     async def _request(request: Request, name: str, body: Chat) -> RunRequest:

@@ -7,7 +7,8 @@ holds so much in memory and is kept for a while after the run's end, and all of 
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,6 +120,17 @@ class RunLog:
         if self._store is not None:
             self._pending.append((self.last + 1, chunk))
 
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Somebody waits for what comes, until the end of the block."""
+        self.readers += 1
+        try:
+            yield
+        finally:
+            self.readers -= 1
+            if not self.readers and not self.done and self.when_left is not None:
+                self.when_left()
+
     async def over(self) -> None:
         """Until nothing more comes."""
         while not self.done:
@@ -140,8 +152,7 @@ class RunLog:
 
         Raises Fault (TRANSPORT) where so much was missed that it is gone.
         """
-        self.readers += 1
-        try:
+        with self.wanted():
             while True:
                 if after + 1 < self._first:
                     for number, chunk in await self._older(after):
@@ -155,10 +166,6 @@ class RunLog:
                     return
                 else:
                     await self._more.wait()
-        finally:
-            self.readers -= 1
-            if not self.readers and not self.done and self.when_left is not None:
-                self.when_left()
 
     async def _older(self, after: int) -> list[tuple[int, Chunk]]:
         """What is no longer in memory, at least one."""
