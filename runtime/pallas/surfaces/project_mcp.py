@@ -1,7 +1,9 @@
 """Agents as tools: the MCP servers ``agent-<name>``, and all those of a project as one (SPEC AG-23)."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 from weakref import WeakSet
 
 from fastmcp import FastMCP
@@ -21,6 +23,8 @@ from .agent_tool import CHAT_SCHEMA, ChatTool
 from .auth.inbound import Inbound
 from .calls import caller_of, session_of, trace_of
 from .virtual import Offered
+
+_TELL_TIMEOUT: Final = 2.0
 
 
 class VirtualServer:
@@ -79,8 +83,8 @@ class VirtualServer:
         if shown == self._told:
             return
         self._told = shown
-        for connection in list(self._listeners):
-            await connection.send_tool_list_changed()  # best effort: who does not listen hears nothing
+        if listeners := [_told(each) for each in list(self._listeners)]:
+            await asyncio.gather(*listeners)
 
     def _shown(self) -> tuple[Offered, ...]:
         return tuple(self._offered())
@@ -93,6 +97,13 @@ class VirtualServer:
         if found is not None:  # else it is unknown, and that is said
             await self._inbound.authorize(found.agent, tool, principal)
             self._inbound.permit(found.agent, principal, trace_of(fastmcp_request_ctx.get()))
+
+
+async def _told(connection: Any) -> None:
+    """Best effort: who does not listen, or takes nothing, hears nothing."""
+    with suppress(Exception):
+        async with asyncio.timeout(_TELL_TIMEOUT):
+            await connection.send_tool_list_changed()
 
 
 class _Agents(Provider):
