@@ -152,6 +152,27 @@ def test_commands_are_completed_and_tools_are_listed(fleet: Desk) -> None:
         shown.until("left with 0")
 
 
+def test_with_stdout_in_a_pipe_lines_are_read_without_an_editor(fleet: Desk) -> None:
+    # AG-25
+    command = shlex.join(fleet.command("research"))
+    talk = fleet.state / "piped.txt"
+    with terminal(
+        f"clear; {command} > {talk}; echo left with $?", cwd=fleet.state, environment=fleet.environment()
+    ) as shown:
+        shown.until("research>")
+        enter(shown, "apples", "tokens/s", "(thread: conv-")
+        shown.type("pears\\")
+        shown.keys("Enter")
+        shown.until("\n...")
+        shown.type("plums")
+        shown.keys("Enter")
+        shown.until("1 step · ", "research>")
+        enter(shown, "/set temperature 0.3", "temperature is 0.3 now")
+        shown.keys("C-d")
+        shown.until("left with 0")
+    assert talk.read_text("utf-8") == "turn 1, first apples\nturn 2, first apples\n"
+
+
 def test_what_a_model_says_drives_no_terminal(fleet: Desk) -> None:
     # AG-25
     with prompt(fleet, "research") as shown:
