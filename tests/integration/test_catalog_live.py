@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
+from cryptography.fernet import Fernet
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support.live import ERAS, ask, client, running
 from support.offline import model_record, offline_project
@@ -22,7 +23,7 @@ from support.waiting import until
 from pallas.catalog import Catalog
 from pallas.fleet.agent import FleetAgent
 from pallas.fleet.fleet import Fleet
-from pallas.model import AgentState, Fault
+from pallas.model import AgentState, Fault, Notice
 from pallas.scripted.app import Record, record_of, scripted_app
 from pallas.surfaces.listener import Listener, bind
 
@@ -286,7 +287,9 @@ async def test_defaults_of_a_files_agent_hold_from_its_next_run_on(fleet: Fleet)
     assert next(each.version for each in fleet.snapshot().agents if each.name == "helper") == before
 
 
-async def test_what_was_made_is_there_again_after_a_restart(tmp_path: Path) -> None:
+async def test_what_was_made_is_there_again_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root, url = project(tmp_path / "project"), f"sqlite:///{tmp_path / 'ledger.sqlite3'}"
     async with provider(tmp_path, "from afar") as there:
         async with running(root, database=url) as fleet:
@@ -295,7 +298,6 @@ async def test_what_was_made_is_there_again_after_a_restart(tmp_path: Path) -> N
             llm = {"type": "generic", "model": "m", "url": there.url, "apiKeyRef": "keys/ONE"}
             await catalog.create("llm", "one", llm, "ann")
             made = await catalog.create("agent", "far", {"llm": "one"}, "ann")
-            await catalog.create("agent", "broken", {"llm": "one"}, "ann")
             assert await said(fleet, "far", conversation_id="mine") == "from afar"
         async with running(root, database=url) as fleet:
             assert all(agent.state is AgentState.READY for agent in fleet.agents)
@@ -308,6 +310,16 @@ async def test_what_was_made_is_there_again_after_a_restart(tmp_path: Path) -> N
             assert there.keys[-1] == "sk-key-of-one"
             found = await catalog_of(fleet).get("agent", "far")
             assert (found.id, found.spec, found.version) == (made.id, made.spec, 1)
+        monkeypatch.setenv("PALLAS_SECRET_KEY", Fernet.generate_key().decode())
+        async with running(root, database=url) as fleet:  # which opens nothing of what is there
+            assert await said(fleet, "helper") == "turn 1"
+            found = await catalog_of(fleet).get("agent", "far")
+            assert found.status["state"] == "error"
+            assert "needs secret keys, which cannot be opened" in found.status["reason"]
+            notices = [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
+            assert any("secret keys cannot be opened" in text for text in notices)
+            await catalog_of(fleet).update("secret", "keys", {"data": {"ONE": "sk-key-anew"}})
+            assert await said(fleet, "far") == "from afar" and there.keys[-1] == "sk-key-anew"
 
 
 async def test_a_verb_by_hand_works_on_an_agent_that_was_made(fleet: Fleet) -> None:
