@@ -281,7 +281,7 @@ async def test_clear_begins_anew_in_the_same_tab(chat: Chat) -> None:
     assert chat.texts() == ["recall", "nothing"]
 
 
-async def test_save_asks_for_a_file_and_export_takes_one(chat: Chat, tmp_path: Path) -> None:
+async def test_export_asks_for_a_file_or_takes_one(chat: Chat, tmp_path: Path) -> None:
     # AG-26
     await chat.ask("work")
     await chat.type("/export")
