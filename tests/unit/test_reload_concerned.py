@@ -249,7 +249,8 @@ def test_the_models_script_is_read_in_place_and_concerns_no_agent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("bind", "127.0.0.1"), ("registry_port", 7), ("port", 7), ("loop_lag", 9.0)]
+    ("key", "value"),
+    [("bind", "127.0.0.1"), ("registry_port", 7), ("port", 7), ("loop_lag", 9.0), ("database_url", "memory")],
 )
 def test_what_only_a_start_looks_at_is_named_and_holds_up_nothing(key: str, value: Any) -> None:
     new = replace(with_agent("other", max_instances=2), **{key: value})

@@ -24,7 +24,7 @@ MADE_OF: Final = (
     "isolation",
 )
 # Keys of agents.yaml that are looked at once, when the fleet starts.
-AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag")
+AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "database_url")
 # Those that are taken over at once, and need nothing else.
 AT_ONCE: Final = (
     "name",
