@@ -4,6 +4,8 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -188,19 +190,20 @@ class Virtual:
     def _hear(self, event: Event) -> None:
         """An agent may have come, gone or changed: look at it, once for all that happens now."""
         if isinstance(event, AgentChanged | Reloaded) and self._loop is not None and not self._pending:
-            self._pending = True
-            self._loop.call_soon_threadsafe(self._look)
+            with suppress(RuntimeError):  # the loop is over
+                self._loop.call_soon_threadsafe(self._look)
+                self._pending = True
 
     def _look(self) -> None:
         self._pending = False
         self.offered(self._project().name)  # says what is left out, before anybody asks
         for key, served in list(self._served.items()):
-            there = self._chat(key[1].removeprefix(PREFIX)) if key[0] == VIRTUAL else self._members(key[1])
-            if there is None or there == []:
+            agent = key[1].removeprefix(PREFIX)
+            if self._chat(agent) if key[0] == VIRTUAL else self._members(key[1]):
+                self._own(served.tell())
+            elif key[0] == PROJECTS or not self._kernel.in_flight.of(agent):  # those end before it is gone
                 del self._served[key]
                 self._own(served.close())
-            else:
-                self._own(served.tell())
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -259,7 +262,8 @@ class _Served:
         reapply_logging()  # FastMCP sets up its own when it is imported
         self._server, app = self._make()
         lifespan = self._lifespan = Lifespan(app, self._owner)
-        await lifespan.start()
+        # In an empty context: nothing of whoever asks first stays with the server.
+        await asyncio.create_task(lifespan.start(), context=Context())
         self._streams = ListeningStreams(slashless(app))
 
     async def tell(self) -> None:
