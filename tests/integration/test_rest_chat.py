@@ -168,6 +168,22 @@ async def test_parameters_stand_beside_the_message_in_either_spelling(served: Ap
     assert params.get("extra") == {"repetition_penalty": 1.1}
 
 
+async def test_a_whole_conversation_takes_the_place_of_the_message(served: Api) -> None:
+    # AG-14: over REST
+    whole = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    async with served.client() as http:
+        answer = (await http.post("/agents/echo/chat", json={"messages": whole})).json()
+        assert answer["text"] == "2:c"
+        rows = (await http.get(f"/threads/{answer['threadId']}/messages")).json()["items"]
+        assert [each["content"] for each in rows] == ["c", "2:c"]
+        wrong = await http.post("/agents/echo/chat", json={"messages": []})
+        assert (wrong.status_code, wrong.json()["data"]["key"]) == (400, "messages")
+
+
 @pytest.mark.parametrize(
     ("body", "key"),
     [
