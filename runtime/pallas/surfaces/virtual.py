@@ -190,9 +190,9 @@ class Virtual:
     def _hear(self, event: Event) -> None:
         """An agent may have come, gone or changed: look at it, once for all that happens now."""
         if isinstance(event, AgentChanged | Reloaded) and self._loop is not None and not self._pending:
+            self._pending = True  # before: another thread may publish this
             with suppress(RuntimeError):  # the loop is over
                 self._loop.call_soon_threadsafe(self._look)
-                self._pending = True
 
     def _look(self) -> None:
         self._pending = False
