@@ -321,6 +321,9 @@ async def test_what_was_said_outlasts_the_fleet(database_url: str) -> None:  # n
     before = await first.threads.history(thread)
     await first.close()
     await first.close()
+    for verb in (first.threads.get(thread), first.threads.rename(thread, "too late")):
+        with pytest.raises(Fault, match="is closed: the fleet is stopping"):
+            await verb
     second = await open_ledger(database_url)
     try:
         assert await second.threads.history(thread) == before

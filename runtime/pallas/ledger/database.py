@@ -68,6 +68,11 @@ def insert_new(connection: Connection, table: Table) -> Any:
     return postgresql.insert(table)
 
 
+def over(shown: str) -> Fault:
+    """The Fault of work for a database that was closed."""
+    return Fault(FaultType.TRANSPORT, f"the database {shown} is closed: the fleet is stopping")
+
+
 def too_many(shown: str) -> Fault:
     """The Fault of a write that finds no room to wait."""
     return Fault(

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, to_text, too_late, too_many
+from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, over, to_text, too_late, too_many
 
 POOL: Final = 10
 """Connections of one fleet, beside the one that holds its lock."""
@@ -32,6 +32,7 @@ class PostgresDatabase:
         self.shown = shown
         self._dsn = dsn
         self._waiting = 0
+        self._closed = False
         self._engine = self._new_engine()
 
     @classmethod
@@ -57,6 +58,7 @@ class PostgresDatabase:
         return await self._do(work, seconds or DEADLINE)
 
     async def close(self) -> None:
+        self._closed = True
         await self._engine.dispose()
 
     async def connect(self, **settings: str) -> Any:
@@ -85,6 +87,8 @@ class PostgresDatabase:
         return Fault(FaultType.TRANSPORT, f"the database {self.shown} cannot be reached: {reason}")
 
     async def _do[T](self, work: Work[T], seconds: float) -> T:
+        if self._closed:
+            raise over(self.shown)
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         self._waiting += 1

@@ -21,7 +21,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from pallas.model import Fault, FaultType
 
-from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, to_text, too_late, too_many
+from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, over, to_text, too_late, too_many
 
 READERS: Final = 4
 # Writes that go into one transaction.
@@ -76,12 +76,12 @@ class SqliteDatabase:
                 return work(connection)
 
         if self._closed:
-            raise self._over()
+            raise over(self.shown)
         return await self._outcome(self._readers.submit(reading), DEADLINE)
 
     async def write[T](self, work: Work[T], *, seconds: float | None = None) -> T:
         if self._closed:
-            raise self._over()
+            raise over(self.shown)
         if self._waiting >= MAX_WAITING:
             raise too_many(self.shown)
         seconds = seconds or DEADLINE
@@ -119,9 +119,6 @@ class SqliteDatabase:
             raise too_late(self.shown, seconds * 2) from None
         except SQLAlchemyError as error:
             raise failed(self.shown, error) from None
-
-    def _over(self) -> Fault:
-        return Fault(FaultType.TRANSPORT, f"the database {self.shown} is closed: the fleet is stopping")
 
     def _write_on(self) -> None:
         """The writing thread: until None comes."""
