@@ -4,13 +4,10 @@ Keys are camelCase, snake_case is understood as well. A spec is partial: a key t
 there, one that is null clears it.
 """
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,120 +17,33 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from pallas.config.network import url_problem
 from pallas.log.redaction import is_sensitive
 from pallas.model import Fault, Params, ResourceKind
 from pallas.model.params import PER_CALL_KEYS
-from pallas.text import one_line, sanitize
+from pallas.text import one_line
 
+from .fields import (
+    MAX_ITEMS,
+    MAX_VALUE,
+    SECRET_REFERENCE,
+    HeaderName,
+    HeaderValue,
+    JsonObject,
+    KeyName,
+    Line,
+    ModelName,
+    Reference,
+    ServerName,
+    Text,
+    Url,
+    named,
+)
 from .mistakes import unknown, wrong
 from .references import references_in
-
-MAX_PROMPT: Final = 200_000
-MAX_DESCRIPTION: Final = 2_000
-MAX_VALUE: Final = 64 * 1024
-MAX_JSON: Final = 64 * 1024
-MAX_ITEMS: Final = 100
 
 LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
 NEEDS_URL: Final = frozenset({"generic"})
 """Types that have no address of their own."""
-
-_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
-_SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_MODEL: Final = re.compile(r"[^\s\x00-\x20\x7f?$][^\s\x00-\x20\x7f]{0,254}")
-
-
-def _clean(text: str) -> str:
-    return sanitize(text)
-
-
-def _line(text: str) -> str:
-    return one_line(text, MAX_DESCRIPTION)
-
-
-def _json_size(value: dict[str, Any]) -> dict[str, Any]:
-    try:
-        size = len(json.dumps(value, ensure_ascii=False, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        raise ValueError("must be plain JSON") from None
-    if size > MAX_JSON:
-        raise ValueError(f"is larger than {MAX_JSON // 1024} KiB as JSON")
-    return value
-
-
-def _url(text: str) -> str:
-    if not text:  # as it is shown where there is none
-        return text
-    if problem := url_problem(text):
-        raise ValueError(problem)
-    if "@" in text.partition("//")[2].partition("/")[0]:
-        raise ValueError("holds a user or password, which anybody could read; use a secret")
-    return text
-
-
-def _model(text: str) -> str:
-    if not _MODEL.fullmatch(text):
-        raise ValueError("is no model; write its name at the provider, without spaces")
-    return text
-
-
-def _key_name(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise ValueError("is no key of a secret; allowed: letters, digits and _ . - after the first")
-    return text
-
-
-def _reference(value: Any) -> Any:
-    """``{name: x}`` and ``{id: x}`` as ``x`` (SPEC 6.3)."""
-    if isinstance(value, Mapping):
-        names = [key for key in ("name", "id") if value.get(key)]
-        if not names or set(value) - {"name", "id"}:
-            raise ValueError("must be a name, {name: NAME} or {id: ID}")
-        return value[names[0]]
-    return value
-
-
-def _secret_reference(value: Any) -> Any:
-    """``SECRET/KEY`` as ``{name: SECRET, key: KEY}``."""
-    if isinstance(value, str):
-        name, slash, key = value.partition("/")
-        if not (name and slash and key):
-            raise ValueError("must be SECRET/KEY, or {name: SECRET, key: KEY}")
-        return {"name": name, "key": key}
-    return value
-
-
-def _server_name(text: str) -> str:
-    if not _SERVER.fullmatch(text):
-        raise ValueError("is no name for a server; allowed: letters, digits and . _ - after the first")
-    return text
-
-
-def _header_name(text: str) -> str:
-    if not _HEADER.fullmatch(text):
-        raise ValueError("is no name for a header")
-    return text
-
-
-def _header_value(text: str) -> str:
-    if len(text) > 8_192 or not text.isprintable() or not text.isascii():
-        raise ValueError("must be one line of ASCII, at most 8192 characters")
-    references_in(text)
-    return text
-
-
-def _named(key: str) -> Callable[[Any], Any]:
-    """A plain text as an object that has it under ``key``."""
-    return lambda value: {key: value} if isinstance(value, str) else value
-
-
-Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), AfterValidator(_line)]
-Text = Annotated[str, Field(max_length=MAX_PROMPT), AfterValidator(_clean)]
-Reference = Annotated[str, BeforeValidator(_reference), Field(max_length=200)]
-JsonObject = Annotated[dict[str, Any], AfterValidator(_json_size)]
-Url = Annotated[str, Field(max_length=2_000), AfterValidator(_url)]
 
 
 class _Spec(BaseModel):
@@ -150,7 +60,7 @@ class KeyRef(_Spec):
     """A value of a secret."""
 
     name: str
-    key: Annotated[str, AfterValidator(_key_name)]
+    key: KeyName
 
 
 class AgentSpec(_Spec):
@@ -169,16 +79,16 @@ class LlmSpec(_Spec):
     """A model at a provider; ``probe`` false makes it without asking the provider, and is not kept."""
 
     type: LlmType | None = None
-    model: Annotated[str, AfterValidator(_model)] | None = None
+    model: ModelName | None = None
     url: Url | None = None
-    api_key_ref: Annotated[KeyRef, BeforeValidator(_secret_reference)] | None = None
+    api_key_ref: Annotated[KeyRef, SECRET_REFERENCE] | None = None
     description: Line | None = None
     default_params: JsonObject | None = None
     extra: JsonObject | None = None
     probe: bool | None = Field(default=None, exclude=True)
 
 
-Data = dict[Annotated[str, AfterValidator(_key_name)], Annotated[str, Field(max_length=MAX_VALUE)] | None]
+Data = dict[KeyName, Annotated[str, Field(max_length=MAX_VALUE)] | None]
 
 
 class SecretSpec(_Spec):
@@ -194,11 +104,9 @@ class ServerSpec(_Spec):
     Values of its headers may refer to secrets.
     """
 
-    name: Annotated[str, AfterValidator(_server_name)]
+    name: ServerName
     url: Url | None = None
-    headers: dict[
-        Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]
-    ] = Field(default_factory=dict, max_length=32)
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=32)
 
     @model_validator(mode="after")
     def _whole(self) -> "ServerSpec":
@@ -228,11 +136,11 @@ class ProjectSpec(_Spec):
 
     description: Line | None = None
     servers: (
-        Annotated[list[Annotated[ServerSpec, BeforeValidator(_named("name"))]], Field(max_length=MAX_ITEMS)]
+        Annotated[list[Annotated[ServerSpec, BeforeValidator(named("name"))]], Field(max_length=MAX_ITEMS)]
         | None
     ) = None
     prompts: (
-        Annotated[list[Annotated[PromptSpec, BeforeValidator(_named("text"))]], Field(max_length=MAX_ITEMS)]
+        Annotated[list[Annotated[PromptSpec, BeforeValidator(named("text"))]], Field(max_length=MAX_ITEMS)]
         | None
     ) = None
 
