@@ -11,7 +11,7 @@ from contextlib import suppress
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from pallas.codec import dumps, encode_event, loads
+from pallas.codec import encode_event
 from pallas.model import Event, Outcome, RunRecord, RunRequest, Usage
 from pallas.runs import Run
 from pallas.text import one_line
@@ -27,16 +27,21 @@ MAX_EVENTS: Final = 1_000
 """Events of a run that are kept: its last ones."""
 WRITE_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 3.0
+GATHER: Final = 0.25
+"""Seconds in which runs that are over are gathered for one write."""
+BATCH: Final = 200
+"""Runs that are written at once."""
 
 
 class Recorder:
-    """Writes in one task, one run after the other."""
+    """Writes in one task, many runs at a time."""
 
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
         self._waiting: deque[tuple[RunRecord | None, str, tuple[Event, ...]]] = deque(maxlen=QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._lost = 0
+        self._closing = asyncio.Event()
 
     def over(self, run: Run, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
         """A run is over; returns at once."""
@@ -67,6 +72,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Write what waits, within three seconds."""
+        self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
             self._task.cancel()
@@ -75,20 +81,20 @@ class Recorder:
 
     async def _write(self) -> None:
         while self._waiting:
-            record, run_id, events = self._waiting.popleft()
+            # What is over meanwhile goes along: nobody's turn waits behind a write for each run.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GATHER):
+                    await self._closing.wait()
+            taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             if self._lost:
                 log.warning("%d runs were not recorded: the ledger is too slow for them", self._lost)
                 self._lost = 0
+            told = [
+                (run_id, record, [(number, encode_event(event)) for number, event in enumerate(events, 1)])
+                for record, run_id, events in taken
+            ]
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT):
-                    if record is not None:
-                        await self._ledger.runs.finish(record)
-                    rows = [(number, _plain(event)) for number, event in enumerate(events, 1)]
-                    await self._ledger.runs.add_events(run_id, rows)
+                    await self._ledger.runs.record(told)
             except Exception:
-                log.exception("run %s could not be recorded", run_id)
-
-
-def _plain(event: Event) -> dict[str, object]:
-    plain: dict[str, object] = loads(dumps(encode_event(event)))
-    return plain
+                log.exception("%d runs could not be recorded", len(told))

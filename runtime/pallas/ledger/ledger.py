@@ -19,6 +19,7 @@ from pallas.model import Fault, FaultType
 from . import lives
 from .address import Address, address_of
 from .database import UPGRADE_SECONDS, Database, insert_new
+from .pruning import prune
 from .resources import ResourceStore
 from .runs import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
@@ -28,6 +29,8 @@ from .threads import ThreadStore
 
 log = logging.getLogger(__name__)
 
+_PRUNINGS: Final = 20
+"""Steps of pruning at a time."""
 TEND_SECONDS: Final = 60.0
 """Between two looks for what other fleets left when they died."""
 _LIFE: Final = re.compile("[0-9a-f]{16}")
@@ -101,11 +104,18 @@ class Ledger:
             try:
                 found = await self.recover()
                 await self.database.write(self._forget_keys)
+                await self._prune()
             except Fault as fault:
                 log.warning("the ledger could not be tended: %s", fault.message)
             else:
                 if found:
                     log.warning("%s of a fleet that died: put into error", _runs(len(found)))
+
+    async def _prune(self) -> None:
+        """Forget what is too old now, in short steps between which others write."""
+        for _ in range(_PRUNINGS):
+            if not await self.database.write(lambda connection: prune(connection, self._clock())):
+                return
 
     def _forget_keys(self, connection: Connection) -> None:
         old = self._clock() - KEY_SECONDS

@@ -1,6 +1,6 @@
 """Runs: what was asked of whom, what came of it, and what happened on the way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select, tuple_
@@ -98,6 +98,34 @@ class RunStore:
             if connection.execute(select(runs.c.id).where(runs.c.id == run_id)).first() is None:
                 raise refusals.not_found("run not found: it is unknown, or was deleted with its thread")
             connection.execute(insert_new(connection, run_events).on_conflict_do_nothing(), values)
+
+        await self._database.write(work)
+
+    async def record(
+        self, left: Iterable[tuple[str, RunRecord | None, Sequence[tuple[int, dict[str, Any]]]]]
+    ) -> None:
+        """What many runs leave, in one transaction: ``(run_id, run, events)`` of each.
+
+        ``run`` is None where a thread has it; events are numbered.
+
+        Of a run that is not there (any more) nothing is kept.
+        """
+        now = self._clock()
+        ended: list[RunRecord] = []
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for run_id, run, events in left:
+            if run is not None:
+                ended.append(run)
+            rows[run_id] = [
+                {"run_id": run_id, "seq": seq, "at": now, "body": visible(body)} for seq, body in events
+            ]
+
+        def work(connection: Connection) -> None:
+            for run in ended:
+                turns.stop(connection, run, self._life, at=run.turn_index)
+            there = connection.execute(select(runs.c.id).where(runs.c.id.in_(list(rows)))).scalars()
+            if values := [row for run_id in there for row in rows[run_id]]:
+                connection.execute(insert_new(connection, run_events).on_conflict_do_nothing(), values)
 
         await self._database.write(work)
 
