@@ -9,7 +9,6 @@ import httpx2
 import pytest
 import yaml
 from support.catalogs import a_catalog
-from support.databases import database_url, postgres  # noqa: F401 - fixtures
 from support.guarded import CI, OPS, call, headers
 from support.live import ERAS, ask, client, write_project
 from support.waiting import until
@@ -68,7 +67,7 @@ async def test_an_agent_that_is_made_asks_its_callers_as_the_project_says(
 
 async def test_resources_are_kept_alike_in_both_databases(
     tmp_path: Path,
-    database_url: str,  # noqa: F811
+    database_url: str,
 ) -> None:
     async with a_catalog(tmp_path / "project", database_url) as stand:
         catalog, threads = stand.catalog, stand.ledger.threads

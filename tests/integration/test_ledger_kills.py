@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import mortal_writer
-from support.databases import fresh_database, postgres  # noqa: F401 - fixture
+from support.databases import fresh_database
 from support.mortal_writer import FOUND, LOOKING
 from support.turns import turn
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, inspect, text
-from support.databases import database_url, fresh_database, postgres  # noqa: F401 - fixtures
+from support.databases import fresh_database
 from support.turns import turn
 
 from pallas.ledger import open_ledger
@@ -60,7 +60,7 @@ def drift(connection: Connection) -> list[Any]:
 
 
 async def test_tables_that_were_made_are_those_that_revisions_make(
-    database_url: str,  # noqa: F811
+    database_url: str,
     request: pytest.FixtureRequest,
     tmp_path: Any,
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_revisions_of_the_package_are_those_that_the_tables_know() -> None:
     assert revisions() == REVISIONS
 
 
-async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str) -> None:  # noqa: F811
+async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str) -> None:
     database = await opened(database_url)
     await database.write(upgrade)
     await database.close()
@@ -99,7 +99,7 @@ async def test_tables_that_revisions_made_are_used_as_they_are(database_url: str
 
 
 async def test_older_tables_are_brought_up_to_date(
-    database_url: str,  # noqa: F811
+    database_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger = await open_ledger(database_url)
@@ -112,7 +112,7 @@ async def test_older_tables_are_brought_up_to_date(
     assert len(asked) == 1
 
 
-async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None:  # noqa: F811
+async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None:
     ledger = await open_ledger(database_url)
     newer = text("UPDATE alembic_version SET version_num = '9999'")
     await ledger.database.write(lambda connection: connection.execute(newer).rowcount)
@@ -125,7 +125,7 @@ async def test_a_ledger_of_a_newer_release_is_refused(database_url: str) -> None
     assert "9999" in caught.value.message
 
 
-async def test_a_database_with_other_tables_of_these_names_is_left_alone(database_url: str) -> None:  # noqa: F811
+async def test_a_database_with_other_tables_of_these_names_is_left_alone(database_url: str) -> None:
     database = await opened(database_url)
     foreign = text("CREATE TABLE messages (body TEXT)")
     await database.write(lambda connection: connection.execute(foreign).rowcount)
@@ -139,7 +139,7 @@ async def test_a_database_with_other_tables_of_these_names_is_left_alone(databas
     await database.close()
 
 
-async def test_fleets_that_start_together_make_the_tables_once(database_url: str) -> None:  # noqa: F811
+async def test_fleets_that_start_together_make_the_tables_once(database_url: str) -> None:
     ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(6)))
     assert len({ledger.salt for ledger in ledgers}) == 1
     assert len({ledger.life for ledger in ledgers}) == 6

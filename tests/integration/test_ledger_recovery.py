@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.databases import Server, database_url, new_server, postgres  # noqa: F401 - fixtures
+from support.databases import Server, new_server
 from support.turns import FOUND, LOOKING, asked, ok, run, said, tool_turn, turn
 from support.waiting import until
 
@@ -58,7 +58,7 @@ async def check_recovered(ledger: Ledger, thread: str) -> None:
 
 
 async def test_a_turn_that_was_killed_is_in_error_at_the_next_start_and_the_thread_goes_on(
-    database_url: str,  # noqa: F811
+    database_url: str,
 ) -> None:
     # AG-6
     first = await open_ledger(database_url)
@@ -83,7 +83,7 @@ async def test_a_turn_that_was_killed_is_in_error_at_the_next_start_and_the_thre
 
 
 async def test_a_living_fleet_cleans_up_after_another_one_and_leaves_a_third_alone(
-    database_url: str,  # noqa: F811
+    database_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pallas.ledger.ledger._FIRST_LOOKS", (0.05,) * 1000)
@@ -111,7 +111,7 @@ async def test_a_living_fleet_cleans_up_after_another_one_and_leaves_a_third_alo
         await third.close()
 
 
-async def test_a_fleet_that_stops_leaves_nothing_running(database_url: str) -> None:  # noqa: F811
+async def test_a_fleet_that_stops_leaves_nothing_running(database_url: str) -> None:
     first, second = await open_ledger(database_url), await open_ledger(database_url)
     thread = (await first.threads.create("jarvis", "me")).id
     await first.threads.begin(thread, run("r1"), asked())
@@ -123,7 +123,7 @@ async def test_a_fleet_that_stops_leaves_nothing_running(database_url: str) -> N
     await second.close()
 
 
-async def test_a_run_that_was_taken_for_dead_and_was_not_ends_as_it_ends(database_url: str) -> None:  # noqa: F811
+async def test_a_run_that_was_taken_for_dead_and_was_not_ends_as_it_ends(database_url: str) -> None:
     ledger = await open_ledger(database_url)
     try:
         thread = (await ledger.threads.create("jarvis", "me")).id

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from support.databases import database_url, ledger, postgres  # noqa: F401 - fixtures
 from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
 
 from pallas.executors.packed import Packed
@@ -11,11 +10,11 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Image, Message, ToolAnswer
 
 
-async def new_thread(ledger: Ledger, **fields: str) -> str:  # noqa: F811 - as below: the fixture
+async def new_thread(ledger: Ledger, **fields: str) -> str:
     return (await ledger.threads.create("jarvis", "me", **fields)).id
 
 
-async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledger) -> None:
     # AG-5
     thread = await new_thread(ledger)
     begun = run("r1", thread)
@@ -47,7 +46,7 @@ async def test_a_turn_is_pending_while_it_lasts_and_complete_after(ledger: Ledge
     assert (record.title, record.messages, record.last_turn_at is not None) == ("find it", 5, True)
 
 
-async def test_what_was_not_told_on_the_way_is_added_at_the_end(ledger: Ledger) -> None:  # noqa: F811
+async def test_what_was_not_told_on_the_way_is_added_at_the_end(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
@@ -57,7 +56,7 @@ async def test_what_was_not_told_on_the_way_is_added_at_the_end(ledger: Ledger) 
     assert (await ledger.threads.history(thread))[0] == whole
 
 
-async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     begun = run("r1", thread)
     await ledger.threads.begin(thread, begun, asked())
@@ -70,7 +69,7 @@ async def test_a_gap_in_what_was_told_is_mended(ledger: Ledger) -> None:  # noqa
     assert indexes == sorted(set(indexes))
 
 
-async def test_a_turn_that_nobody_began_is_kept_all_the_same(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_turn_that_nobody_began_is_kept_all_the_same(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     assert await ledger.threads.finish(thread, ok(run("r1")), [asked(), said()]) == 1
     found = await ledger.runs.get("r1")
@@ -78,7 +77,7 @@ async def test_a_turn_that_nobody_began_is_kept_all_the_same(ledger: Ledger) -> 
     assert (found.status, found.thread, found.turn_index) == ("ok", thread, 1)
 
 
-async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledger: Ledger) -> None:
     # AG-5
     thread = await new_thread(ledger)
     await tool_turn(ledger, thread, "r0")
@@ -108,7 +107,7 @@ async def test_a_fault_in_the_third_round_puts_every_pending_row_into_error(ledg
 
 
 async def test_what_a_run_had_written_when_it_was_cut_short_stands_behind_its_question(
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
 ) -> None:
     thread = await new_thread(ledger)
     begun = run("r1", thread)
@@ -128,7 +127,7 @@ async def test_what_a_run_had_written_when_it_was_cut_short_stands_behind_its_qu
     assert (found.status, found.turn_index) == ("cancelled", 2)
 
 
-async def test_pictures_and_the_native_form_come_back(ledger: Ledger) -> None:  # noqa: F811
+async def test_pictures_and_the_native_form_come_back(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     blocks = '{"type":"text","text":"see"},{"type":"image","data":"QUJD","mimeType":"image/png"}'
     native = '{"role":"user","content":[' + blocks + "]}"
@@ -149,7 +148,7 @@ async def test_pictures_and_the_native_form_come_back(ledger: Ledger) -> None:  
     assert history[2].native is None
 
 
-async def test_any_text_can_be_kept_and_asked_for(ledger: Ledger) -> None:  # noqa: F811
+async def test_any_text_can_be_kept_and_asked_for(ledger: Ledger) -> None:
     thread = await new_thread(ledger, title="nul \0 and \ud800 half")
     strange = "a\0b \ud800 \U0001f600 " + "x" * (8 * 1024 * 1024)
     begun = run("r\0", thread)
@@ -168,7 +167,7 @@ async def test_any_text_can_be_kept_and_asked_for(ledger: Ledger) -> None:  # no
         assert (await ledger.threads.list(owner=hostile, agent=hostile)).items == ()
 
 
-async def test_a_thread_is_found_by_its_id_and_by_the_callers_handle(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_thread_is_found_by_its_id_and_by_the_callers_handle(ledger: Ledger) -> None:
     made = await ledger.threads.create("jarvis", "me", handle="mine", origin="mcp")
     given = await ledger.threads.create("jarvis", "me", id="conv-" + "a" * 24, title="a title")
     other = await ledger.threads.create("research", "me", handle="mine")
@@ -184,7 +183,7 @@ async def test_a_thread_is_found_by_its_id_and_by_the_callers_handle(ledger: Led
         assert caught.value.data["reason"] == "conflict"
 
 
-async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None:
     for verb in (
         ledger.threads.history("none"),
         ledger.threads.messages("none"),
@@ -202,7 +201,7 @@ async def test_a_thread_that_is_not_there_is_not_found(ledger: Ledger) -> None: 
     assert await ledger.runs.get("r1") is None
 
 
-async def test_a_deleted_thread_takes_its_messages_and_runs_along(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_deleted_thread_takes_its_messages_and_runs_along(ledger: Ledger) -> None:
     thread, other = await new_thread(ledger), await new_thread(ledger)
     await tool_turn(ledger, thread, "r1")
     await tool_turn(ledger, other, "r2")
@@ -214,7 +213,7 @@ async def test_a_deleted_thread_takes_its_messages_and_runs_along(ledger: Ledger
     assert (await ledger.threads.messages(other)).items != ()
 
 
-async def test_lists_come_in_pages_that_miss_nothing_and_repeat_nothing(ledger: Ledger) -> None:  # noqa: F811
+async def test_lists_come_in_pages_that_miss_nothing_and_repeat_nothing(ledger: Ledger) -> None:
     ids = []
     for number in range(7):
         agent, owner = ("jarvis", "research")[number % 2], ("me", "you")[number % 3 == 0]
@@ -246,7 +245,7 @@ async def test_lists_come_in_pages_that_miss_nothing_and_repeat_nothing(ledger: 
     assert (await ledger.runs.list(status="running")).items == ()
 
 
-async def test_messages_come_in_pages_from_either_end(ledger: Ledger) -> None:  # noqa: F811
+async def test_messages_come_in_pages_from_either_end(ledger: Ledger) -> None:
     thread = await new_thread(ledger)
     for number in range(5):
         await turn(ledger, thread, f"r{number}", f"q{number}", f"a{number}")
@@ -262,7 +261,7 @@ async def test_messages_come_in_pages_from_either_end(ledger: Ledger) -> None:  
 
 
 @pytest.mark.parametrize("cursor", ["rubbish", "é", "W10", "WyJ0aHJlYWRzIiwgMSwgMl0", "A" * 5000, "bnVsbA"])
-async def test_a_bad_cursor_or_limit_is_told(ledger: Ledger, cursor: str) -> None:  # noqa: F811
+async def test_a_bad_cursor_or_limit_is_told(ledger: Ledger, cursor: str) -> None:
     thread = await new_thread(ledger)
     for verb in (
         ledger.threads.list(cursor=cursor),
@@ -277,7 +276,7 @@ async def test_a_bad_cursor_or_limit_is_told(ledger: Ledger, cursor: str) -> Non
         assert caught.value.type is FaultType.PROTOCOL
 
 
-async def test_events_and_keys_of_runs(ledger: Ledger) -> None:  # noqa: F811
+async def test_events_and_keys_of_runs(ledger: Ledger) -> None:
     await ledger.runs.begin(run("r1"))
     await ledger.runs.add_events("r1", [(1, {"type": "text", "delta": "\0"}), (2, {"n": float("inf")})])
     await ledger.runs.add_events("r1", [(2, {"other": True}), (3, {"x": [1]})])
@@ -302,9 +301,9 @@ async def test_events_and_keys_of_runs(ledger: Ledger) -> None:  # noqa: F811
     assert (found.status, found.partial, found.thread) == ("ok", "half", "")
 
 
-async def test_an_idempotency_key_counts_for_a_day(database_url: str) -> None:  # noqa: F811
+async def test_an_idempotency_key_counts_for_a_day(database_url: str) -> None:
     now = 1_000_000.0
-    ledger = await open_ledger(database_url, clock=lambda: now)  # noqa: F811
+    ledger = await open_ledger(database_url, clock=lambda: now)
     try:
         assert await ledger.runs.claim_key("me", "k", "r1", "one") == "r1"
         now += 25 * 3600
@@ -314,7 +313,7 @@ async def test_an_idempotency_key_counts_for_a_day(database_url: str) -> None:  
         await ledger.close()
 
 
-async def test_what_was_said_outlasts_the_fleet(database_url: str) -> None:  # noqa: F811
+async def test_what_was_said_outlasts_the_fleet(database_url: str) -> None:
     first = await open_ledger(database_url)
     thread = await new_thread(first)
     await tool_turn(first, thread, "r1")

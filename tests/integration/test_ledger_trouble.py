@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from sqlalchemy import event
-from support.databases import Server, database_url, fresh_database, postgres  # noqa: F401 - fixtures
+from support.databases import Server, fresh_database
 from support.turns import asked, ok, run, said, turn
 
 from pallas.ledger import Ledger, open_ledger
@@ -48,7 +48,7 @@ async def test_a_full_disk_is_told_and_what_was_kept_is_kept(tmp_path: object) -
 
 
 @pytest.fixture
-async def on_server(postgres: Server) -> AsyncIterator[tuple[Ledger, asyncpg.Connection]]:  # noqa: F811
+async def on_server(postgres: Server) -> AsyncIterator[tuple[Ledger, asyncpg.Connection]]:
     async with fresh_database(postgres) as url:
         ledger = await open_ledger(url)
         other = await asyncpg.connect(url)
@@ -124,7 +124,7 @@ async def test_two_transactions_that_wait_for_each_other_both_end(
     assert found.title == "ours"
 
 
-async def test_a_server_that_is_not_there_or_lets_nobody_in_is_told(postgres: Server) -> None:  # noqa: F811
+async def test_a_server_that_is_not_there_or_lets_nobody_in_is_told(postgres: Server) -> None:
     for url in (postgres.url("nothing_here"), postgres.url().replace("pallas@", "stranger:s3cr3t@")):
         with pytest.raises(Fault) as caught:
             await open_ledger(url)
@@ -134,7 +134,7 @@ async def test_a_server_that_is_not_there_or_lets_nobody_in_is_told(postgres: Se
         assert "PALLAS_DATABASE_URL" in caught.value.message
 
 
-async def test_fleets_that_start_together_may_make_the_same_rows(database_url: str) -> None:  # noqa: F811
+async def test_fleets_that_start_together_may_make_the_same_rows(database_url: str) -> None:
     ledgers = await asyncio.gather(*(open_ledger(database_url) for _ in range(4)))
     names = {f"agent{number}": f"agents.yaml:{number}" for number in range(20)}
     try:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 from support import mortal_writer
-from support.databases import database_url, ledger, postgres  # noqa: F401 - fixtures
 from support.turns import FOUND, LOOKING, asked, ok, run, said, tool_turn, turn
 
 from pallas.ledger import Ledger, open_ledger
@@ -22,7 +21,7 @@ from pallas.ledger.sqlite import SqliteDatabase
 from pallas.model import Fault, FaultType, Message
 
 
-async def test_twenty_writers_in_one_thread_each_get_a_place_of_their_own(database_url: str) -> None:  # noqa: F811
+async def test_twenty_writers_in_one_thread_each_get_a_place_of_their_own(database_url: str) -> None:
     # AG-4
     first, second = await open_ledger(database_url), await open_ledger(database_url)
     try:
@@ -55,7 +54,7 @@ async def test_twenty_writers_in_one_thread_each_get_a_place_of_their_own(databa
         await second.close()
 
 
-async def test_two_processes_write_to_one_database_at_a_time(database_url: str) -> None:  # noqa: F811
+async def test_two_processes_write_to_one_database_at_a_time(database_url: str) -> None:
     # AG-4
     here = await open_ledger(database_url)
     thread = (await here.threads.create("jarvis", "me")).id
@@ -91,7 +90,7 @@ async def test_two_processes_write_to_one_database_at_a_time(database_url: str) 
         await here.close()
 
 
-async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, database_url: str) -> None:  # noqa: F811
+async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, database_url: str) -> None:
     # AG-19: between two messages of a run nothing is held, by this fleet or towards another one.
     thread = (await ledger.threads.create("jarvis", "me")).id
     other = (await ledger.threads.create("jarvis", "me")).id
@@ -117,7 +116,7 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
     assert len((await ledger.threads.history(thread))[0]) == 8
 
 
-async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:  # noqa: F811
+async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:
     threads = [(await ledger.threads.create("jarvis", "me")).id for _ in range(64)]
 
     async def talk(number: int) -> None:
@@ -129,7 +128,7 @@ async def test_sixty_four_threads_at_a_time(ledger: Ledger) -> None:  # noqa: F8
         assert len((await ledger.threads.history(thread))[0]) == 6
 
 
-async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:  # noqa: F811
+async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:
     thread = (await ledger.threads.create("jarvis", "me")).id
     await ledger.threads.begin(thread, run("r0", thread), asked())
 
@@ -148,7 +147,7 @@ async def test_work_that_fails_undoes_itself_alone(ledger: Ledger) -> None:  # n
     assert sorted(map(int, contents)) == list(range(2, 30, 3))
 
 
-async def test_what_nobody_waits_for_any_more_leaves_the_rest_as_it_is(ledger: Ledger) -> None:  # noqa: F811
+async def test_what_nobody_waits_for_any_more_leaves_the_rest_as_it_is(ledger: Ledger) -> None:
     thread = (await ledger.threads.create("jarvis", "me")).id
     tasks = [asyncio.create_task(turn(ledger, thread, f"r{number}")) for number in range(20)]
     await asyncio.sleep(0)
@@ -175,7 +174,7 @@ async def test_another_process_that_holds_the_file_is_waited_for_and_then_told(
     tmp_path: Path, impatient: None
 ) -> None:
     path = tmp_path / "ledger.sqlite3"
-    ledger = await open_ledger(f"sqlite:///{path}")  # noqa: F811
+    ledger = await open_ledger(f"sqlite:///{path}")
     holder = sqlite3.connect(path, isolation_level=None)
     try:
         thread = (await ledger.threads.create("jarvis", "me")).id
@@ -242,7 +241,7 @@ async def test_writes_that_wait_together_are_committed_together(tmp_path: Path) 
 
 async def test_the_file_is_for_this_user_alone_and_is_all_that_stays(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
-    ledger = await open_ledger(f"sqlite:///{folder}/l.sqlite3")  # noqa: F811
+    ledger = await open_ledger(f"sqlite:///{folder}/l.sqlite3")
     thread = (await ledger.threads.create("jarvis", "me")).id
     await turn(ledger, thread, "r1")
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -253,7 +252,7 @@ async def test_the_file_is_for_this_user_alone_and_is_all_that_stays(tmp_path: P
     assert [path.name for path in folder.iterdir()] == ["l.sqlite3"]
 
 
-async def test_a_long_thread_costs_no_more_than_a_short_one_to_look_into(ledger: Ledger) -> None:  # noqa: F811
+async def test_a_long_thread_costs_no_more_than_a_short_one_to_look_into(ledger: Ledger) -> None:
     thread = (await ledger.threads.create("jarvis", "me")).id
     other = (await ledger.threads.create("jarvis", "me")).id
     many = [Message("user" if n % 2 == 0 else "assistant", str(n)) for n in range(4_000)]

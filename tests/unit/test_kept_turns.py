@@ -1,8 +1,6 @@
 """Turns of durable conversations: what is written when, what models see, what a run that fails leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.executors.packed import Packed
 from pallas.kernel import Kernel
-from pallas.ledger import Ledger, open_ledger
+from pallas.ledger import Ledger
 from pallas.model import (
     Compacted,
     Event,
@@ -33,13 +31,6 @@ from pallas.model import (
 
 ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})
-
-
-@pytest.fixture
-async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
-    opened = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
-    yield opened
-    await opened.close()
 
 
 def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY: Final = "memory"
-OPEN_TIMEOUT: Final = 30.0
-"""Seconds within which a database must be there."""
 CLOSE_TIMEOUT: Final = 3.0
 
 
@@ -51,8 +49,7 @@ class Lasting:
             return
         ledgers, threads = await asyncio.to_thread(_imported)
         try:
-            async with asyncio.timeout(OPEN_TIMEOUT):
-                self.ledger = await ledgers.open_ledger(self._url)
+            self.ledger = await ledgers.open_ledger(self._url)
         except Fault as fault:
             if project.database_url or os.environ.get("PALLAS_DATABASE_URL"):
                 raise
