@@ -11,7 +11,7 @@ from typing import Final
 
 from pallas.executors import Executor, Turn
 from pallas.executors.packed import packed_of
-from pallas.model import Compacted, Event, Fault, Message, Notice, Params
+from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Params, Usage
 from pallas.runs import Run
 from pallas.text import one_line
 
@@ -39,11 +39,12 @@ _HEAD: Final = "[Summary of the {count} earlier messages of this conversation, w
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A summary and how many of the newest messages stay behind it."""
+    """A summary, how many of the newest messages stay behind it, and the tokens that it took."""
 
     summary: Message
     left: int
     event: Compacted
+    usage: Usage
 
 
 def tokens_of(message: Message) -> int:
@@ -54,6 +55,12 @@ def tokens_of(message: Message) -> int:
     if not message.text and not message.calls and message.native is not None:
         characters = len(packed_of(message.native) or "")
     return int(characters / CHARACTERS_A_TOKEN) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
+
+
+def both(one: Usage, other: Usage) -> Usage:
+    """The tokens of both together; None where neither was counted."""
+    pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
+    return Usage(*(None if pair == (None, None) else sum(each or 0 for each in pair) for pair in pairs))
 
 
 class Compaction:
@@ -75,7 +82,7 @@ class Compaction:
         if len(older) < 2:
             return None
         try:
-            text = await self._summary(turn, executor, older, sizes, window)
+            text, usage = await self._summary(turn, executor, older, sizes, window)
         except Fault as fault:
             why = one_line(fault.message, 200)
             log.warning("%s: a conversation could not be summarised: %s", turn.agent, why)
@@ -91,13 +98,13 @@ class Compaction:
             after=after,
             window=window,
         )
-        return Made(summary, left, event)
+        return Made(summary, left, event, usage)
 
     async def _summary(
         self, turn: Turn, executor: Executor, older: Sequence[Message], sizes: Sequence[int], window: int
-    ) -> str:
-        """One part after the other, each with the summary of those before it."""
-        text, start = "", 0
+    ) -> tuple[str, Usage]:
+        """One part after the other, each with the summary of those before it. Raises Fault."""
+        text, start, usage = "", 0, Usage()
         while start < len(older):
             end, size = start, 0
             while end < len(older) and (end == start or size + sizes[end] <= window * PART):
@@ -116,9 +123,12 @@ class Compaction:
                 params=Params({"tools_allowlist": [], "max_tokens": SUMMARY_TOKENS}),
             )
             result = await executor.run(asked, _unheard)
-            text = "\n\n".join(each for each in result.texts if each).strip() or text
+            usage = both(usage, result.usage)
+            text = "\n\n".join(each for each in result.texts if each).strip()
+            if not text:
+                raise Fault(FaultType.UPSTREAM, "the model wrote no summary")
             start = end
-        return text
+        return text, usage
 
 
 def _left(history: Sequence[Message], sizes: Sequence[int], window: int) -> int:

@@ -5,9 +5,10 @@ Surfaces call these verbs and hold no executor, so an executor can be exchanged 
 
 import asyncio
 import logging
+import re
 import secrets
-from collections.abc import Callable, Sequence
-from time import monotonic, perf_counter
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.answering import Answering
@@ -27,6 +28,7 @@ from pallas.model import (
     Message,
     Outcome,
     Principal,
+    RunRecord,
     RunRequest,
     RunResult,
     RunStarted,
@@ -34,6 +36,7 @@ from pallas.model import (
 )
 from pallas.overrides import read_messages
 from pallas.recorder import Recorder
+from pallas.refusals import taken_run
 from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
 from pallas.trace import RunTrace, child_of, running
@@ -46,6 +49,7 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 log = logging.getLogger(__name__)
 
 MAX_RUNS: Final = 1_000
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Seconds between two looks for conversations that expired.
 SWEEP_EVERY: Final = 60.0
 RETRY_AFTER: Final = 5.0
@@ -79,9 +83,15 @@ class Kernel:
         self._recorder = Recorder(ledger)
 
     async def close_records(self) -> None:
-        """Write down what is still waiting for that, within three seconds; after ``close``."""
+        """Write down what is still waiting for that, within two seconds; after ``close``."""
+        if self._turns.keeper is not None and self._recorder is not None:
+            await asyncio.gather(self._turns.keeper.close(), self._recorder.close())
+
+    def unwritten(self) -> Iterator[RunRecord]:
+        """Runs that the ledger may not know yet: in flight, or over just now."""
+        yield from (run.record for run in self._runs)
         if self._recorder is not None:
-            await self._recorder.close()
+            yield from self._recorder.unwritten()
 
     def attach(self, agent: Answering) -> None:
         """Make an agent known; its conversations outlive whatever executor answers for it."""
@@ -136,9 +146,12 @@ class Kernel:
         return conversation.messages
 
     def forget_thread(self, agent: str, thread: str) -> None:
-        """A durable thread is deleted: what is known of it here goes too."""
+        """A durable thread is deleted: what is known of it here goes too, and runs in it end."""
         if agent in self._conversations:
             self._conversations[agent].drop(thread)
+        for run in self._runs.of(agent):
+            if run.thread == thread:
+                run.cut("its thread was deleted")
 
     async def run(self, request: RunRequest, listener: Listener | None = None) -> RunResult:
         """One message in, a result out; ``listener`` hears the run's events as they happen.
@@ -157,8 +170,12 @@ class Kernel:
             check_images(images, vision=executor.info.vision, model=executor.info.model)
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
         self._admit(request)
-        run = Run(secrets.token_hex(6), request.agent, self._hub, self._stats[request.agent], listener)
+        if request.run_id:
+            await self._not_taken(request.run_id)
+        run_id = request.run_id or mint_run()
+        run = Run(run_id, request.agent, self._hub, self._stats[request.agent], listener)
         run.given = given
+        run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
         self._runs.add(run)
@@ -232,6 +249,14 @@ class Kernel:
         if key is not None and agent in self._conversations:
             self._conversations[agent].close(key, principal)
 
+    async def _not_taken(self, run_id: str) -> None:
+        """Raises Fault (conflict, PROTOCOL) where a run cannot have that id."""
+        if not _RUN_ID.fullmatch(run_id):
+            raise Fault(FaultType.PROTOCOL, "run_id has 1 to 64 letters, digits, dashes and underscores")
+        known = self._turns.keeper is not None and await self._turns.keeper.has_run(run_id)
+        if known or any(each.id == run_id for each in self.unwritten()):
+            raise taken_run()
+
     async def _conversation(self, request: RunRequest, *, keeps: bool) -> Conversation:
         key = key_of(request.conversation, request.session) if keeps else None
         if key is None:
@@ -295,7 +320,7 @@ class Kernel:
         try:
             async with conversation.turn():
                 run.stats.active += 1
-                run.began = perf_counter()
+                run.begins()
                 try:
                     result = await self._answer(run, request, conversation)
                 finally:
@@ -393,6 +418,11 @@ class Kernel:
         when = f"in {seconds['retry_after']:g} s" if seconds else "in a moment"
         data = {"stage": agent.state.value, **seconds}
         raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data)
+
+
+def mint_run() -> str:
+    """A new id for a run."""
+    return secrets.token_hex(6)
 
 
 def _cut_short(run: Run, request: RunRequest) -> Fault:

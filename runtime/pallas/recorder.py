@@ -7,7 +7,9 @@ what every run's events were. A fleet that is killed loses the last of these, ne
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +28,7 @@ QUEUE: Final = 2_000
 MAX_EVENTS: Final = 1_000
 """Events of a run that are kept: its last ones."""
 WRITE_TIMEOUT: Final = 30.0
-CLOSE_TIMEOUT: Final = 3.0
+CLOSE_TIMEOUT: Final = 2.0
 GATHER: Final = 0.25
 """Seconds in which runs that are over are gathered for one write."""
 BATCH: Final = 200
@@ -39,6 +41,7 @@ class Recorder:
     def __init__(self, ledger: "Ledger") -> None:
         self._ledger = ledger
         self._waiting: deque[tuple[RunRecord | None, str, tuple[Event, ...]]] = deque(maxlen=QUEUE)
+        self._writing: Sequence[tuple[RunRecord | None, str, tuple[Event, ...]]] = ()
         self._task: asyncio.Task[None] | None = None
         self._lost = 0
         self._closing = asyncio.Event()
@@ -47,18 +50,11 @@ class Recorder:
         """A run is over; returns at once."""
         record = None
         if not run.thread:
-            now = time()
-            record = RunRecord(
-                run.id,
-                run.agent,
-                request.principal.id,
-                surface=request.surface,
+            record = replace(
+                run.record,
+                thread="",
                 status=outcome,
-                started_at=now - run.seconds,
-                finished_at=now,
-                seconds=run.seconds,
-                steps=run.steps,
-                tools=run.tools,
+                finished_at=time(),
                 tokens_in=usage.input_tokens,
                 tokens_out=usage.output_tokens,
                 fault=one_line(fault, 500),
@@ -70,8 +66,12 @@ class Recorder:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write(), name="record runs")
 
+    def unwritten(self) -> Iterator[RunRecord]:
+        """Runs that are over, and that the ledger does not know yet."""
+        return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
+
     async def close(self) -> None:
-        """Write what waits, within three seconds."""
+        """Write what waits, within two seconds."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
@@ -85,7 +85,7 @@ class Recorder:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GATHER):
                     await self._closing.wait()
-            taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._writing = taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             if self._lost:
                 log.warning("%d runs were not recorded: the ledger is too slow for them", self._lost)
                 self._lost = 0
@@ -98,3 +98,5 @@ class Recorder:
                     await self._ledger.runs.record(told)
             except Exception:
                 log.exception("%d runs could not be recorded", len(told))
+            finally:
+                self._writing = ()

@@ -23,6 +23,11 @@ def conflict(message: str, **data: Any) -> Fault:
     return Fault(FaultType.CONFIG, message, data={REASON: "conflict", **data})
 
 
+def taken_run() -> Fault:
+    """There is a run of that id already, whoever asked for it (CONFIG)."""
+    return conflict("there is a run of that id already; leave run_id out, or choose another")
+
+
 def in_use(message: str, **data: Any) -> Fault:
     """Others need it (CONFIG)."""
     return Fault(FaultType.CONFIG, message, data={REASON: "in_use", **data})

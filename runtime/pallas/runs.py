@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, time
 from typing import Final
 
 from pallas.draft import Draft
@@ -20,6 +20,7 @@ from pallas.model import (
     Notice,
     Outcome,
     RunFinished,
+    RunRecord,
     RunRequest,
     RunResult,
     RunStatus,
@@ -97,7 +98,8 @@ class Run:
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
     ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
-    conversation.
+    conversation. ``started_at`` is when it began, in seconds of the epoch; ``owner`` and ``surface`` are as
+    in its request, ``about`` is the thread that it waits for.
     """
 
     id: str
@@ -115,6 +117,10 @@ class Run:
     steps: int = 0
     tools: int = 0
     began: float = field(default_factory=perf_counter)
+    started_at: float = field(default_factory=time)
+    owner: str = ""
+    surface: str = ""
+    about: str = ""
     draft: Draft = field(init=False)
     left: asyncio.Future[None] | None = None
     broken: Fault | None = None
@@ -127,6 +133,25 @@ class Run:
 
     def __post_init__(self) -> None:
         self.draft = Draft(self.agent)
+
+    def begins(self) -> None:
+        """Its turn has come: it runs from now on."""
+        self.began, self.started_at = perf_counter(), time()
+
+    @property
+    def record(self) -> RunRecord:
+        """What is known of it while it is in flight."""
+        return RunRecord(
+            self.id,
+            self.agent,
+            self.owner,
+            self.thread or self.about,
+            self.surface,
+            started_at=self.started_at,
+            seconds=self.seconds,
+            steps=self.steps,
+            tools=self.tools,
+        )
 
     @property
     def seconds(self) -> float:

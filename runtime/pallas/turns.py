@@ -3,20 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pallas.answering import Answering
-from pallas.compaction import Compaction
+from pallas.compaction import Compaction, both
 from pallas.conversations import Conversation, Conversations
 from pallas.executors import Executor, Turn, TurnResult
-from pallas.keeping import Keeper, Kept
-from pallas.model import Fault, FaultType, Message, Params, RunRequest
+from pallas.keeping import Keeper
+from pallas.kept import Kept
+from pallas.model import Fault, FaultType, Message, Params, RunRequest, Usage
+from pallas.refusals import REASON
 from pallas.runs import Run
 
 log = logging.getLogger(__name__)
 
 _IN_KERNEL: Final = frozenset({"messages"})
 """Parameters that no executor has to know of."""
+_NOTHING: Final = Usage()
 
 
 class Turns:
@@ -36,8 +40,7 @@ class Turns:
         """
         kept = await self._begin(run, request, conversation)
         try:
-            await self._make_room(agent, executor, run, request, conversation, kept)
-            result = await self._ask(agent, executor, run, request, conversation)
+            result = await self._answer(agent, executor, run, request, conversation, kept)
         except BaseException as error:
             said = self._keep(run, request, conversation, error)
             if kept is not None:
@@ -71,27 +74,38 @@ class Turns:
         request: RunRequest,
         conversation: Conversation,
         kept: Kept | None,
-    ) -> None:
+    ) -> Usage:
+        """A summary in place of what is too much for the model's window; what that took."""
         if run.given is not None or conversation.key is None:
-            return
+            return _NOTHING
         turn = self._turn(agent, run, request, conversation, durable=False)
         made = await self._compaction.of(turn, executor, agent.window, run)
         if made is None:
-            return
+            return _NOTHING
+        older = len(turn.history) - made.left
         if kept is not None:
-            await kept.summarise(made.summary, len(conversation.messages) - made.left)
-        left = conversation.messages[len(conversation.messages) - made.left :] if made.left else ()
+            await kept.summarise(made.summary, older)
+        left = tuple(turn.history[older:])
         self._conversations[run.agent].store(conversation, (made.summary, *left), ())
         run.emit(made.event)
+        return made.usage
 
-    async def _ask(
-        self, agent: Answering, executor: Executor, run: Run, request: RunRequest, conversation: Conversation
+    async def _answer(
+        self,
+        agent: Answering,
+        executor: Executor,
+        run: Run,
+        request: RunRequest,
+        conversation: Conversation,
+        kept: Kept | None,
     ) -> TurnResult:
         seconds = agent.run_timeout
-        turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
         try:
             async with asyncio.timeout(seconds) as deadline:
-                return await executor.run(turn, run.emit)
+                used = await self._make_room(agent, executor, run, request, conversation, kept)
+                turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
+                result = await executor.run(turn, run.emit)
+                return replace(result, usage=both(used, result.usage))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -145,6 +159,9 @@ class Turns:
             try:
                 run.turn_index = await kept.finish(result, messages, replaces=replaces)
             except Fault as fault:
+                if fault.data.get(REASON) == "not_found":
+                    # Another fleet deleted it: who comes again by a handle of its own begins anew.
+                    self._conversations[run.agent].drop(conversation.thread)
                 text = "\n\n".join(result.texts)
                 raise Fault(fault.type, fault.message, data={**fault.data, "partial": text}) from None
         before = () if replaces else (conversation.messages or (() if run.given else request.history))

@@ -138,6 +138,11 @@ class RunStore:
         )
         return await self._database.read(lambda connection: connection.execute(wanted).scalar_one_or_none())
 
+    async def release_key(self, owner: str, key: str, run_id: str) -> None:
+        """That run was refused, and the key counts for nothing."""
+        place = (idempotency.c.owner == owner, idempotency.c.key == key, idempotency.c.run_id == run_id)
+        await self._database.write(lambda connection: connection.execute(delete(idempotency).where(*place)))
+
     async def claim_key(self, owner: str, key: str, run_id: str, digest: str) -> str:
         """The run that has this key: ``run_id`` from now on, or the one that claimed it before.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from pallas import refusals
 from pallas.model import Fault, Message, MessageStatus, RunRecord
@@ -68,6 +69,7 @@ _STOP: Final = (
     .where(runs.c.id == bindparam("run"))
     .values({name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in _ENDED})
 )
+_HOW: Final = select(runs.c.status, runs.c.finished_at).where(runs.c.id == bindparam("run"))
 _INSERT_RUN: Final = insert(runs)
 _INSERT_MESSAGES: Final = insert(messages)
 
@@ -137,8 +139,11 @@ def begin(
 
 
 def start(connection: Connection, run: RunRecord, life: str) -> None:
-    """A run that begins."""
-    connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
+    """A run that begins. Raises Fault (conflict) where there is one of that id."""
+    try:
+        connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
+    except IntegrityError:
+        raise refusals.taken_run() from None
 
 
 def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> None:
@@ -198,8 +203,12 @@ def fail(
 ) -> None:
     """Everything of the run that is pending in error (SPEC AG-5), the run over.
 
-    With ``partial`` something was said all the same: the question stands, and that behind it.
+    With ``partial`` something was said all the same: the question stands, and that behind it. A run that is
+    over as it should be stays so, whoever did not hear of that and says it again.
     """
+    before = connection.execute(_HOW, {"run": run.id}).first()
+    if before is not None and (before.status == "ok" or before.finished_at == run.finished_at):
+        return
     told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
     if partial and told:
         connection.execute(_STANDS, {"thread": thread, "question": told[0].turn_index})

@@ -110,7 +110,8 @@ class RunRequest:
     ``new_conversation``: the handle was made for this very request. ``caller`` is what the client calls
     itself, sanitised; ``trace`` the span that asked, None where the caller sends none. ``params`` are the
     caller's own, laid over the agent's defaults. ``surface`` is how the message came in (``mcp``, ``rest``,
-    ``chat``, ``agent-tool``).
+    ``chat``, ``agent-tool``). ``run_id`` is what the run is to be called,
+    empty to have that made; one that is taken is refused.
     """
 
     agent: str
@@ -126,6 +127,7 @@ class RunRequest:
     trace: TraceContext | None = None
     params: Params = NO_PARAMS
     surface: str = "mcp"
+    run_id: str = ""
     bearer: str | None = field(default=None, repr=False)
 
 
