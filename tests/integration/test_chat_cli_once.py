@@ -140,6 +140,25 @@ def test_json_is_one_document_or_a_line_for_each_chunk(api: ChatApi, tmp_path: P
     assert many.stderr == "(thread: conv-1)\n"
 
 
+def test_text_that_is_taken_back_is_told_and_is_no_part_of_the_answer(api: ChatApi, tmp_path: Path) -> None:
+    api.steps = [
+        {"type": "text", "delta": "I look."},
+        {"type": "tool_call", "toolName": "docs__search", "args": {}},
+        {"type": "tool_result", "toolName": "docs__search", "ok": True},
+        {"type": "text", "delta": "\n\nIt is a la"},
+        {"type": "rollback"},
+        {"type": "text", "delta": "\n\nA lamp."},
+    ]
+    done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
+    assert done.stdout == "I look.\n\nIt is a la\n\n\nA lamp.\n"
+    said = "[the provider broke off and was asked again: the text since the last tool begins anew]"
+    assert said in done.stderr.splitlines()
+    one = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json")
+    assert json.loads(one.stdout)["text"] == "I look.\n\nA lamp." and said in one.stderr
+    many = chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json", "--stream")
+    assert json.loads(many.stdout.splitlines()[4]) == {"type": "rollback"}
+
+
 def test_a_run_that_fails_is_status_1_with_what_was_said_before(api: ChatApi, tmp_path: Path) -> None:
     api.steps = [
         {"type": "text", "delta": "It is"},

@@ -54,6 +54,8 @@ class Turn:
         self._began = monotonic()
         self._first: float | None = None
         self._letters = 0
+        # How many pieces of text stand, whatever becomes of those behind them.
+        self._stands = 0
         self._doing = ""
 
     async def ask(self, body: Mapping[str, Any], *, stream: bool = True) -> Answer:
@@ -149,17 +151,32 @@ class Turn:
             self._count(delta)
             if not self._frames:
                 self._terminal.aside(delta)
+        elif kind == "rollback":
+            self._void(parts)
         elif kind == "tool_call":
+            self._stands = len(parts)
             self._answer.tools += 1
             self._doing = one_line(str(chunk.get("toolName") or "?"), 100)
             self._tell(f"[tool: {self._doing}{_arguments(chunk.get('args'))}]")
         elif kind == "tool_result":
+            self._stands = len(parts)
             name, self._doing = one_line(str(chunk.get("toolName") or "?"), 100), ""
             self._tell(f"[tool: {name} {'ok' if chunk.get('ok') else 'failed'}]")
         elif kind == "final":
             self._ended(chunk)
         elif kind == "error" and self._answer.fault is None:
             self._answer.fault = fault_in(chunk)
+
+    def _void(self, parts: list[str]) -> None:
+        """What was written since the last tool, or the start, is taken back; on stdout it stands already."""
+        if not self._frames and not self._quiet:
+            self._terminal.end_text()
+        del parts[self._stands :]
+        self._tell(
+            "[the provider broke off and was asked again: the text since the last tool begins anew]"
+            if self._stands or self._answer.tools
+            else "[the provider broke off and was asked again: the answer begins anew]"
+        )
 
     def _tell(self, line: str) -> None:
         if not self._frames:
