@@ -13,6 +13,7 @@ from support.live import write_project
 from pallas.api_client import Api, NoFleet, Place, connect, fault_in
 from pallas.api_client.own import is_there, needed
 from pallas.api_client.stream import ChatStream
+from pallas.api_client.tokens import Tokens
 from pallas.config import load_project
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.token_file import keep
@@ -103,6 +104,29 @@ async def test_on_loopback_the_token_that_this_user_keeps_is_tried_when_one_is_a
         with pytest.raises(Fault, match="the token that was given") as fault:
             await api.get("/agents")
         assert fault.value.type is FaultType.AUTH
+
+
+async def test_the_token_that_a_project_starts_its_fleet_with_is_tried_on_loopback_alone(
+    fleet: ChatApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    fleet.token = "of-the-project-s-environment"
+    monkeypatch.setenv("PALLAS_CONTROL_TOKEN", fleet.token)
+    async with connect(Place(fleet.url, tmp_path)) as api:
+        assert await api.get("/whoami")
+    async with connect(Place(fleet.url)) as api:  # nobody said whose fleet that is
+        with pytest.raises(Fault, match="or PALLAS_CONTROL_TOKEN in"):
+            await api.get("/agents")
+    assert not Tokens(Place("http://192.0.2.1:1", tmp_path)).next()
+
+
+async def test_where_no_token_would_do_none_is_asked_for(fleet: ChatApi) -> None:
+    body = {"error": "it is closed", "code": -32003, "data": {"type": "AUTH", "closed": True}}
+    fleet.status = {"GET /agents": (401, body)}
+    async with connect(fleet.url) as api:
+        with pytest.raises(Fault) as refused:
+            await api.get("/agents")
+    assert refused.value.message == "it is closed"
 
 
 async def test_a_fleet_of_another_project_at_the_same_port_is_not_this_ones(

@@ -48,11 +48,12 @@ async def standing(
     rbac: RbacConfig | None = None,
     dev: bool = False,
     loopback: bool = True,
+    control: Tokens | None = CONTROL,
 ) -> AsyncIterator[Asked]:
     inbound = Inbound(dev=dev, loopback=loopback)
     inbound.adopt(Project(folder, folder / "agents.yaml", "test", {}, auth=auth, rbac=rbac))
     try:
-        who = Authenticator(inbound, lambda: CONTROL)
+        who = Authenticator(inbound, lambda: control)
         async with api(folder, grants=inbound.grants, authenticate=who) as found:
             yield Asked(found.url)
     finally:
@@ -72,6 +73,14 @@ async def test_beyond_loopback_without_rules_only_the_control_tokens_pass(tmp_pa
         assert await asked.statuses(None, "whoever", CONTROL.full, CONTROL.read) == [401, 401, 200, 200]
         # Not even what shows only one's own.
         assert [(await asked.get(None, path)).status_code for path in ("/threads", "/whoami")] == [401, 401]
+
+
+async def test_beyond_loopback_with_no_token_at_all_it_is_closed_and_says_what_to_do(tmp_path: Path) -> None:
+    async with standing(tmp_path, loopback=False, control=None) as asked:
+        answer = await asked.get(None)
+        assert answer.status_code == 401 and answer.json()["data"]["closed"] is True
+        said = answer.json()["error"]
+        assert "bind: 127.0.0.1" in said and "PALLAS_CONTROL_TOKEN" in said and ".env" in said
 
 
 async def test_where_agents_ask_for_a_token_so_does_the_api(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ class Api:
                 if not answer.is_success:
                     fault = await refusal(answer, self.place.origin)
                     if answer.status_code == 401:
-                        fault = Fault(fault.type, fault.message + tokens.advice(), data=fault.data)
+                        fault = Fault(fault.type, fault.message + tokens.advice(fault), data=fault.data)
                     raise fault
                 yield answer
             finally:

@@ -26,6 +26,11 @@ _NEEDED: Final = (
     "the API of this fleet needs a token, one of auth: in agents.yaml or that of PALLAS_CONTROL_TOKEN; "
     "send it as a bearer in the Authorization header"
 )
+_CLOSED: Final = (
+    "the API of this fleet is closed: the fleet listens beyond this machine, and no token was made for it. "
+    "Write bind: 127.0.0.1 in agents.yaml, or put PALLAS_CONTROL_TOKEN=... (16 characters or more) into .env "
+    "beside it, and start the fleet anew"
+)
 _RETRY: Final = 5.0
 
 
@@ -48,6 +53,8 @@ class Authenticator:
         if not given:
             if grants.ruled or (auth is None and not grants.enforced):
                 return Principal()
+            if auth is None and self._tokens() is None:
+                raise refusals.unauthenticated(_CLOSED, closed=True)
             raise refusals.unauthenticated(_NEEDED)
         token = one_bearer(given)
         address = str((scope.get("client") or ("unknown", 0))[0])
