@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pallas.cli.resources.asking import Reach, Wrong
+from pallas.cli.resources.asking import Reach, Wrong, told
 from pallas.cli.resources.creating import Defaults, parsed, secret_data
 from pallas.cli.resources.deleting import delete
 from pallas.cli.resources.kinds import DELETABLE, NoSuchKind, kind_of, split
 from pallas.cli.resources.tables import cells_in, pairs, table
 from pallas.cli.resources.transcript import conversation
+from pallas.model import Fault, FaultType
 
 
 @pytest.mark.parametrize("word", ["agent", "agents", "Agents", " AGENT"])
@@ -139,3 +140,15 @@ def test_on_a_terminal_nothing_is_deleted_without_a_yes(
     assert printed.out == ""
     assert "Delete agent/reviewer and all its threads? [y/N]" in printed.err
     assert "nothing was deleted" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("defaultParams.temperature: must be less", "defaultParams.temperature: must be less"),
+        ("temperature: must be less", "temperature: must be less"),
+        ("must be less", "defaultParams.temperature: must be less"),
+    ],
+)
+def test_a_refusal_names_its_key_once(message: str, line: str) -> None:
+    assert told(Fault(FaultType.PROTOCOL, message, data={"key": "defaultParams.temperature"})) == line

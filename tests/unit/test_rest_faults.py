@@ -87,5 +87,9 @@ def test_what_is_wrong_with_a_request_is_named_by_its_path_and_never_repeated() 
     assert fault.message == "images.0.data: field required (and 1 more)"
     assert fault.data == {"key": "images.0.data"} and fault.type is FaultType.PROTOCOL
     assert faults.invalid([{"loc": ("body",), "msg": "Field required"}]).message == "the body: field required"
+    body = {"loc": ("body",), "type": "model_attributes_type", "msg": "Input should be a valid dictionary or"}
+    assert faults.invalid([body]).message == "the body: must be an object"
+    unknown = {"loc": ("body", "titel"), "type": "extra_forbidden", "msg": "Extra inputs are not permitted"}
+    assert faults.invalid([unknown]).message == "titel: there is no such key"
     hostile = faults.invalid([{"loc": ("body", "\x1b[2J" * 100), "msg": "Extra inputs are not permitted"}])
     assert "\x1b" not in hostile.message and len(hostile.message) < 600

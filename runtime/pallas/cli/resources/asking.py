@@ -108,7 +108,8 @@ def told(fault: "Fault") -> str:
     """A Fault as a line for people: what is wrong, at which key."""
     key = str(fault.data.get("key") or "")
     # Faults of parameters name the key themselves.
-    head = f"{key}: " if key and not fault.message.startswith(key.rpartition(".")[2]) else ""
+    named = fault.message.startswith((key, key.rpartition(".")[2]))
+    head = f"{key}: " if key and not named else ""
     return head + fault.message
 
 

@@ -14,6 +14,24 @@ from pallas.text import one_line, sanitize
 
 MAX_MESSAGE: Final = 8_000
 
+_IN_WORDS: Final[Mapping[str, str]] = {
+    # Pydantic's kinds of mistakes that say more of Python than of JSON.
+    "missing": "is missing",
+    "extra_forbidden": "there is no such key",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+}
+
 _BY_REASON: Final[Mapping[str, int]] = {
     "not_found": 404,
     "conflict": 409,
@@ -107,8 +125,10 @@ def invalid(errors: Sequence[Any]) -> Fault:
     first = errors[0] if errors else {}
     where, *path = [str(part) for part in first.get("loc", ())] or [""]
     key = one_line(".".join(path), 200) if where in ("body", "query", "path", "header") else ""
-    problem = str(first.get("msg", "is not understood"))
-    problem = one_line(problem[:1].lower() + problem[1:], 300)
+    problem = _IN_WORDS.get(str(first.get("type", "")), "")
+    if not problem:
+        problem = str(first.get("msg", "is not understood"))
+        problem = one_line(problem[:1].lower() + problem[1:], 300)
     said = f"{key}: {problem}" if key else f"the {where or 'request'}: {problem}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return Fault(FaultType.PROTOCOL, said + more, data={"key": key} if key else {})
