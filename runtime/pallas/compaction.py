@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pallas.executors import Executor, Turn
-from pallas.executors.packed import packed_of
 from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Params, Usage
 from pallas.runs import Run
 from pallas.text import one_line
+from pallas.tokens import tokens_of as tokens_of
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +23,6 @@ LEFT: Final = 0.25
 """The share that the newest messages may take which stay as they are."""
 PART: Final = 0.5
 """The share that is summarised at a time."""
-CHARACTERS_A_TOKEN: Final = 3.5
-IMAGE_TOKENS: Final = 1_200
-MESSAGE_TOKENS: Final = 8
 SUMMARY_TOKENS: Final = 2_000
 
 _ASKED: Final = (
@@ -47,16 +44,6 @@ class Made:
     usage: Usage
 
 
-def tokens_of(message: Message) -> int:
-    """About how many tokens an entry takes."""
-    characters = len(message.text) + sum(
-        len(call.name) + len(repr(dict(call.arguments))) for call in message.calls
-    )
-    if not message.text and not message.calls and message.native is not None:
-        characters = len(packed_of(message.native) or "")
-    return int(characters / CHARACTERS_A_TOKEN) + MESSAGE_TOKENS + IMAGE_TOKENS * len(message.images)
-
-
 def both(one: Usage, other: Usage) -> Usage:
     """The tokens of both together; None where neither was counted."""
     pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
@@ -66,16 +53,21 @@ def both(one: Usage, other: Usage) -> Usage:
 class Compaction:
     """Makes summaries with the agent's own model."""
 
-    async def of(self, turn: Turn, executor: Executor, window: int, run: Run) -> Made | None:
+    async def of(
+        self, turn: Turn, executor: Executor, window: int, run: Run, known: int | None = None
+    ) -> Made | None:
         """The summary that this turn's history needs before it can be asked; None where there is room.
 
+        ``known`` is what the history is estimated at, where somebody knows: it is not counted then.
         Where none can be made the history stays whole: the provider then says what is wrong, and a Notice
         says why. Raises CancelledError only.
         """
+        asked = tokens_of(Message("user", turn.text, turn.images))
+        if window <= 0 or (known is not None and known + asked <= window * FULL):
+            return None
         sizes = [tokens_of(message) for message in turn.history]
         before = sum(sizes)
-        asked = tokens_of(Message("user", turn.text, turn.images))
-        if window <= 0 or before + asked <= window * FULL:
+        if before + asked <= window * FULL:
             return None
         left = _left(turn.history, sizes, window)
         older = turn.history[: len(turn.history) - left]

@@ -12,6 +12,7 @@ from typing import Final
 from pallas.bearer import fingerprint
 from pallas.model import Fault, FaultType, Message, Principal
 from pallas.refusals import not_found
+from pallas.tokens import tokens_of
 
 # Conversations an agent keeps, by number and by characters of text and pictures; runs that may wait in
 # one, and how long a run waits for its turn.
@@ -32,7 +33,7 @@ class Conversation:
     ``key`` is its name inside this process, None for a throw-away one; executors that keep an instance
     for each conversation know it by that. ``thread`` is the durable thread that it is, empty while there is
     none; ``loaded`` says that what was said in it is known here, ``next`` which place its next row gets, None
-    where that is not known. One that is not ``durable`` gets no thread.
+    where that is not known; ``tokens`` is an estimate. One that is not ``durable`` gets no thread.
     """
 
     def __init__(self, key: str | None, principal: Principal, clock: Callable[[], float] = monotonic) -> None:
@@ -40,6 +41,7 @@ class Conversation:
         self.principal = principal
         self.messages: tuple[Message, ...] = ()
         self.size = 0
+        self.tokens = 0
         self.used = clock()
         self.queued = 0
         self.thread = ""
@@ -171,6 +173,8 @@ class Conversations:
         old = conversation.size
         grows = before is conversation.messages
         kept = old if grows else sum(message.size for message in before)
+        tokens = conversation.tokens if grows else sum(map(tokens_of, before))
+        conversation.tokens = tokens + sum(map(tokens_of, new))
         conversation.messages = (*before, *new)
         conversation.size = kept + sum(message.size for message in new)
         if self._all.get(conversation.key) is conversation:

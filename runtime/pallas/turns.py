@@ -79,7 +79,8 @@ class Turns:
         if run.given is not None or conversation.key is None:
             return _NOTHING
         turn = self._turn(agent, run, request, conversation, durable=False)
-        made = await self._compaction.of(turn, executor, agent.window, run)
+        known = conversation.tokens if turn.history is conversation.messages else None
+        made = await self._compaction.of(turn, executor, agent.window, run, known)
         if made is None:
             return _NOTHING
         older = len(turn.history) - made.left
