@@ -14,7 +14,7 @@ from pallas.cli.chatting.several_lines import goes_on, typed
 from pallas.cli.chatting.status import USAGE, Left
 from pallas.cli.chatting.terminal import Terminal
 from pallas.cli.chatting.turn import Answer, figures
-from pallas.cli.chatting.wish import images_of, params_of, system_of
+from pallas.cli.chatting.wish import images_of, params_of, slips, system_of
 from pallas.model import Fault
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -221,3 +221,8 @@ def test_figures_are_those_of_the_fleet_where_it_tells_them() -> None:
     )
     assert figures(Answer(seconds=9.0, tools=1), {}) == "9.0 s · 1 tool call"
     assert figures(Answer(seconds=9.0), {"usage": None, "seconds": "x"}) == "9.0 s"
+
+
+def test_a_name_that_is_nearly_a_parameter_s_is_told() -> None:
+    (line,) = slips(["temprature=1", "temperature=1", "topP=0.5", "repetition_penalty=1.1"])
+    assert line == "--set temprature: goes to the provider as it is, below extra; did you mean temperature?"

@@ -124,7 +124,7 @@ def chat(
     }
     from .chatting.session import run
     from .chatting.status import USAGE, Left
-    from .chatting.wish import Wish, images_of, message_of, params_of, system_of
+    from .chatting.wish import Wish, images_of, message_of, params_of, slips, system_of
 
     try:
         params["systemOverride"] = system_of(system, system_file)
@@ -147,6 +147,8 @@ def chat(
         raise typer.Exit(left.status) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    for line in slips(more or ()):
+        print(f"warning: {line}", file=sys.stderr)
     raise typer.Exit(run(wish))
 
 

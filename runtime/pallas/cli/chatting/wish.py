@@ -3,7 +3,7 @@
 import base64
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -75,6 +75,14 @@ def params_of(given: Mapping[str, Any], extra: Sequence[str] = (), more: Sequenc
         except Fault as fault:
             raise Left(USAGE, f"--set {fault.message}") from None
     return params
+
+
+def slips(more: Sequence[str]) -> Iterator[str]:
+    """What to tell of names in ``more`` that go to the provider and are nearly those of parameters."""
+    for name in (each.partition("=")[0].strip() for each in more):
+        if parameters.key_of(name) is None and (close := parameters.near(name)):
+            shown = one_line(name, 60)
+            yield f"--set {shown}: goes to the provider as it is, below extra; did you mean {close}?"
 
 
 _OPTIONS: Final = {
