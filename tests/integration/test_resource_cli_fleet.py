@@ -344,6 +344,8 @@ def test_a_made_agent_is_connected_to_by_what_the_registry_says(typed: Shell) ->
     assert asyncio.run(_tools(known["linked"]["url"])) == {"send_message", "get_health"}
     assert asyncio.run(_tools(virtual["url"])) == {"chat"}
     assert asyncio.run(_tools(project["url"])) == {"agent-research__chat"}
+    nowhere = typed("connect", "--project", "nowhere")
+    assert (nowhere.status, nowhere.out) == (2, "") and "there is no project nowhere" in nowhere.err
 
 
 async def _tools(url: str) -> set[str]:

@@ -71,10 +71,22 @@ def _targets(wish: Wish, reach: Reach) -> list[Target]:
     project = None if named else project_at(reach.folder)
     place = place_of(reach.url, project)
     published = _published(place, needed=project is None)
+    if wish.project and published is not None:
+        _check_project(place, wish.project)
     if project is not None:
         return _of_project(wish, project, published)
     assert published is not None
     return _of_fleet(wish, place, published)
+
+
+def _check_project(place: "Place", name: str) -> None:
+    """Raises Wrong where the fleet that runs has no project of that name."""
+    try:
+        there = _http(place, "POST", f"{place.origin}/projects/{_part(name)}/mcp", _PING)[0] != 404
+    except OSError:
+        return  # whoever uses the address finds out
+    if not there:
+        raise Wrong(f"there is no project {one_line(name, 60)}; see: pallas get projects")
 
 
 def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | None) -> list[Target]:
