@@ -89,7 +89,7 @@ class Kernel:
 
     def unwritten(self) -> Iterator[RunRecord]:
         """Runs that the ledger may not know yet: in flight, or over just now."""
-        yield from (run.record for run in self._runs)
+        yield from (run.record for run in self._runs if not run.thread)
         if self._recorder is not None:
             yield from self._recorder.unwritten()
 
@@ -254,7 +254,7 @@ class Kernel:
         if not _RUN_ID.fullmatch(run_id):
             raise Fault(FaultType.PROTOCOL, "run_id has 1 to 64 letters, digits, dashes and underscores")
         known = self._turns.keeper is not None and await self._turns.keeper.has_run(run_id)
-        if known or any(each.id == run_id for each in self.unwritten()):
+        if known or self._runs.get(run_id) or any(each.id == run_id for each in self.unwritten()):
             raise taken_run()
 
     async def _conversation(self, request: RunRequest, *, keeps: bool) -> Conversation:

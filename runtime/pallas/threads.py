@@ -4,10 +4,11 @@ A thread belongs to who began it. Another one's is not found, in the same words 
 unless who asks may look at everybody's: ``view:agents`` and ``admin:threads`` together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pallas.grants import Grants
+from pallas.ledger.pages import with_early
 from pallas.model import MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
 from pallas.refusals import not_found
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 class Threads:
     """The threads of one fleet's ledger. ``forget`` hears agent and id of each that is deleted.
 
+    ``unwritten`` tells the runs that the ledger does not know yet, and may know in a moment.
+
     Every verb raises Fault: ``not_found``, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT when the
     database does not answer.
     """
@@ -27,10 +30,12 @@ class Threads:
         ledger: "Ledger",
         grants: Grants,
         forget: Callable[[str, str], None] = lambda agent, thread: None,
+        unwritten: Callable[[], Iterable[RunRecord]] = tuple,
     ) -> None:
         self._ledger = ledger
         self._grants = grants
         self._forget = forget
+        self._unwritten = unwritten
 
     async def create(
         self, agent: str, principal: Principal, *, title: str = "", origin: str = "rest"
@@ -79,7 +84,8 @@ class Threads:
 
     async def run(self, run_id: str, principal: Principal) -> RunRecord:
         """A run of the principal's, or of anybody's for who may see those."""
-        found = await self._ledger.runs.get(run_id)
+        early = next((each for each in self._unwritten() if each.id == run_id), None)
+        found = await self._ledger.runs.get(run_id) or early
         if found is None or not self._may_see(found.owner, principal):
             raise not_found("run not found: it is unknown, deleted, or belongs to another caller")
         return found
@@ -97,9 +103,16 @@ class Threads:
         """The principal's runs, or everybody's, the newest first."""
         self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
-        return await self._ledger.runs.list(
+        wanted = {"agent": agent, "thread": thread, "owner": owner, "status": status}
+        early = [
+            run
+            for run in self._unwritten()
+            if all(value is None or getattr(run, name) == value for name, value in wanted.items())
+        ]
+        page = await self._ledger.runs.list(
             agent=agent, thread=thread, owner=owner, status=status, limit=limit, cursor=cursor
         )
+        return with_early(page, early, limit, cursor)
 
     def _may_see(self, owner: str, principal: Principal) -> bool:
         return owner == principal.id or self._sees_all(principal)

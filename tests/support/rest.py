@@ -110,7 +110,7 @@ async def api(
     await catalog.start()
     parts = RestParts(
         kernel,
-        Threads(kept, grants, kernel.forget_thread),
+        Threads(kept, grants, kernel.forget_thread, kernel.unwritten),
         catalog,
         grants,
         authenticate,

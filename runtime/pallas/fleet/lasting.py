@@ -61,7 +61,9 @@ class Lasting:
         assert ledger is not None
         _same_principals(ledger.salt)
         self._kernel.keep_in(ledger)
-        self.threads = threads.Threads(ledger, self._grants(), self._kernel.forget_thread)
+        self.threads = threads.Threads(
+            ledger, self._grants(), self._kernel.forget_thread, self._kernel.unwritten
+        )
         if found := len(ledger.recovered):
             runs = "1 run" if found == 1 else f"{found} runs"
             text = f"{runs} had not ended when the fleet last stopped; the threads say so and go on"

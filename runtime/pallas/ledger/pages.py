@@ -3,9 +3,10 @@
 import base64
 import binascii
 import json
+from collections.abc import Iterable
 from typing import Final
 
-from pallas.model import Fault, FaultType
+from pallas.model import Fault, FaultType, Page, RunRecord
 
 MAX_LIMIT: Final = 200
 _MAX_CURSOR: Final = 1000
@@ -21,6 +22,25 @@ def check_limit(limit: int) -> int:
 def cursor_of(kind: str, *place: float | str) -> str:
     """The cursor of the place after which a list of that kind goes on."""
     return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
+
+
+def with_early(page: Page[RunRecord], early: Iterable[RunRecord], limit: int, cursor: str) -> Page[RunRecord]:
+    """A page of runs with those among them, at their places, that the ledger does not know ``early`` on."""
+    place = place_of(cursor, "runs", float)
+    there = {run.id for run in page.items}
+    more = [run for run in early if run.id not in there]
+    if place is not None:
+        more = [run for run in more if (run.started_at, run.id) < place]
+    if page.next and page.items:  # those further down come with the pages after this one
+        last = page.items[-1]
+        more = [run for run in more if (run.started_at, run.id) > (last.started_at, last.id)]
+    if not more:
+        return page
+    whole = sorted((*page.items, *more), key=lambda run: (run.started_at, run.id), reverse=True)
+    shown = tuple(whole[:limit])
+    if len(whole) == len(shown):
+        return Page(shown, page.next)
+    return Page(shown, cursor_of("runs", shown[-1].started_at, shown[-1].id))
 
 
 def place_of[T: (float, int)](cursor: str, kind: str, number: type[T]) -> tuple[T, str] | None:

@@ -19,7 +19,7 @@ from .database import Database
 from .history import history_of
 from .pages import check_limit, cursor_of, place_of
 from .rows import message_record, thread_record
-from .tables import agents, messages, threads
+from .tables import agents, idempotency, messages, runs, threads
 
 MAX_TITLE: Final = 200
 """Characters of a title."""
@@ -149,6 +149,9 @@ class ThreadStore:
         """The thread goes, with its messages, its runs and their events."""
 
         def work(connection: Connection) -> None:
+            # What was asked for with a key is not done again because nothing is known of it any more.
+            gone = select(runs.c.id).where(runs.c.thread_id == thread)
+            connection.execute(update(idempotency).where(idempotency.c.run_id.in_(gone)).values(run_id=""))
             if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
                 raise turns.no_thread()
 

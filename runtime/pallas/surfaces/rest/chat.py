@@ -1,6 +1,7 @@
 """A message to an agent, answered as a whole or while it is written (SPEC AG-15, AG-16)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Header
@@ -66,15 +67,11 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
             return _streamed(log, 0, numbered=False) if streamed else await _whole(request, log)
         owner = asked.principal.id
         given = await request.json()
-        async with keys.asking(owner, key, digest_of(name, given)) as (known, claim):
-            if known is None:
-                begun = await turns.begin(asked, leave=streamed, keyed=True)
-                try:
-                    await claim(begun.run_id)
-                except Fault:  # nobody would find it again
-                    turns.abandon(begun.run_id)
-                    raise
-                known = begun.run_id
+        async with keys.asking(owner, key, digest_of(name, given)) as (known, new):
+            # One that was never begun, because the fleet died before, is begun now: a run that is kept
+            # asks nobody anything before the ledger has it.
+            if new or (known and parts.kernel.remembers(name) and not await recall.begun(known)):
+                await turns.begin(replace(asked, run_id=known), leave=streamed, keyed=True)
         found = recall.log(known)
         if found is None:
             if streamed:

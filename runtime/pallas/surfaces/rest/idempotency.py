@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
+from pallas.kernel import mint_run
 from pallas.model import Fault, FaultType
 
 from .body import canonical
@@ -48,25 +49,25 @@ class Keys:
         self._held: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def asking(
-        self, owner: str, key: str, digest: str
-    ) -> AsyncIterator[tuple[str | None, Callable[[str], Any]]]:
-        """The run that the key stands for, or None and what to call with the one that begins.
+    async def asking(self, owner: str, key: str, digest: str) -> AsyncIterator[tuple[str, bool]]:
+        """The run that the key stands for from now on, and whether it is new.
 
-        Nobody else asks for that key meanwhile. Raises Fault (conflict) for a key of another request.
+        The key is kept before the run begins, so that a fleet which dies in between does nothing twice.
+        Nobody else asks for that key here meanwhile. A Fault out of the block gives a new key back. Raises Fault
+        (conflict) for a key of another request.
         """
         lock, waiting = self._held.get((owner, key), (asyncio.Lock(), 0))
         self._held[owner, key] = lock, waiting + 1
         try:
             async with lock:
-                run_id = await self._ledger.runs.by_key(owner, key)
-                if run_id is not None:
-                    run_id = await self._ledger.runs.claim_key(owner, key, run_id, digest)
-
-                async def claim(begun: str) -> None:
-                    await self._ledger.runs.claim_key(owner, key, begun, digest)
-
-                yield run_id, claim
+                minted = mint_run()
+                run_id = await self._ledger.runs.claim_key(owner, key, minted, digest)
+                try:
+                    yield run_id, run_id == minted
+                except Fault:
+                    if run_id == minted:  # it was refused, and counts for nothing
+                        await self._ledger.runs.release_key(owner, key, run_id)
+                    raise
         finally:
             lock, waiting = self._held.pop((owner, key))
             if waiting > 1:

@@ -1,6 +1,7 @@
 """What a run told, wherever it is now: in memory, in the ledger, or still happening somewhere else."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pallas.kernel import Kernel
@@ -35,10 +36,20 @@ class Recall:
         run = self._kernel.in_flight.get(run_id)
         return self._turns.watch(run) if run is not None else None
 
+    async def begun(self, run_id: str) -> bool:
+        """Whether anything is known of that run, here or in another fleet on the same ledger."""
+        if self.log(run_id) is not None or any(each.id == run_id for each in self._kernel.unwritten()):
+            return True
+        return await self._ledger.runs.get(run_id) is not None
+
     async def record(self, run_id: str, principal: Principal) -> RunRecord:
         """What is known of a run that the principal may look at, from its first moment on. Raises Fault."""
         try:
-            return await self._threads.run(run_id, principal)
+            found = await self._threads.run(run_id, principal)
+            known = self._replay.get(run_id)
+            if found.status == "running" and not found.thread and known is not None:
+                return replace(found, thread=known.thread)
+            return found
         except Fault as fault:
             log = self._replay.get(run_id)
             # The ledger hears of it when its turn comes, or, where nothing is remembered, when it is over.

@@ -1,0 +1,127 @@
+"""Runs over REST at their edges: a key before its run, runs that the ledger does not know yet."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support.executors import FakeExecutor, Gate
+from support.rest import Api, api
+from support.waiting import until
+
+from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.model import Fault, FaultType
+from pallas.surfaces.rest.idempotency import digest_of
+
+CHAT = "/agents/echo/chat"
+
+
+def forgetful(served: Api) -> None:
+    """Agents that remember nothing: their runs have no thread."""
+    served.executor.info = ExecutorInfo(model="fake", vision=True, keeps_history=False)
+
+
+async def test_a_key_is_kept_before_its_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # AG-16
+    async with api(tmp_path / "p") as served, served.client(**{"idempotency-key": "k"}) as client:
+        real = served.ledger.runs.claim_key
+
+        async def claim(*given: Any) -> str:
+            assert served.executor.turns == []
+            await real(*given)
+            raise Fault(FaultType.TRANSPORT, "the connection broke")
+
+        monkeypatch.setattr(served.ledger.runs, "claim_key", claim)
+        assert (await client.post(CHAT, json={"message": "x"})).status_code == 503
+        assert len(served.kernel.in_flight) == 0
+        monkeypatch.undo()
+        again = await client.post(CHAT, json={"message": "x"})
+        third = await client.post(CHAT, json={"message": "x"})
+        assert again.status_code == 200
+        assert again.json() == third.json()
+        assert [turn.text for turn in served.executor.turns] == ["x"]
+
+
+async def test_a_key_whose_run_never_began_begins_it(tmp_path: Path) -> None:
+    body = {"message": "x"}
+    async with api(tmp_path / "p") as served, served.client(**{"idempotency-key": "k"}) as client:
+        # A fleet that died between the two has left this.
+        await served.ledger.runs.claim_key("anonymous", "k", "r1", digest_of("echo", body))
+        answers = [(await client.post(CHAT, json=body)).json() for _ in range(2)]
+        assert [answer["runId"] for answer in answers] == ["r1", "r1"]
+        assert len(served.executor.turns) == 1
+        # What was deleted with its thread is not done once more.
+        await client.delete(f"/threads/{answers[0]['threadId']}")
+        served.rest._replay._logs.clear()
+        assert (await client.post(CHAT, json=body)).status_code == 404
+        assert len(served.executor.turns) == 1
+
+
+async def test_a_run_that_has_no_thread_is_known_from_its_first_moment_on(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        api(tmp_path / "p", gate.answer) as served,
+        served.client("alice") as client,
+        served.client("bob") as bob,
+    ):
+        forgetful(served)
+        asked = asyncio.create_task(client.post(CHAT, json={"message": "x"}))
+        async with asyncio.timeout(10):
+            await gate.reached.wait()
+        ((run,), nobody) = [
+            (await each.get("/runs", params={"status": "running"})).json()["items"] for each in (client, bob)
+        ]
+        assert (run["agent"], run["surface"], run["status"], run["threadId"]) == (
+            "echo",
+            "rest",
+            "running",
+            None,
+        )
+        assert nobody == []
+        served.rest._replay._logs.clear()  # as after another surface asked for it
+        assert (await client.get(f"/runs/{run['id']}")).json()["startedAt"] == run["startedAt"]
+        assert (await bob.get(f"/runs/{run['id']}")).status_code == 404
+        assert (await bob.delete(f"/runs/{run['id']}")).status_code == 404
+        assert (await client.delete(f"/runs/{run['id']}")).status_code == 202
+        await asked
+
+        async def known() -> list[str]:
+            one = (await client.get(f"/runs/{run['id']}")).json()["status"]
+            listed = (await client.get("/runs")).json()["items"]
+            assert [each["id"] for each in listed] == [run["id"]]
+            return [one, listed[0]["status"]]
+
+        assert await known() == ["cancelled", "cancelled"]  # nobody wrote it down yet
+        await served.kernel.close_records()
+        assert await known() == ["cancelled", "cancelled"]
+
+
+async def test_runs_that_are_not_written_yet_stand_in_their_places_in_every_page(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+        if turn.text == "wait":
+            return await gate.answer(turn, emit)
+        return await FakeExecutor().run(turn, emit)
+
+    async with api(tmp_path / "p", answer) as served, served.client() as client:
+        forgetful(served)
+        asked: list[asyncio.Task[httpx2.Response]] = []
+        for text in ("a", "wait", "b", "wait", "c"):
+            task = asyncio.create_task(client.post(CHAT, json={"message": text}))
+            await until(lambda: len(served.executor.turns) > len(asked))
+            asked.append(task)
+            if text != "wait":
+                await task
+        whole = [run["id"] for run in (await client.get("/runs")).json()["items"]]
+        assert len(whole) == 5
+        pieces: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = (await client.get("/runs", params={"limit": 2, "cursor": cursor})).json()
+            pieces += [run["id"] for run in page["items"]]
+            cursor = page["next"]
+        assert pieces == whole
+        gate.open.set()
+        await asyncio.gather(*asked)
