@@ -7,7 +7,7 @@ thread; another fleet on the same database may, and is noticed by the index that
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pallas.arrears import Arrears
 from pallas.conversations import GONE, Conversation, Conversations, minted
@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT: Final = 2.0
-
 
 class Keeper:
     """What a kernel asks of its ledger. One event loop only."""
@@ -44,7 +42,7 @@ class Keeper:
         # Beginnings and ends of turns that are being written.
         self._last: set[asyncio.Task[Any]] = set()
 
-    async def close(self, seconds: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, seconds: float) -> None:
         """Give what is being written so long, and try again no more; the rest is found by the next start."""
         await self.arrears.close()
         if self._last:

@@ -82,10 +82,10 @@ class Kernel:
         self._turns.keeper = Keeper(ledger, self._hub)
         self._recorder = Recorder(ledger)
 
-    async def close_records(self) -> None:
-        """Write down what is still waiting for that, within two seconds; after ``close``."""
+    async def close_records(self, seconds: float = 2.0) -> None:
+        """Write down what is still waiting for that, within so many seconds; after ``close``."""
         if self._turns.keeper is not None and self._recorder is not None:
-            await asyncio.gather(self._turns.keeper.close(), self._recorder.close())
+            await asyncio.gather(self._turns.keeper.close(seconds), self._recorder.close(seconds))
 
     def unwritten(self) -> Iterator[RunRecord]:
         """Runs that the ledger may not know yet: in flight, or over just now."""

@@ -28,7 +28,6 @@ QUEUE: Final = 2_000
 MAX_EVENTS: Final = 1_000
 """Events of a run that are kept: its last ones."""
 WRITE_TIMEOUT: Final = 30.0
-CLOSE_TIMEOUT: Final = 2.0
 GATHER: Final = 0.25
 """Seconds in which runs that are over are gathered for one write."""
 BATCH: Final = 200
@@ -70,11 +69,13 @@ class Recorder:
         """Runs that are over, and that the ledger does not know yet."""
         return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
 
-    async def close(self) -> None:
-        """Write what waits, within two seconds."""
+    async def close(self, seconds: float) -> None:
+        """Write what waits, within so many seconds."""
         self._closing.set()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
+            await asyncio.wait({self._task}, timeout=seconds)
+            if left := sum(1 for _ in self.unwritten()):
+                log.warning("%d runs were not recorded: the ledger did not take them in time", left)
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT: Final = 4.5
+STOP_WITHIN: Final = 4.9
+LEAST: Final = 0.4
+"""Seconds that a fleet has to stop, its ledger included, and what that one has of them at least."""
 CUT_TIMEOUT: Final = 0.5
 """Seconds after which the callers of runs that are cut short are told, whether or not the work has ended."""
 TELL_EVERY: Final = 5.0

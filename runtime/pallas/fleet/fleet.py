@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -43,7 +43,7 @@ from .claims import Claims
 from .control import Control
 from .delegations import Delegations
 from .doors import WELL_KNOWN, Doors
-from .ending import Drained, Parts, drain, end, quietly
+from .ending import LEAST, STOP_WITHIN, Drained, Parts, drain, end, quietly
 from .heap import tend
 from .inspect import Inspector
 from .lasting import Lasting
@@ -334,6 +334,7 @@ class Fleet:
         if self.state in (FleetState.STOPPING, FleetState.STOPPED):
             return
         self._move(FleetState.STOPPING)
+        began = monotonic()
         self._claims.release()
         await end(self.kernel, self._parts())
         for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
@@ -342,7 +343,7 @@ class Fleet:
             loading.forget(self.project.root)
         if self.catalog is not None:
             self.catalog.close()
-        await self.lasting.close()
+        await self.lasting.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))
         self.inbound.close()
         self.doors.release()
         self._folder.leave(self.project.root)
@@ -354,7 +355,6 @@ class Fleet:
         return Parts(
             tasks=tuple(self._tasks),
             helpers=(
-                *([self.api.close] if self.api is not None else []),
                 self.made.close,
                 self._control.close,
                 self._inspector.close,
@@ -365,7 +365,7 @@ class Fleet:
             programs=tuple(self._programs.values()),
             listeners=self.doors.listeners,
             control_api=self.control_api,
-            pages=(self.virtual.close,),
+            pages=(self.virtual.close, *([self.api.close] if self.api is not None else [])),
         )
 
     def _chosen(self) -> tuple[AgentConfig, ...]:

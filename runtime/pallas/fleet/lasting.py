@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.bearer import adopt_salt
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MEMORY: Final = "memory"
 CLOSE_TIMEOUT: Final = 3.0
+RECORDS: Final = 0.5
+"""The share of the time that a close has in which runs write down how they ended."""
 
 
 class Lasting:
@@ -70,17 +73,26 @@ class Lasting:
             log.warning("%s", text)
             self._hub.publish(Notice(level="warning", text=text))
 
-    async def close(self) -> None:
-        """Write what waits, and let go of the database. Safe to call twice."""
+    async def close(self, seconds: float = CLOSE_TIMEOUT) -> None:
+        """Write what waits, and let go of the database, within so many seconds. Safe to call twice.
+
+        One that does not answer is left as it is: the next start finds what was not written.
+        """
         ledger, self.ledger, self.threads = self.ledger, None, None
         if ledger is None:
             return
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self._kernel.close_records()
-                await ledger.close()
-        except TimeoutError:
-            log.warning("the ledger could not be closed in %.0f s", CLOSE_TIMEOUT)
+        began = monotonic()
+        await self._kernel.close_records(seconds * RECORDS)
+        task = asyncio.create_task(ledger.close(), name="close the ledger")
+        await asyncio.wait({task}, timeout=max(0.0, began + seconds - monotonic()))
+        if not task.done():
+            task.cancel()  # and not waited for: it may have to wait for the database for that as well
+            log.warning(
+                "%s does not answer and is left: what it was not told is put right by the next start",
+                ledger.shown,
+            )
+        elif (error := task.exception()) is not None:
+            log.error("the ledger could not be closed", exc_info=error)
 
 
 def url_of(project: Project) -> str:

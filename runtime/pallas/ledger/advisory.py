@@ -90,9 +90,11 @@ class AdvisoryLocks:
         connection, self._connection = self._connection, None
         if connection is not None:
             # Its session ends whatever it says; what it held is free then.
-            with suppress(Exception):
-                await connection.close(timeout=2)
-            connection.terminate()
+            try:
+                with suppress(Exception):
+                    await connection.close(timeout=2)
+            finally:  # also where nobody waits for that any more
+                connection.terminate()
 
 
 def _number(life: str) -> int:

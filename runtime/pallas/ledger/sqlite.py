@@ -99,9 +99,12 @@ class SqliteDatabase:
             return
         self._closed = True
         self._jobs.put(None)
-        await asyncio.to_thread(self._end)
+        # Not a thread that the loop waits for at its end: a file system may never answer.
+        ended: Future[None] = Future()
+        threading.Thread(target=self._end, args=(ended,), name="ledger-end", daemon=True).start()
+        await asyncio.wrap_future(ended)
 
-    def _end(self) -> None:
+    def _end(self, ended: Future[None]) -> None:
         if self._writer.is_alive():
             self._writer.join(DEADLINE)
         if self._readers is not None:
@@ -109,6 +112,8 @@ class SqliteDatabase:
         if self._reader_engine is not None:
             self._reader_engine.dispose()
         self._writer_engine.dispose()
+        if not ended.cancelled():
+            ended.set_result(None)
 
     async def _outcome[T](self, future: Future[T], seconds: float) -> T:
         try:

@@ -53,8 +53,8 @@ class Keys:
         """The run that the key stands for from now on, and whether it is new.
 
         The key is kept before the run begins, so that a fleet which dies in between does nothing twice.
-        Nobody else asks for that key here meanwhile. A Fault out of the block gives a new key back. Raises Fault
-        (conflict) for a key of another request.
+        Nobody else asks for that key here meanwhile. A Fault out of the block gives a new key back.
+        Raises Fault (conflict) for a key of another request.
         """
         lock, waiting = self._held.get((owner, key), (asyncio.Lock(), 0))
         self._held[owner, key] = lock, waiting + 1

@@ -32,7 +32,7 @@ FLUSH_AT: Final = 64 * 1024
 FLUSH_TIMEOUT: Final = 30.0
 MAX_PENDING: Final = 4 * MAX_LOG
 """Bytes that wait for a ledger which does not take them; what comes then is not kept there."""
-CLOSE_TIMEOUT: Final = 2.0
+CLOSE_TIMEOUT: Final = 1.0
 READ: Final = 500
 """Rows that are read of the ledger at once."""
 TRIES: Final = 10
@@ -242,7 +242,7 @@ class Replay:
         return Store(self._ledger, run_id)
 
     async def close(self) -> None:
-        """Until everything is written, two seconds at most."""
+        """Until everything is written, a second at most."""
         writers = [writer for each in self._logs.values() if (writer := each.writer) is not None]
         if writers:
             _, late = await asyncio.wait(writers, timeout=CLOSE_TIMEOUT)

@@ -1,0 +1,124 @@
+"""A fleet whose database does not answer ends all the same; what it could not write is put right later."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.databases import Server, fresh_database, new_server
+from support.executors import FakeAgent, FakeExecutor, Gate
+from support.live import ECHO, write_project
+
+from pallas.config import load_project
+from pallas.conversations import mint
+from pallas.events import Hub
+from pallas.fleet.lasting import Lasting
+from pallas.grants import Grants
+from pallas.kernel import Kernel
+from pallas.ledger import Ledger, open_ledger
+from pallas.model import Fault, RunRequest
+
+
+def processes_of(pid: int) -> list[int]:
+    """A process and its children."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, found)]
+
+
+@contextmanager
+def paused(server: Server) -> Iterator[None]:
+    """A server that takes connections and answers nothing."""
+    assert server._program is not None
+    stopped = processes_of(server._program.pid)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def never_written(ledger: Ledger) -> Iterator[None]:
+    """A file system that does not answer: the thread that writes stands still."""
+    go, there = threading.Event(), threading.Event()
+
+    def stand(connection: object) -> None:
+        there.set()
+        go.wait(60)
+
+    task = asyncio.ensure_future(ledger.database.write(stand))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        yield
+    finally:
+        go.set()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of its own: it is paused."""
+    made = new_server()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_fleet_ends_in_time_although_its_database_does_not_answer(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    # AG-6
+    if kind == "sqlite":
+        await left_hanging(tmp_path, f"sqlite:///{tmp_path}/ledger.sqlite3", never_written, caplog)
+    else:
+        server: Server = request.getfixturevalue("server")
+        async with fresh_database(server) as url:
+            await left_hanging(tmp_path, url, lambda _: paused(server), caplog)
+
+
+async def left_hanging(
+    folder: Path, url: str, hang: Callable[[Ledger], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stop a fleet's kernel and ledger with a run in flight, while the database hangs; then start again."""
+    project = load_project(write_project(folder / "p", {"echo": None}, config=dict(ECHO)), {})
+    hub, gate = Hub(), Gate()
+    kernel = Kernel(hub)
+    kernel.attach(FakeAgent(FakeExecutor(gate.answer)))
+    lasting = Lasting(url, kernel=kernel, hub=hub, grants=Grants)
+    await lasting.open(project)
+    assert lasting.ledger is not None
+    handle = mint()
+    asked = RunRequest("echo", "go", conversation=handle, new_conversation=True)
+    run = asyncio.create_task(kernel.run(asked))
+    async with asyncio.timeout(10):
+        await gate.reached.wait()
+    with hang(lasting.ledger), caplog.at_level(logging.WARNING):  # type: ignore[attr-defined]
+        async with asyncio.timeout(5):
+            await kernel.close(0.1, grace=0.5)
+            with pytest.raises(Fault, match="the fleet is stopping"):
+                await run
+            await lasting.close(2.0)
+    assert "does not answer and is left" in caplog.text
+
+    async def again() -> Ledger:
+        """As soon as who died is seen to be dead."""
+        async with asyncio.timeout(30):
+            while True:
+                opened = await open_ledger(url)
+                if not (await opened.runs.list(status="running")).items:
+                    return opened
+                await opened.close()
+
+    after = await again()
+    try:
+        rows = (await after.threads.messages(handle)).items
+        assert {row.status for row in rows} == {"error"}
+        assert {run.status for run in (await after.runs.list()).items} <= {"error", "cancelled"}
+    finally:
+        await after.close()
