@@ -10,7 +10,7 @@ from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, setti
 from pallas_tui.settings.file import CannotSave, save_setting
 from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price, check
 
-ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, era, editor, prices, wrap"
+ALLOWED = "theme, ascii, thumbnails, keys, vim, notify, ask_quit, era, reopen, editor, prices, wrap"
 NOTIFY = "runs, agents, after, bell, desktop, program, title"
 
 
