@@ -76,6 +76,7 @@ class _Answer:
     images: list[tuple[str, str]] = field(default_factory=list)
     calls: list[tuple[str, str, str]] = field(default_factory=list)  # id, name, arguments
     results: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     reason: str = ""
     pending: bool = False
 
@@ -113,6 +114,8 @@ def _take(answer: _Answer, row: MessageRecord) -> None:
     answer.pending = answer.pending or row.status == "pending"
     if row.role == "tool":
         answer.results[row.tool_call_id] = sanitize(row.content, MAX_TEXT)
+        if not row.tool_ok:
+            answer.failed.add(row.tool_call_id)
     else:
         if row.content:
             answer.texts.append(sanitize(row.content, MAX_TEXT))
@@ -154,7 +157,7 @@ def _tree(answer: _Answer, agent: str) -> Tree | None:
     tree = Tree(agent)
     for call, name, arguments in answer.calls:
         result = answer.results.get(call)
-        known: State = "ok" if result is not None else "unknown"
+        known: State = "unknown" if result is None else "error" if call in answer.failed else "ok"
         tree.add_stored(name.replace("__", "/", 1), known, arguments, result or "")
     return tree
 

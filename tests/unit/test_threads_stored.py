@@ -67,6 +67,20 @@ def test_an_answer_with_all_its_rounds_is_one_message() -> None:
     assert "\x1b" not in nodes[1].result
 
 
+def test_a_call_that_failed_is_shown_as_such() -> None:
+    calls = (ToolCall("a", "docs__search"), ToolCall("b", "docs__read"), ToolCall("c", "docs__list"))
+    (answer,) = entries_of(
+        [
+            row(0, "assistant", tool_calls=calls),
+            row(1, "tool", "found", tool_call_id="a"),
+            row(2, "tool", "no such file", tool_call_id="b", tool_ok=False),
+        ],
+        "research",
+    )
+    assert answer.tree is not None
+    assert [node.state for node in answer.tree.root.children] == ["ok", "error", "unknown"]
+
+
 def test_what_went_wrong_is_told_with_its_reason_and_what_goes_on_as_such() -> None:
     wrong = {"status": "error", "reason": f"the fleet was killed {HOSTILE}"}
     rows = [

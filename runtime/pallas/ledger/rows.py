@@ -99,6 +99,7 @@ def message_record(row: Any) -> MessageRecord:
         status=row.status,
         tool_calls=calls_of(row.tool_calls),
         tool_call_id=row.tool_call_id,
+        tool_ok=row.tool_ok,
         images=pictures_of(row.images, row.native) if row.pictures else (),
         run=row.run_id,
         reason=row.reason,

@@ -35,6 +35,7 @@ _MESSAGES: Final = select(
     messages.c.content,
     messages.c.tool_calls,
     messages.c.tool_call_id,
+    messages.c.tool_ok,
     messages.c.status,
     messages.c.reason,
     messages.c.run_id,

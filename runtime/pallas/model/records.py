@@ -42,7 +42,8 @@ class ThreadRecord:
 class MessageRecord:
     """One row of a thread. ``turn_index`` is unique and grows within it; gaps are possible.
 
-    ``tool_calls`` are those of an assistant row, ``tool_call_id`` what a tool row answers. ``reason`` says
+    ``tool_calls`` are those of an assistant row, ``tool_call_id`` what a tool row answers, ``tool_ok`` whether
+    that call worked. ``reason`` says
     why a row is in error; ``summary`` that it stands for what was said before it when a model is asked.
     """
 
@@ -54,6 +55,7 @@ class MessageRecord:
     status: MessageStatus
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    tool_ok: bool = True
     images: tuple[Image, ...] = ()
     run: str = ""
     reason: str = ""
