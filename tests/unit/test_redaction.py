@@ -72,6 +72,8 @@ def test_secrets_are_masked_by_their_shape(text: str) -> None:
         "task-0123456789abcdef started",
         "http://127.0.0.1:8201/mcp answered",
         "tokenizer: fast",
+        "keep the value in a secret and write ${secret:NAME/KEY}",
+        "headers.X-Key: ${secret:orders-token/TOKEN}.",
     ],
 )
 def test_what_is_no_secret_stays_readable(text: str) -> None:

@@ -45,6 +45,15 @@ def test_each_fault_has_its_status_and_the_same_body(fault: Fault, status: int) 
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
+def test_a_field_whose_name_is_that_of_a_secret_hides_nothing_of_what_is_wrong_with_it() -> None:
+    key = "servers.1.headers.Authorization"
+    told = Fault(FaultType.PROTOCOL, f"{key}: write ${{secret:NAME/KEY}}", data={"key": key})
+    assert faults.body_of(told)["error"] == told.message
+    # What stands there is masked as ever.
+    held = Fault(FaultType.PROTOCOL, f"{key}: token=abcdefgh1234", data={"key": key})
+    assert faults.body_of(held)["error"] == f"{key}: token=[redacted]"
+
+
 def test_what_a_run_came_to_is_no_matter_of_the_caller_s_token() -> None:
     refused = faults.answer(Fault(FaultType.AUTH, "the provider refused the key"), of_run=True)
     assert refused.status_code == 502 and "www-authenticate" not in refused.headers

@@ -26,6 +26,8 @@ _IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token
 _SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
 _API_KEY: Final = re.compile(r"api[_-]?key\Z", re.IGNORECASE)
 _PLACEHOLDER: Final = re.compile(r"[A-Za-z_-]{1,12}")
+# What stands behind `${secret:` where a value is only referred to.
+_REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
 _HEADER: Final = re.compile(r"(?:authorization|cookie)\Z", re.IGNORECASE)
 
 # Words that follow "bearer" or "token:" in a sentence and are no credential.
@@ -226,7 +228,8 @@ def _mask_field(match: re.Match[str]) -> str:
     counted = name.lower() == "tokens" and bare.replace(",", "").isdigit()
     sentence = word in _PROSE and "=" not in match["sep"]
     named = match["sep"] == ":" and name == "token" and word in _names
-    if not bare or counted or sentence or named or word in _VALUELESS or MASK in value:
+    referred = match.string.startswith("${secret:", match.start() - 2) and bool(_REFERRED.fullmatch(value))
+    if not bare or counted or sentence or named or referred or word in _VALUELESS or MASK in value:
         return match[0]
     start = value.find(bare)
     return f"{name}{match['sep']}{value[:start]}{MASK}{value[start + len(bare) :]}"

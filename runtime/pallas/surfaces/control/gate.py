@@ -18,7 +18,7 @@ CALLER: Final = "pallas.caller"
 """The key of the scope under which the application behind finds the ``Caller``."""
 _LOOKS: Final = frozenset({"GET", "HEAD"})
 _HINT: Final = (
-    f"the control API needs a token: that of {FULL_VARIABLE} or {READ_VARIABLE} where the fleet was started, "
+    f"the control API needs a token, that of {FULL_VARIABLE} or {READ_VARIABLE} where the fleet was started, "
     "or, on the same machine and as the same user, the one that the fleet keeps for you: "
     "`pallas dev --attach` finds it"
 )

@@ -102,12 +102,15 @@ def headers_of(fault: Fault, status: int) -> dict[str, str]:
 def body_of(fault: Fault) -> dict[str, Any]:
     """The body, masked and sanitised: what goes wrong may repeat what others said (PR-36)."""
     body = fault.to_body()
-    return {**body, "error": shown(fault.message), "data": codec.visible(body["data"])}
+    return {**body, "error": _shown(fault), "data": codec.visible(body["data"])}
 
 
-def shown(message: str) -> str:
+def _shown(fault: Fault) -> str:
     """A Fault's message as a caller is told it."""
-    return sanitize(redact_text(message), MAX_MESSAGE)
+    # `headers.Authorization: …`: a field's path is no secret, and what is behind it no header's value.
+    head = f"{fault.data.get('key', '')}: "
+    path = head if len(head) > 2 and fault.message.startswith(head) else ""
+    return sanitize(path + redact_text(fault.message[len(path) :]), MAX_MESSAGE)
 
 
 def answer(fault: Fault, *, of_run: bool = False) -> Response:
