@@ -21,7 +21,9 @@ def read_text(path: Path, file: str, notes: Notes) -> str | None:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        notes.error(here, "", f"cannot be read: {error.strerror or error}", "check the file's permissions")
+        missing = isinstance(error, FileNotFoundError)
+        hint = "check the spelling of its path" if missing else "check the file's permissions"
+        notes.error(here, "", f"cannot be read: {error.strerror or error}", hint)
         return None
     if len(data) > MAX_BYTES:
         notes.error(here, "", "is larger than 1 MiB", "allowed: at most 1 MiB of configuration")
