@@ -125,6 +125,7 @@ class Keeper:
             index = await self.within(
                 self._ledger.threads.begin(conversation.thread, record, question, before=before)
             )
+            kept.question = index
             if conversation.next not in (None, index - len(before)):
                 # Another fleet wrote to this thread since: what is known of it here is old.
                 conversation.loaded = False

@@ -27,6 +27,10 @@ WRITE_TIMEOUT: Final = 30.0
 """Seconds that a write may take, with all tries, before a run is told that it could not be kept."""
 
 
+OTHERS_TOO: Final = -1
+"""No row has that place: another fleet wrote while a turn went on, and what is known of the thread is old."""
+
+
 async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
     """What a task returns, and whether who waits was cancelled meanwhile, which ends neither.
 
@@ -55,6 +59,8 @@ class Kept:
         self._waiting: list[Message] = []
         self._writer: asyncio.Task[None] | None = None
         self._over = False
+        # The place of its question.
+        self.question: int | None = None
 
     def hear(self, event: Event) -> None:
         """Keep a message of the loop, behind those before it; returns at once."""
@@ -85,7 +91,8 @@ class Kept:
             if fault.data.get(REASON) != "not_found":
                 self.owe("error", f"the answer could not be kept: {fault.message}", "\n\n".join(result.texts))
             raise
-        self._conversation.next = index + 1
+        alone = self.question is not None and index - self.question + 1 == sum(map(_rows, messages))
+        self._conversation.next = index + 1 if alone and not replaces else OTHERS_TOO
         return index
 
     async def fail(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> None:
@@ -157,3 +164,8 @@ class Kept:
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITE_TIMEOUT)
             self._writer.cancel()
+
+
+def _rows(message: Message) -> int:
+    """How many rows a message takes."""
+    return len(message.answers) or 1 if message.role == "tool" else 1

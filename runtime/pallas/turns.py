@@ -87,7 +87,7 @@ class Turns:
         if kept is not None:
             await kept.summarise(made.summary, older)
         left = tuple(turn.history[older:])
-        self._conversations[run.agent].store(conversation, (made.summary, *left), ())
+        self._store(run, conversation, (made.summary, *left), ())
         run.emit(made.event)
         return made.usage
 
@@ -162,11 +162,11 @@ class Turns:
             except Fault as fault:
                 if fault.data.get(REASON) == "not_found":
                     # Another fleet deleted it: who comes again by a handle of its own begins anew.
-                    self._conversations[run.agent].drop(conversation.thread)
+                    self._forget(run, conversation)
                 text = "\n\n".join(result.texts)
                 raise Fault(fault.type, fault.message, data={**fault.data, "partial": text}) from None
         before = () if replaces else (conversation.messages or (() if run.given else request.history))
-        self._conversations[run.agent].store(conversation, before, messages)
+        self._store(run, conversation, before, messages)
 
     def _keep(
         self, run: Run, request: RunRequest, conversation: Conversation, error: BaseException
@@ -186,5 +186,16 @@ class Turns:
         text, images = (run.given.text, run.given.images) if run.given else (request.text, request.images)
         kept = Message("user", text, images), Message("assistant", f"{written}\n\n[cut short: {why}]")
         before = conversation.messages or (() if run.given else request.history)
-        self._conversations[run.agent].store(conversation, before, kept)
+        self._store(run, conversation, before, kept)
         return kept
+
+    def _store(
+        self, run: Run, conversation: Conversation, before: tuple[Message, ...], new: tuple[Message, ...]
+    ) -> None:
+        # Its agent may have been deleted while it ran.
+        if (conversations := self._conversations.get(run.agent)) is not None:
+            conversations.store(conversation, before, new)
+
+    def _forget(self, run: Run, conversation: Conversation) -> None:
+        if (conversations := self._conversations.get(run.agent)) is not None:
+            conversations.drop(conversation.thread)
