@@ -186,13 +186,21 @@ async def changes(camera: Camera) -> None:
     await camera.press("escape")
 
 
+async def threads(camera: Camera) -> None:
+    """Conversations that last."""
+    await camera.press("f2", "T")
+    await camera.until("Threads", "concierge")
+    await camera.take("threads")
+    await camera.press("escape")
+
+
 async def light(camera: Camera) -> None:
     """The same in light colours."""
     await camera.press("f9", "f3")
     await camera.take("light")
 
 
-SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, changes, comfort, light)
+SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, changes, comfort, threads, light)
 
 
 async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
@@ -247,6 +255,7 @@ def main() -> int:
         )
         os.environ[TOKEN] = _token()
         os.environ["PALLAS_LOG_FILE"] = str(Path(scratch) / "pallas.log")
+        os.environ["PALLAS_DATABASE_URL"] = f"sqlite:///{scratch}/ledger.sqlite3"
         os.environ["PALLAS_WORKBENCH_CONFIG"] = str(Path(scratch) / "workbench.yaml")
         os.environ["TEXTUAL_ANIMATIONS"] = "none"
         asyncio.run(shoot(arguments.out, root, (columns, rows)))
