@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from support.executors import FakeExecutor, Gate
-from support.rest import Api, api
+from support.rest import Api, api, chunks_in, text_in
 from support.waiting import until
 
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
@@ -125,3 +125,38 @@ async def test_runs_that_are_not_written_yet_stand_in_their_places_in_every_page
         assert pieces == whole
         gate.open.set()
         await asyncio.gather(*asked)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_cannot_be_kept_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    # UN-4
+    async def full(*given: Any, **more: Any) -> int:
+        raise Fault(FaultType.TRANSPORT, "the disk is full")
+
+    async with api(tmp_path / "p") as served, served.client() as client:
+        first = (await client.post(CHAT, json={"message": "one"})).json()
+        asked = {"message": "two", "threadId": first["threadId"], "stream": stream}
+        for verb, turns in (("begin", 1), ("finish", 2)):
+            with monkeypatch.context() as broken:
+                broken.setattr(served.ledger.threads, verb, full)
+                answer = await client.post(CHAT, json=asked)
+            assert len(served.executor.turns) == turns
+            if stream:
+                chunks = chunks_in(answer.content)
+                data, text = chunks[-1]["data"], text_in(chunks)
+            else:
+                assert answer.status_code == 503
+                assert "retry-after" in answer.headers
+                data = answer.json()["data"]
+                text = data.get("partial", "")
+            assert (data["type"], data["retryable"]) == ("TRANSPORT", True)
+            assert text == ("2:two" if verb == "finish" else "")
+        # The thread goes on from what is kept, and shows what was not.
+        after = (await client.post(CHAT, json={**asked, "message": "three", "stream": False})).json()
+        assert after["text"] == "2:three"
+        rows = (await client.get(f"/threads/{first['threadId']}/messages")).json()["items"]
+        assert [row["status"] for row in rows] == ["complete", "complete", "error", "complete", "complete"]
+        runs = (await client.get("/runs", params={"status": "error"})).json()["items"]
+        assert {run["partial"] for run in runs} == {None, "2:two"}

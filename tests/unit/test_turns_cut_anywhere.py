@@ -416,3 +416,20 @@ async def test_a_run_is_called_as_was_asked_and_no_two_alike(ledger: Ledger, dur
         await kernel.close_records()
     with pytest.raises(Fault, match="run_id"):
         await kernel.run(RunRequest("echo", "x", run_id="../x"))
+
+
+async def test_an_agent_that_comes_back_has_its_threads_again(ledger: Ledger) -> None:
+    # AG-27
+    kernel, agent = Kernel(Hub()), FakeAgent(FakeExecutor())
+    kernel.keep_in(ledger)
+    kernel.attach(agent)
+    await ledger.resources.declare_agents({"echo": "agents.yaml:3"})
+    handle = mint()
+    await kernel.run(asked("one", handle, new=True))
+    kernel.detach(agent)
+    await ledger.resources.declare_agents({})
+    with pytest.raises(Fault, match="Agent not found"):
+        await kernel.run(asked("two", handle))
+    kernel.attach(agent)
+    await ledger.resources.declare_agents({"echo": "agents.yaml:3"})
+    assert (await kernel.run(asked("two", handle))).text == "2:two"

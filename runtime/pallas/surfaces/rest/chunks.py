@@ -62,8 +62,12 @@ class Chunks:
         yield final(result)
 
     def fault(self, fault: Fault) -> Iterator[Chunk]:
-        """The last chunk of a run that failed."""
+        """What it had written that was not told yet, and the last chunk of a run that failed."""
         yield from self._settle()
+        partial = fault.data.get("partial")
+        told = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
+        if isinstance(partial, str) and len(partial) > len(told) and partial.startswith(told):
+            yield from _parts("text", sanitize(partial[len(told) :]))
         yield error(fault)
 
     # Text
