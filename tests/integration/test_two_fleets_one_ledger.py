@@ -1,7 +1,8 @@
 """Two fleets on one database, in the same threads at the same time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from support.databases import database_url, postgres  # noqa: F401
@@ -39,7 +40,7 @@ async def with_tools(turn: Turn, emit: Emit) -> TurnResult:
     """One round of tools, told on the way, and an answer."""
     call = ToolCall(f"call-{turn.text}", "echo__echo", {"text": turn.text})
     answers = (ToolAnswer(call.id, f"echo:{turn.text}"),)
-    told = {"run_id": turn.run_id, "agent": turn.agent}
+    told: dict[str, Any] = {"run_id": turn.run_id, "agent": turn.agent}
     emit(Said(**told, role="assistant", text="", calls=(call,)))
     await asyncio.sleep(0)
     emit(Said(**told, role="tool", text=f"echo:{turn.text}", answers=answers))
@@ -86,7 +87,7 @@ async def test_turns_of_both_in_one_thread_lose_nothing_and_mix_nothing(
         assert {f"said {of}{n}" for of in "ab" for n in range(8)} <= {each.text for each in shown}
 
 
-def well_formed(history: tuple[Message, ...]) -> None:
+def well_formed(history: Sequence[Message]) -> None:
     """Every call is answered at once, and nothing else is."""
     open_calls: list[str] = []
     for each in history:
