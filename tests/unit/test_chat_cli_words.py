@@ -12,7 +12,7 @@ from pallas.api_client import TOKEN_VARIABLE, URL_VARIABLE, place_of, token_of
 from pallas.cli.chatting.history import MAX_BYTES, open_history
 from pallas.cli.chatting.several_lines import goes_on, typed
 from pallas.cli.chatting.status import USAGE, Left
-from pallas.cli.chatting.terminal import Terminal
+from pallas.cli.chatting.terminal import Terminal, folded
 from pallas.cli.chatting.turn import Answer, figures
 from pallas.cli.chatting.wish import images_of, params_of, slips, system_of
 from pallas.model import Fault
@@ -226,3 +226,14 @@ def test_figures_are_those_of_the_fleet_where_it_tells_them() -> None:
 def test_a_name_that_is_nearly_a_parameter_s_is_told() -> None:
     (line,) = slips(["temprature=1", "temperature=1", "topP=0.5", "repetition_penalty=1.1"])
     assert line == "--set temprature: goes to the provider as it is, below extra; did you mean temperature?"
+
+
+def test_a_table_is_broken_between_words_below_its_column() -> None:
+    told = "/set [name]   Shows or sets how this conversation is held.\nshort\n  a  conv-1  one two"
+    assert folded(told, 40).split("\n") == [
+        "/set [name]   Shows or sets how this",
+        "              conversation is held.",
+        "short",
+        "  a  conv-1  one two",
+    ]
+    assert folded("x" * 50, 40) == "x" * 50

@@ -72,7 +72,7 @@ async def _hold(api: Api, wish: Wish, terminal: Terminal, ending: Ending, host: 
         if command.command:
             outcome = await COMMANDS.run(host, command)
             if outcome.text:
-                terminal.note(sanitize(outcome.text), "" if outcome.ok else RED)
+                terminal.table(sanitize(outcome.text), "" if outcome.ok else RED)
             continue
         images, host.images = tuple(host.images), []
         await _ask(api, wish, terminal, ending, host, _unslashed(line, message), images)

@@ -1,9 +1,11 @@
 """Two streams, each judged on its own: an answer's text on stdout, everything about it on stderr."""
 
 import os
+import re
 import select
 import sys
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Final
 
 DIM: Final = "\x1b[2m"
@@ -12,6 +14,7 @@ BOLD: Final = "\x1b[1m"
 RED: Final = "\x1b[31m"
 _PATIENCE: Final = 10.0
 _RESET: Final = "\x1b[0m"
+_COLUMN: Final = re.compile(r"\s*\S[^\n]{0,60}?\s{2,}(?=\S)|\s+")
 
 
 class Terminal:
@@ -92,6 +95,10 @@ class Terminal:
         self._break()
         self._say("\n".join(self._styled(line, style) for line in text.split("\n")) + "\n")
         self._screen, self._note_open = "", False
+
+    def table(self, text: str, style: str = "") -> None:
+        """Whole lines, broken between words where the screen ends; in a pipe they are as they are."""
+        self.note(folded(text, self.width) if self.err_tty else text, style)
 
     def aside(self, text: str, style: str = DIM_ITALIC) -> None:
         """More of what is said beside the answer, as it comes."""
@@ -186,6 +193,21 @@ class Status:
 
     def _put(self, text: str) -> None:
         self._terminal._say(text)
+
+
+def folded(text: str, width: int) -> str:
+    """``text`` with no line longer than ``width``, between words; what goes on stands below its column."""
+    return "\n".join(_fold(line, max(20, width)) for line in text.split("\n"))
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    found = _COLUMN.match(line)
+    indent = found.end() if found is not None and found.end() <= width // 2 else 0
+    # The columns in front stay as they are, with all their blanks.
+    rest = wrap(line[indent:], width - indent, break_long_words=False, break_on_hyphens=False)
+    return line[:indent] + f"\n{' ' * indent}".join(rest)
 
 
 def _last_line(text: str) -> str:
