@@ -192,6 +192,7 @@ async def test_a_whole_conversation_takes_the_place_of_the_message(served: Api) 
         ({"message": "hi", "stop": ["a"] * 5}, "stop"),
         ({"message": 1}, "message"),
         ({}, "message"),
+        ({"message": " "}, "message"),
         ({"message": "hi", "threadId": ""}, "threadId"),
         ({"message": "hi", "stream": "yes"}, "stream"),
         ({"message": "hi", "images": [{"data": "x"}]}, "images.0.mimeType"),

@@ -94,6 +94,8 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
         params = Params.read(given, strict=False)
         if body.message is None and params.get("messages") is None:
             raise Fault(FaultType.PROTOCOL, "message: is missing", data={"key": "message"})
+        if not (body.message or "").strip() and not body.images and params.get("messages") is None:
+            raise Fault(FaultType.PROTOCOL, "message: is empty", data={"key": "message"})
         if body.threadId is not None:
             thread = await parts.threads.find(body.threadId, principal)
             if thread.agent != name:
