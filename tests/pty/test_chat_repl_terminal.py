@@ -76,6 +76,15 @@ def test_a_conversation_with_tools_several_lines_and_a_new_thread(fleet: Desk) -
     assert "use your tool" in history.read_text("utf-8")
 
 
+def test_what_is_typed_while_there_is_no_prompt_is_entered_line_by_line(fleet: Desk) -> None:
+    with prompt(fleet, "research") as shown:
+        for line in ("use your tool", "/set top_k 3", "/set seed 4"):
+            shown.type(line)
+            shown.keys("Enter")
+        shown.until("1 tool call", "top_k is 3 now", "seed is 4 now")
+        enter(shown, "/quit", "left with 0")
+
+
 def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fleet: Desk) -> None:
     # AG-26, AG-13, UN-5
     fleet.ask(

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pallas.commands import COMMANDS, ChatHost
 
@@ -14,6 +15,9 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
     from prompt_toolkit.key_binding import KeyBindings
+
+_AHEAD: Final = 0.5
+"""Seconds of a prompt in which what comes was typed before it was there."""
 
 
 class Interrupted(Exception):
@@ -90,6 +94,7 @@ class Edited:
 
         from .history import open_history
 
+        self._began = 0.0
         # The terminal's own copy: what else prints in this process may be kept away from stdout.
         stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
         self._session: PromptSession[str] = PromptSession(
@@ -99,13 +104,14 @@ class Edited:
             complete_style=CompleteStyle.READLINE_LIKE,
             multiline=True,
             prompt_continuation=lambda width, number, wrapped: "... ".rjust(width)[:width],
-            key_bindings=_keys(),
+            key_bindings=_keys(lambda: monotonic() - self._began < _AHEAD),
             enable_history_search=True,
             output=create_output(stdout=stdout),
         )
 
     async def read(self, prompt: str) -> str:
         """The next message."""
+        self._began = monotonic()
         try:
             text: str = await self._session.prompt_async(prompt, handle_sigint=False)
         except KeyboardInterrupt:
@@ -113,13 +119,13 @@ class Edited:
         return text
 
 
-def _keys() -> "KeyBindings":
+def _keys(typed_ahead: Callable[[], bool]) -> "KeyBindings":
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
 
     @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
+    def enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
             buffer.complete_state = None
@@ -129,9 +135,13 @@ def _keys() -> "KeyBindings":
             buffer.validate_and_handle()
 
     @keys.add("escape", "enter")
+    def line_break(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
+        # While there is no prompt the terminal makes this of an enter key.
+        (enter if typed_ahead() else line_break)(event)
 
     return keys
 
