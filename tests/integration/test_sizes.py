@@ -52,7 +52,11 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
                 "generic": {"base_url": "http://127.0.0.1:9/v1", "api_key": "offline"},
                 "mcp": {"servers": {"large": {"url": f"{origin}/mcp", "auth": {"oauth": False}}}},
             },
-            keys={"eyes": {"model_capabilities": {"vision": True}}},
+            keys={
+                "eyes": {"model_capabilities": {"vision": True}},
+                # A window in which the largest answer there is can stay as it is.
+                "harper": {"model_capabilities": {"context_window": 1_000_000}},
+            },
         )
         async with running(root) as running_fleet:
             yield running_fleet
