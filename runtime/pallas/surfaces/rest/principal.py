@@ -50,11 +50,11 @@ class Authenticator:
         """The principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         auth, grants = self._inbound.asked(FLEET), self._inbound.grants
+        if auth is None and grants.enforced and not grants.ruled and self._tokens() is None:
+            raise refusals.unauthenticated(_CLOSED, closed=True)
         if not given:
             if grants.ruled or (auth is None and not grants.enforced):
                 return Principal()
-            if auth is None and self._tokens() is None:
-                raise refusals.unauthenticated(_CLOSED, closed=True)
             raise refusals.unauthenticated(_NEEDED)
         token = one_bearer(given)
         address = str((scope.get("client") or ("unknown", 0))[0])
