@@ -80,7 +80,8 @@ class Turns:
             return _NOTHING
         turn = self._turn(agent, run, request, conversation, durable=False)
         known = conversation.tokens if turn.history is conversation.messages else None
-        made = await self._compaction.of(turn, executor, agent.window, run, known)
+        window = executor.info.window or agent.window
+        made = await self._compaction.of(turn, executor, window, run, known)
         if made is None:
             return _NOTHING
         older = len(turn.history) - made.left

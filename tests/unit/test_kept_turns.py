@@ -8,7 +8,7 @@ from support.executors import FakeAgent, FakeExecutor, echo
 
 from pallas.conversations import mint
 from pallas.events import Hub
-from pallas.executors import Emit, Turn, TurnResult
+from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
 from pallas.executors.packed import Packed
 from pallas.kernel import Kernel
 from pallas.ledger import Ledger
@@ -312,6 +312,15 @@ async def test_a_conversation_near_the_window_is_told_by_a_summary_that_everyone
     await kernel_on(ledger, again, window=100_000).run(asked("last", handle))
     before = [each.text for each in again.turns[-1].history]
     assert before == [*(each.text for each in shown.history), shown.text, f"{len(shown.history)} before"]
+
+
+async def test_what_an_executor_knows_of_its_model_goes_before_what_is_declared(ledger: Ledger) -> None:
+    handle = mint()
+    executor = FakeExecutor(info=ExecutorInfo(window=1_000_000))
+    kernel = kernel_on(ledger, executor, window=900)
+    for number in range(4):
+        await kernel.run(asked("word " * 200, handle, new=number == 0))
+    assert len(executor.turns) == 4, "nothing was summarised"
 
 
 async def test_a_conversation_that_cannot_be_summarised_stays_whole_and_says_so(ledger: Ledger) -> None:

@@ -60,7 +60,8 @@ class ExecutorInfo:
     in the configuration, None where nobody can tell; ``names_models`` says that none of them goes by the
     project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where
     they are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each
-    downstream offered when it was started, by server.
+    downstream offered when it was started, by server. ``window`` is how many tokens its model takes in at
+    once, 0 where only what is declared counts.
     """
 
     model: str = ""
@@ -74,6 +75,7 @@ class ExecutorInfo:
     tools: tuple[ServerDetail, ...] = ()
     providers: tuple[str, ...] | None = None
     names_models: bool = False
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ class FastAgentExecutor:
         self._info = ExecutorInfo(
             model=model,
             vision=models.has_vision(model, self._config.capabilities),
+            window=models.window(model, self._config.capabilities),
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),

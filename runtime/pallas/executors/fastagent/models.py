@@ -42,6 +42,18 @@ def max_output(model: str, capabilities: Capabilities | None) -> int | None:
     return min(known, declared)
 
 
+def window(model: str, capabilities: Capabilities | None) -> int:
+    """How many tokens a model takes in at once: as fast-agent knows it, and as the agent declares."""
+    declared = (capabilities or Capabilities()).context_window
+    if not model or _ours(model):
+        return declared
+    known = ModelDatabase.get_context_window(model)
+    if known is None:
+        return declared
+    # What was not written down is no limit of a model that is known better.
+    return known if declared == Capabilities().context_window else min(known, declared)
+
+
 def has_vision(model: str, capabilities: Capabilities | None) -> bool:
     """Whether an agent's model sees pictures: as fast-agent knows it, else as the agent declares."""
     if not model:
