@@ -43,7 +43,8 @@ class MessageRecord:
     """One row of a thread. ``turn_index`` is unique and grows within it; gaps are possible.
 
     ``tool_calls`` are those of an assistant row, ``tool_call_id`` what a tool row answers, ``tool_ok``
-    whether that call worked. ``reason`` says why a row is in error; ``summary`` that it stands for what was said before it when a model is asked.
+    whether that call worked. ``reason`` says why a row is in error; ``summary`` that it stands for what was
+    said before it when a model is asked.
     """
 
     id: str
