@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -53,7 +52,7 @@ class Server:
             user = pwd.getpwnam("postgres" if _is_user("postgres") else "nobody")
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-        self._program: subprocess.Popen[bytes] | None = None
+        self._runs = False
 
     def url(self, database: str = "postgres") -> str:
         """Where a database of it is."""
@@ -65,29 +64,30 @@ class Server:
         if not data.exists():
             made = ("-D", data, "-A", "trust", "-U", _USER, "--no-sync", "--no-instructions", "-E", "UTF8")
             self._run("initdb", *made, "--locale=C.UTF-8")
-        dying = ("setpriv", "--pdeathsig", "INT") if shutil.which("setpriv") else ()
-        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-        with (self.folder / "log").open("ab") as log:
-            self._program = subprocess.Popen(
-                [*dying, self._bin / "postgres", "-D", data, "-k", self.folder, *settings],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                **self._as,
-            )
-        deadline = monotonic() + 60
-        while self._ask("pg_isready", "-q", "-h", self.folder).returncode:
-            if monotonic() > deadline or self._program.poll() is not None:
-                raise AssertionError((self.folder / "log").read_text("utf-8", "replace"))
-            sleep(0.02)
+        settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
+        options = ("-D", data, "-l", self.folder / "log", "-w", "-t", "60")
+        # No child of this process: tests count those.
+        self._run("pg_ctl", *options, "-o", f"-k {self.folder} {settings}", "start")
+        self._end_with_us(data)
+        self._runs = True
+
+    @property
+    def pid(self) -> int:
+        """That of the process that listens."""
+        return int((self.folder / "data" / "postmaster.pid").read_text("utf-8").split()[0])
 
     def stop(self) -> None:
         """Everybody is thrown out; what was kept stays for ``start``."""
-        if self._program is not None:
-            self._program.send_signal(2)
-            self._program.wait(60)
-            self._program = None
+        if self._runs:
+            self._runs = False
+            self._run("pg_ctl", "-D", self.folder / "data", "-m", "fast", "-w", "-t", "60", "stop")
+
+    def _end_with_us(self, data: Path) -> None:
+        """Where this process dies at once, the server does within two seconds."""
+        stop = f"{self._bin}/pg_ctl -D {data} -m immediate stop"
+        watch = f"while [ -d /proc/{os.getpid()} ] && [ -e {data}/postmaster.pid ]; do sleep 2; done; {stop}"
+        command = ["sh", "-c", f"({watch}) </dev/null >/dev/null 2>&1 &"]
+        subprocess.run(command, check=True, cwd=self.folder, start_new_session=True, **self._as)
 
     def close(self) -> None:
         """Nothing of it is left."""
