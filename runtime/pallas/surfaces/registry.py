@@ -78,7 +78,8 @@ def registry_app(
                 Route(path, status)
                 for path, status in status_pages(snapshot, providers=providers, metrics=metrics).items()
             ),
-            *([Mount(BASE, control)] if control is not None else []),
+            # Where there is no control API the REST API does not answer in its place.
+            Mount(BASE, control if control is not None else _not_found("Not found")),
             *([Mount(API, rest)] if rest is not None else []),
         ],
         exception_handlers={404: lambda _, __: _not_found("Not found")},
