@@ -1,6 +1,7 @@
 """`pallas chat` before anything is asked: options, messages of several lines, pictures, what is kept."""
 
 import os
+import select
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,7 +194,10 @@ def test_on_a_terminal_what_is_beside_the_answer_is_dim_and_the_answer_is_plain(
         terminal.note("[tool: docs__search]")
         terminal.text("\n\nthere")
         terminal.end_text()
-        shown = os.read(screen, 1000).decode()
+        shown = ""
+        # A terminal hands on what was written when it gets to it.
+        while not shown.endswith("there\r\n") and select.select([screen], [], [], 10)[0]:
+            shown += os.read(screen, 1000).decode()
     finally:
         for descriptor in (screen, terminal_end, terminal.out, terminal.err):
             os.close(descriptor)
