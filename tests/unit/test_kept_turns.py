@@ -4,13 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.executors import FakeAgent, FakeExecutor, echo
+from support.executors import FakeExecutor, echo
+from support.kept import asked, kernel_on, rows
 
 from pallas.conversations import mint
-from pallas.events import Hub
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
 from pallas.executors.packed import Packed
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import (
     Compacted,
@@ -18,7 +17,6 @@ from pallas.model import (
     Fault,
     FaultType,
     Message,
-    MessageRecord,
     Notice,
     Params,
     Principal,
@@ -31,22 +29,6 @@ from pallas.model import (
 
 ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})
-
-
-def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
-    """A kernel with the agent ``echo``, as another start of the fleet would make it."""
-    kernel = Kernel(Hub())
-    kernel.keep_in(ledger)
-    kernel.attach(FakeAgent(executor, **agent))
-    return kernel
-
-
-def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunRequest:
-    return RunRequest("echo", text, conversation=handle, new_conversation=new, **more)
-
-
-async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
-    return list((await ledger.threads.messages(thread, limit=200)).items)
 
 
 def told(turn: Turn, **said: Any) -> Said:

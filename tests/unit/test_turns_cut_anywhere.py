@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from support.executors import FakeAgent, FakeExecutor, echo
+from support.kept import asked, kernel_on, rows
 
 from pallas import arrears
 from pallas.conversations import mint
@@ -17,7 +18,6 @@ from pallas.model import (
     Fault,
     FaultType,
     Message,
-    MessageRecord,
     Params,
     Principal,
     RunRequest,
@@ -107,21 +107,6 @@ class Model:
         text = f"{len(turn.history)} before"
         said = (Message("user", turn.text), *made, Message("assistant", text))
         return TurnResult((text,), said, Usage(20, 5))
-
-
-def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
-    kernel = Kernel(Hub())
-    kernel.keep_in(ledger)
-    kernel.attach(FakeAgent(executor, **agent))
-    return kernel
-
-
-def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunRequest:
-    return RunRequest("echo", text, conversation=handle, new_conversation=new, **more)
-
-
-async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
-    return list((await ledger.threads.messages(thread, limit=200)).items)
 
 
 async def unsettled(ledger: Ledger) -> list[Any]:

@@ -1,0 +1,28 @@
+"""A kernel on a real ledger, and what is asked of it and read there."""
+
+from typing import Any
+
+from pallas.events import Hub
+from pallas.kernel import Kernel
+from pallas.ledger import Ledger
+from pallas.model import MessageRecord, RunRequest
+
+from .executors import FakeAgent, FakeExecutor
+
+
+def kernel_on(ledger: Ledger, executor: FakeExecutor, **agent: Any) -> Kernel:
+    """A kernel with the agent ``echo``, as another start of the fleet would make it."""
+    kernel = Kernel(Hub())
+    kernel.keep_in(ledger)
+    kernel.attach(FakeAgent(executor, **agent))
+    return kernel
+
+
+def asked(text: str, handle: str, *, new: bool = False, **more: Any) -> RunRequest:
+    """A message to it in the conversation of that handle."""
+    return RunRequest("echo", text, conversation=handle, new_conversation=new, **more)
+
+
+async def rows(ledger: Ledger, thread: str) -> list[MessageRecord]:
+    """All rows of a thread."""
+    return list((await ledger.threads.messages(thread, limit=200)).items)
