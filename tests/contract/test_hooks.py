@@ -7,11 +7,26 @@ from typing import Any
 import pytest
 from support.live import running, write_project
 
-from pallas.executors.fastagent import auth_seam, forward_trace, hooks, log_hook, oauth_off, stderr_seam
+from pallas.executors.fastagent import (
+    auth_seam,
+    forward_trace,
+    hooks,
+    lean_seam,
+    log_hook,
+    oauth_off,
+    stderr_seam,
+)
 from pallas.executors.fastagent.hooks import Hook
 from pallas.model import AgentState
 
-EVERY = (*forward_trace.HOOKS, *oauth_off.HOOKS, log_hook.HOOK, auth_seam.PREPARE, stderr_seam.HOOK)
+EVERY = (
+    *forward_trace.HOOKS,
+    *oauth_off.HOOKS,
+    log_hook.HOOK,
+    auth_seam.PREPARE,
+    stderr_seam.HOOK,
+    lean_seam.NO_SUMMARY_AFTER,
+)
 
 
 @pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 from fast_agent.llm.model_database import ModelDatabase
+from fast_agent.llm.usage_tracking import UsageAccumulator
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.scripted import model
 
 from pallas.config import Capabilities
-from pallas.executors.fastagent.models import has_vision, register
+from pallas.executors.fastagent.models import has_vision, keep_to, register
 
 # Names that would tell a guesser a lot.
 TELLING = ("gpt-4o-vision-ultra", "claude-omni-1m-context", "Qwen3-VL-72B-Instruct-256k", "llava-multimodal")
@@ -66,6 +68,20 @@ def test_a_model_is_ours_however_its_name_is_written() -> None:
     register("Mixed-Case-7B", Capabilities(context_window=9_000))
     assert _facts("Mixed-Case-7B") == (9_000, 16_384, True)
     assert not has_vision("Mixed-Case-7B", Capabilities())
+
+
+def test_agents_on_one_model_each_keep_their_own_window() -> None:
+    # PR-13
+    seen = {}
+    for size in (50_000, 900):
+        register("shared-1", Capabilities(context_window=size))
+        usage = UsageAccumulator()
+        keep_to(
+            SimpleNamespace(llm=SimpleNamespace(usage_accumulator=usage, model_name="shared-1")),
+            Capabilities(context_window=size),
+        )
+        seen[size] = usage
+    assert {size: usage.context_window_size for size, usage in seen.items()} == {50_000: 50_000, 900: 900}
 
 
 def _project(root: Path, url: str, default: str, **config: Any) -> Path:

@@ -367,6 +367,7 @@ class FastAgentExecutor:
             lean_seam.no_panels(each)
             lean_seam.merge_once(each)
             params_seam.prepare(each)
+            models.keep_to(each, self._config.capabilities)
         if hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
         return instance

@@ -3,9 +3,13 @@
 ``tests/contract/test_lean_seam.py`` fails when what stands here moves.
 """
 
-from typing import Any
+from typing import Any, Final
 
+from fast_agent.hooks import compaction
 from fast_agent.types import RequestParams
+
+from . import hooks
+from .hooks import Hook
 
 
 def no_panels(agent: Any) -> None:
@@ -46,3 +50,24 @@ def merge_once(agent: Any) -> None:
 
 
 def _not_shown(*_: Any, **__: Any) -> None: ...
+
+
+def _kept_elsewhere(summarise: Any) -> Any:
+    async def auto_compact_history(ctx: Any) -> None: ...
+
+    return auto_compact_history
+
+
+# The next turn brings its own history: a summary of this one after its end would be paid for and dropped.
+NO_SUMMARY_AFTER: Final = Hook(
+    name="no-summary-after-a-turn",
+    owner=compaction,
+    attribute="auto_compact_history",
+    parameters=("ctx",),
+    wrap=_kept_elsewhere,
+)
+
+
+def install() -> None:
+    """Install what is for every agent. Raises Fault (CONFIG) where its place has moved."""
+    hooks.install(NO_SUMMARY_AFTER)

@@ -21,6 +21,7 @@ from . import (
     filter_seam,
     forward_trace,
     hooks,
+    lean_seam,
     log_hook,
     oauth_off,
     quick_connect,
@@ -58,6 +59,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             oauth_off,
             transport_seam,
             quick_connect,
+            lean_seam,
         ):
             each.install()
         hooks.install(auth_seam.PREPARE)

@@ -1,6 +1,7 @@
 """Models that fast-agent does not know, registered with what the project declares or the defaults."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
@@ -52,6 +53,18 @@ def window(model: str, capabilities: Capabilities | None) -> int:
         return declared
     # What was not written down is no limit of a model that is known better.
     return known if declared == Capabilities().context_window else min(known, declared)
+
+
+def keep_to(agent: Any, capabilities: Capabilities | None) -> None:
+    """Give an agent's model the window that the agent declares.
+
+    fast-agent knows one window for a name, and would shorten the history of every agent in this process by
+    the smallest that any of them declares.
+    """
+    llm = getattr(agent, "llm", None)
+    usage, model = getattr(llm, "usage_accumulator", None), getattr(llm, "model_name", None)
+    if usage is not None and model and _ours(model):
+        usage.set_context_window_size((capabilities or Capabilities()).context_window)
 
 
 def has_vision(model: str, capabilities: Capabilities | None) -> bool:
