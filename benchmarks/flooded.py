@@ -4,20 +4,16 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 from pallas.events import Hub
 from pallas.model import (
-    AgentDetail,
     AgentSnapshot,
     AgentState,
     AuthHop,
     Event,
-    EventBatch,
-    Exchange,
     FleetSnapshot,
     FleetState,
     Health,
@@ -27,20 +23,20 @@ from pallas.model import (
     StepStarted,
     TextDelta,
     ToolEvent,
-    ToolOutcome,
-    Verb,
 )
+from pallas_tui.fleets import NoFleet
 
 BATCH_EVERY = 0.005
 AGENTS = tuple(f"agent{number}" for number in range(8))
 
 
-class FloodedFleet:
+class FloodedFleet(NoFleet):
     """Eight agents that nobody made, and a thread that publishes ``rate`` events a second."""
 
     can_control = True
 
     def __init__(self, rate: int) -> None:
+        super().__init__("flood")
         self._hub = Hub()
         self._rate = rate
         self._stop = threading.Event()
@@ -69,29 +65,6 @@ class FloodedFleet:
     def stop(self, timeout: float) -> None:
         self._stop.set()
         self._thread.join(timeout)
-
-    def snapshot(self) -> FleetSnapshot:
-        return self._snapshot
-
-    def since(self, seq: int, limit: int = 5_000) -> EventBatch:
-        return self._hub.since(seq, limit)
-
-    def cancel(self, run_id: str) -> None:
-        """Nothing can be cancelled."""
-
-    def control(self, agent: str, verb: Verb) -> None:
-        """Nothing can be done."""
-
-    async def describe(self, agent: str) -> AgentDetail:
-        return AgentDetail(agent)
-
-    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        return ()
-
-    async def call_tool(
-        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
-    ) -> ToolOutcome:
-        return ToolOutcome(ok=True, content="{}", seconds=0.0)
 
     def _flood(self) -> None:
         if not self._rate:

@@ -21,13 +21,13 @@ def server() -> Iterator[str]:
         yield ""
         return
     # It refuses to run as root.
-    as_whom = {"user": "nobody", "group": "nogroup"} if os.getuid() == 0 else {}
+    user, group = ("nobody", "nogroup") if os.getuid() == 0 else (None, None)
     with tempfile.TemporaryDirectory(prefix="pallas-pg-") as folder:
         data = Path(folder) / "data"
         data.mkdir(mode=0o700)
-        if as_whom:
-            shutil.chown(folder, **as_whom)
-            shutil.chown(data, **as_whom)
+        if user is not None and group is not None:
+            shutil.chown(folder, user, group)
+            shutil.chown(data, user, group)
         environment = {**os.environ, "LC_ALL": "C", "HOME": folder}
         subprocess.run(
             [programs["initdb"], "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-sync"],
@@ -35,7 +35,8 @@ def server() -> Iterator[str]:
             capture_output=True,
             cwd=folder,
             env=environment,
-            **as_whom,
+            user=user,
+            group=group,
         )
         running = subprocess.Popen(
             [programs["postgres"], "-D", data, "-k", folder, "-c", "listen_addresses="],
@@ -44,7 +45,8 @@ def server() -> Iterator[str]:
             cwd=folder,
             env=environment,
             start_new_session=True,
-            **as_whom,
+            user=user,
+            group=group,
         )
         try:
             _create(programs["createdb"], folder)

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from pallas.conversations import mint
 from pallas.events import Hub
-from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
+from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
 from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import NO_PARAMS, AgentState, Health, HealthStatus, Message, Params, RunRequest
@@ -33,6 +33,10 @@ class _Instant:
     async def start(self) -> None: ...
     async def close(self, timeout: float) -> None: ...
     async def park(self, timeout: float) -> None: ...
+    @property
+    def waiting(self) -> int:
+        return 0
+
     def when_failed(self, tell: Callable[[str], None]) -> None: ...
     def release(self, lease: str) -> None: ...
 
@@ -45,7 +49,7 @@ class _Instant:
 
 @dataclass
 class _Agent:
-    executor: _Instant = field(default_factory=_Instant)
+    executor: Executor | None = field(default_factory=_Instant)
     name: str = "instant"
     params: Params = NO_PARAMS
     window: int = 1_000_000
