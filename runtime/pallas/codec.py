@@ -25,10 +25,14 @@ from pallas.model import (
     LoopStopped,
     Notice,
     Reloaded,
+    Rerouted,
+    Routed,
     RunFinished,
     RunStarted,
     Said,
+    SessionChanged,
     StepStarted,
+    TaskChanged,
     TextDelta,
     ToolEvent,
     ToolOutcome,
@@ -40,6 +44,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
     for kind in (
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
+        Routed, Rerouted, SessionChanged, TaskChanged,
     )
 }  # fmt: skip
 """The kinds of events by the name they travel under."""

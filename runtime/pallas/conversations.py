@@ -61,8 +61,8 @@ class Conversation:
         return self._turn.locked() or self.queued > 0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """The right to run in this conversation, in order of asking.
+    async def turn(self, seconds: float | None = None) -> AsyncIterator[None]:
+        """The right to run in this conversation, in order of asking, within ``seconds`` where they are given.
 
         Raises Fault: TRANSPORT when too many wait already, TIMEOUT when the turn does not come.
         """
@@ -73,7 +73,7 @@ class Conversation:
             )
         self.queued += 1
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT):
+            async with asyncio.timeout(QUEUE_TIMEOUT if seconds is None else min(QUEUE_TIMEOUT, seconds)):
                 await self._turn.acquire()
         except TimeoutError:
             raise Fault(

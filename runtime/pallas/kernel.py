@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.answering import Answering
@@ -175,6 +175,8 @@ class Kernel:
         run_id = request.run_id or mint_run()
         run = Run(run_id, request.agent, self._hub, self._stats[request.agent], listener)
         run.given = given
+        if request.timeout is not None:
+            run.until = perf_counter() + request.timeout
         run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
@@ -318,7 +320,7 @@ class Kernel:
             )
         )
         try:
-            async with conversation.turn():
+            async with conversation.turn(run.seconds_left):
                 run.stats.active += 1
                 run.begins()
                 try:
@@ -366,6 +368,9 @@ class Kernel:
             stop_reason=result.stop_reason,
             thread=run.thread,
             turn_index=run.turn_index,
+            backend=result.backend,
+            routed=run.routed,
+            rerouted=tuple(run.rerouted),
         )
         if fits(done.text):
             return done

@@ -19,6 +19,8 @@ from pallas.model import (
     Fault,
     Notice,
     Outcome,
+    Rerouted,
+    Routed,
     RunFinished,
     RunRecord,
     RunRequest,
@@ -99,7 +101,8 @@ class Run:
     ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``owner`` and ``surface`` are as
-    in its request, ``about`` is the thread that it waits for.
+    in its request, ``about`` is the thread that it waits for. ``until`` is when its caller's patience ends
+    (``perf_counter``), ``routed`` and ``rerouted`` as in its result.
     """
 
     id: str
@@ -128,11 +131,19 @@ class Run:
     given: Override | None = None
     thread: str = ""
     turn_index: int | None = None
+    until: float | None = None
+    routed: str = ""
+    rerouted: list[str] = field(default_factory=list)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.draft = Draft(self.agent)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of what its caller gave it, None for any time."""
+        return None if self.until is None else self.until - perf_counter()
 
     def begins(self) -> None:
         """Its turn has come: it runs from now on."""
@@ -235,6 +246,10 @@ class Run:
             self.steps = max(self.steps, event.step)
         elif isinstance(event, ToolEvent) and event.phase == "started" and not event.nested:
             self.tools += 1
+        elif isinstance(event, Routed):
+            self.routed = event.to
+        elif isinstance(event, Rerouted):
+            self.rerouted.append(f"{event.asked} -> {event.to}: {event.why}")
         if isinstance(event, ToolEvent) and event.span_id:
             if event.phase == "started":
                 self._calls[event.call_id] = (event.span_id, event.server)

@@ -101,7 +101,8 @@ class Turns:
         conversation: Conversation,
         kept: Kept | None,
     ) -> TurnResult:
-        seconds = agent.run_timeout
+        asked = run.seconds_left
+        seconds = agent.run_timeout if asked is None else min(agent.run_timeout, asked)
         try:
             async with asyncio.timeout(seconds) as deadline:
                 used = await self._make_room(agent, executor, run, request, conversation, kept)
@@ -111,17 +112,12 @@ class Turns:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise Fault(
-                FaultType.TIMEOUT,
-                f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
-                f"run_timeout of {run.agent} in agents.yaml",
-                data={"limit": seconds, **run.rest(request)},
-            ) from None
+            raise late(run, request, seconds) from None
 
     def _turn(
         self, agent: Answering, run: Run, request: RunRequest, conversation: Conversation, *, durable: bool
     ) -> Turn:
-        params = request.params.over(agent.params).without(_IN_KERNEL)
+        params = request.params.over(request.defaults.over(agent.params)).without(_IN_KERNEL)
         history = conversation.messages or request.history
         text, images = request.text, request.images
         if (given := run.given) is not None:
@@ -140,6 +136,7 @@ class Turns:
             stream_text=request.stream_text,
             params=params,
             durable=durable,
+            provider=request.provider,
             bearer=request.bearer,
         )
 
@@ -200,3 +197,19 @@ class Turns:
     def _forget(self, run: Run, conversation: Conversation) -> None:
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.drop(conversation.thread)
+
+
+def late(run: Run, request: RunRequest, seconds: float) -> Fault:
+    """What the caller of a run is told that took longer than those ``seconds`` (TIMEOUT, DR-15)."""
+    limit = request.timeout
+    if limit is not None and run.seconds_left is not None and run.seconds_left <= 0:
+        what = (
+            f"the run took longer than the {limit:g} s that its caller gave it and was stopped; raise timeout"
+        )
+    else:
+        limit = seconds
+        what = (
+            f"the run took longer than {seconds:g} s and was stopped; ask for less at once, or raise "
+            f"run_timeout of {run.agent} in agents.yaml"
+        )
+    return Fault(FaultType.TIMEOUT, what, data={"limit": limit, **run.rest(request)})

@@ -75,10 +75,10 @@ RESEARCH = _config(
     "Research Agent",
     "Web search via Argos and knowledge graph via Neo4j",
     icons=(Icon("https://daedalus.ouranos.helu.ca/icons/research.svg"),),
-    capabilities=CAPABILITIES,
+    model_capabilities=CAPABILITIES,
 )
 INFRA = _config(
-    "pallas-infra", 23032, "Engineering Agent", "Shell access via Kernos", capabilities=CAPABILITIES
+    "pallas-infra", 23032, "Engineering Agent", "Shell access via Kernos", model_capabilities=CAPABILITIES
 )
 
 
@@ -165,7 +165,7 @@ async def test_the_seeds_own_example_comes_out(registry: Registry) -> None:  # P
 
 
 async def test_capabilities_are_there_only_when_they_are_configured(registry: Registry) -> None:  # PI-4
-    bare = replace(INFRA, capabilities=None)
+    bare = replace(INFRA, model_capabilities=None)
     registry.project = _project(RESEARCH, bare)
     registry.agents = (_agent(RESEARCH, model="gpt-4.1"), _agent(bare, model="gpt-4.1"))
     with_them, without = (entry["server"] for entry in await registry.servers())
@@ -227,7 +227,9 @@ def _awkward() -> dict[str, Any]:
         _config(
             "long", 2, "T" * 300, "word " * 100, icons=(Icon("i.svg", ()), Icon("x.png", ("48x48", "any")))
         ),
-        _config("evil", 3, "\x1b[2Jtitle\u202e", "two\nlines\x00", capabilities=Capabilities(vision=True)),
+        _config(
+            "evil", 3, "\x1b[2Jtitle\u202e", "two\nlines\x00", model_capabilities=Capabilities(vision=True)
+        ),
     )
     project = _project(*agents, namespace="local.pallas", host="2001:db8::1", model="")
     return catalogue(project, FleetSnapshot("p", FleetState.RUNNING, 0, "", tuple(map(_agent, agents))))

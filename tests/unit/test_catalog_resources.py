@@ -348,8 +348,8 @@ async def test_parameters_of_the_llm_lie_below_those_of_the_agent(stand: Stand) 
     await catalog.create("agent", "a", {"llm": "m", "defaultParams": {"temperature": 0, "seed": None}}, "ann")
     config = stand.wanted("a")
     assert config.params.values == {"temperature": 0, "seed": None}
-    assert config.capabilities is not None and config.capabilities.vision
-    assert config.capabilities.context_window == 9000
+    assert config.model_capabilities is not None and config.model_capabilities.vision
+    assert config.model_capabilities.context_window == 9000
 
 
 async def test_lists_come_in_pieces_without_gaps(stand: Stand) -> None:

@@ -33,7 +33,7 @@ def test_defaults_are_those_of_the_reference(folder: Folder) -> None:  # PR-2
     assert (jarvis.title, jarvis.description) == ("Jarvis", "Jarvis")
     assert (jarvis.instance_scope, jarvis.max_instances) == ("pooled", 8)
     assert (jarvis.max_iterations, jarvis.loop_repeat_threshold) == (12, 3)
-    assert (jarvis.depends_on, jarvis.icons, jarvis.capabilities) == ((), (), None)
+    assert (jarvis.depends_on, jarvis.icons, jarvis.model_capabilities) == ((), (), None)
     assert jarvis.where == Where("agents.yaml", 3)
     assert project.root == folder.root
     assert project.agents_file == folder.root / "agents.yaml"
@@ -103,8 +103,11 @@ agents:
     assert (jarvis.instance_scope, jarvis.max_instances) == ("conversation", 2)
     assert (jarvis.max_iterations, jarvis.loop_repeat_threshold) == (30, 0)
     assert (jarvis.run_timeout, scribe.run_timeout) == (90, 1800)
-    assert jarvis.capabilities is not None
-    assert (jarvis.capabilities.vision, jarvis.capabilities.context_window) == (True, 131_072)  # PR-13
+    assert jarvis.model_capabilities is not None
+    assert (jarvis.model_capabilities.vision, jarvis.model_capabilities.context_window) == (
+        True,
+        131_072,
+    )  # PR-13
     assert (scribe.module, scribe.card) == (None, folder.root / "cards/scribe.md")
     assert scribe.icons == (Icon("https://example.com/scribe.png"),)
     assert project.start_layers() == (("scribe",), ("jarvis",))  # PR-6

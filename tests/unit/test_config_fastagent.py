@@ -75,7 +75,7 @@ def test_capabilities_have_their_defaults(folder: Folder) -> None:  # PR-13, PI-
     project = folder.config("model_capabilities: {vision: true}\n").load()
     expected = Capabilities(vision=True, context_window=131_072, max_output_tokens=16_384)
     assert project.capabilities == expected
-    assert project.agents["jarvis"].capabilities == expected
+    assert project.agents["jarvis"].model_capabilities == expected
     assert folder.config("model_capabilities: {}\n").load().capabilities == Capabilities()
     assert folder.config("model_capabilities:\n").load().capabilities is None
 
@@ -83,7 +83,7 @@ def test_capabilities_have_their_defaults(folder: Folder) -> None:  # PR-13, PI-
 def test_an_agents_own_capabilities_lie_over_the_fleets(folder: Folder) -> None:  # PR-13
     own = "    model_capabilities: {context_window: 10}\n"
     folder.agents(AGENTS + own).config("model_capabilities: {vision: true, max_output_tokens: 5}\n")
-    assert folder.load().agents["jarvis"].capabilities == Capabilities(True, 10, 5)
+    assert folder.load().agents["jarvis"].model_capabilities == Capabilities(True, 10, 5)
 
 
 def test_secrets_are_merged_over_the_configuration_and_expanded(folder: Folder) -> None:  # PR-10

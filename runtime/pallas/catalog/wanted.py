@@ -82,7 +82,7 @@ class _Build:
             description=row.values["description"] or title,
             definition=definition,
             params=params_of(row).over(params_of(llm)) if llm is not None else params_of(row),
-            capabilities=_capabilities(llm.values["extra"] or {}) if llm is not None else None,
+            model_capabilities=_capabilities(llm.values["extra"] or {}) if llm is not None else None,
             where=Where(SOURCE),
         )
 

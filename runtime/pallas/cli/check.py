@@ -93,7 +93,7 @@ def _agents(project: Project) -> list[dict[str, Any]]:
             "card": str(agent.card) if agent.card else None,
             "depends_on": list(agent.depends_on),
             "instance_scope": agent.instance_scope,
-            "capabilities": asdict(agent.capabilities) if agent.capabilities else None,
+            "capabilities": asdict(agent.model_capabilities) if agent.model_capabilities else None,
         }
         for agent in project.agents.values()
     ]

@@ -96,7 +96,7 @@ def _project(
         agents={
             name: replace(
                 draft.config,
-                capabilities=capabilities_of(files.capabilities, draft.own),
+                model_capabilities=capabilities_of(files.capabilities, draft.own),
                 auth=auth_of(topology.auth, draft.auth),
             )
             for name, draft in topology.agents.items()

@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pallas.grant_rules import RbacConfig
-from pallas.model import NO_PARAMS, Params
+from pallas.model import NO_PARAMS, AgentKind, Params
 
 from .auth import AuthConfig
+from .kinds import (
+    HandlerConfig,
+    ProviderConfig,
+    RemoteConfig,
+    RouterConfig,
+    SessionLimits,
+    TasksConfig,
+    WorkerConfig,
+)
 from .where import Where as Where
 
 InstanceScope = Literal["pooled", "conversation", "request"]
@@ -114,10 +123,12 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """One entry under ``agents:``. Exactly one of ``module`` (dotted), ``card`` (a file) and ``definition``
-    (made over the API) is set.
+    """One entry under ``agents:``. Of kind ``llm`` exactly one of ``module`` (dotted), ``card`` (a file) and
+    ``definition`` (made over the API) is set, else the one that is called as its kind.
 
-    ``capabilities`` is the fleet's ``model_capabilities`` with the agent's own keys laid over it, None
+    ``capabilities`` are words for what it can do, ``examples`` questions that it is good at; ``providers``
+    are those that callers may choose among, the default one first.
+    ``model_capabilities`` are the fleet's with the agent's own keys laid over them, None
     when neither is configured. ``max_instances`` bounds the warm instances, and so the runs at a time;
     ``run_timeout`` and ``start_timeout`` are in seconds. ``port`` is 0 for an agent that has none of its own:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
@@ -144,7 +155,16 @@ class AgentConfig:
     restart: RestartConfig = RestartConfig()
     isolation: Isolation = "none"
     auth: AuthConfig | None = None
-    capabilities: Capabilities | None = None
+    model_capabilities: Capabilities | None = None
+    kind: AgentKind = "llm"
+    capabilities: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    worker: WorkerConfig | None = None
+    remote: RemoteConfig | None = None
+    handler: HandlerConfig | None = None
+    router: RouterConfig | None = None
+    providers: tuple[ProviderConfig, ...] = ()
+    default_provider: str = ""
     where: Where = Where("agents.yaml")
 
     @property
@@ -247,6 +267,9 @@ class Project:
     allowed_hosts: tuple[str, ...] = ()
     server_cards: bool = False
     database_url: str = field(default="", repr=False)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    default_agent: str = ""
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     scripted: ScriptedConfig | None = None
     config_file: Path | None = None

@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pallas.model import ANONYMOUS, NO_PARAMS, Event, Image, Message, Params, ServerDetail, Usage
+from pallas.model import (
+    ANONYMOUS,
+    NO_PARAMS,
+    Event,
+    Image,
+    Message,
+    Params,
+    ProviderFacts,
+    ServerDetail,
+    Usage,
+)
 
 Emit = Callable[[Event], None]
 
@@ -18,7 +28,8 @@ class Turn:
     apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``: the caller hears the text
     as it is written, so agents further down are asked for theirs. ``params`` are those of the run, merged:
     what is absent is the executor's own default, what is cleared is not sent. ``durable``: what is said on
-    the way is kept, so it is told in the executor's own form too.
+    the way is kept, so it is told in the executor's own form too. ``provider`` is the one that the caller
+    chose among the agent's, empty for its default.
     """
 
     run_id: str
@@ -31,6 +42,7 @@ class Turn:
     stream_text: bool = False
     params: Params = NO_PARAMS
     durable: bool = False
+    provider: str = ""
     bearer: str | None = field(default=None, repr=False)
 
 
@@ -38,7 +50,8 @@ class Turn:
 class TurnResult:
     """What came of a turn: ``texts`` in order, and the ``messages`` to add to the conversation.
 
-    ``replaces`` says that the messages stand for the whole conversation: it was compacted.
+    ``replaces`` says that the messages stand for the whole conversation: it was compacted. ``backend`` is the
+    id of the provider that answered, where there is a choice of them.
     """
 
     texts: tuple[str, ...]
@@ -46,6 +59,7 @@ class TurnResult:
     usage: Usage = field(default_factory=Usage)
     stop_reason: str = "endTurn"
     replaces: bool = False
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,9 @@ class ExecutorInfo:
     project's ``default_model``. ``files`` are those of the project that it was made of, relative to it where
     they are inside; as far as it came, also where ``load`` or ``start`` failed. ``tools`` is what each
     downstream offered when it was started, by server. ``window`` is how many tokens its model takes in at
-    once, 0 where only what is declared counts.
+    once, 0 where only what is declared counts. ``providers_known`` are those that callers may choose among,
+    None where there is no choice; ``capabilities`` what it says of itself that it can do; ``capacity`` how
+    many runs it takes at a time, 0 for any number.
     """
 
     model: str = ""
@@ -76,6 +92,9 @@ class ExecutorInfo:
     providers: tuple[str, ...] | None = None
     names_models: bool = False
     window: int = 0
+    providers_known: tuple[ProviderFacts, ...] | None = None
+    capabilities: tuple[str, ...] = ()
+    capacity: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class FleetAgent:
     @property
     def window(self) -> int:
         """Tokens that its model takes in at once, as they are declared."""
-        return (self.config.capabilities or Capabilities()).context_window
+        return (self.config.model_capabilities or Capabilities()).context_window
 
     @property
     def params(self) -> Params:

@@ -52,5 +52,5 @@ def _with_defaults(config: AgentConfig, wanted: Wanted) -> AgentConfig:
 def _of_project(config: AgentConfig, files: Project) -> AgentConfig:
     """An agent that was made, with what it has of its project."""
     on_its_model = config.definition is not None and config.definition.llm is None
-    capabilities = config.capabilities or (files.capabilities if on_its_model else None)
-    return replace(config, auth=files.auth, capabilities=capabilities)
+    capabilities = config.model_capabilities or (files.capabilities if on_its_model else None)
+    return replace(config, auth=files.auth, model_capabilities=capabilities)

@@ -182,6 +182,28 @@ class Compacted(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routed(RunEvent):
+    """A router chose who answers: ``to`` is the agent, ``why`` one line, ``by`` what it went by.
+
+    ``others`` are those that it could have chosen, best first.
+    """
+
+    to: str
+    by: str
+    why: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerouted(RunEvent):
+    """Another provider answers than the one that was asked for (C13, DR-32); ``why`` is one line."""
+
+    asked: str
+    to: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(RunEvent):
     """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none.
 
@@ -196,6 +218,26 @@ class RunFinished(RunEvent):
     tokens_out: int | None = None
     fault: str = ""
     partial: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChanged(Event):
+    """A session was opened, moved or ended (``closed``); ``session`` is the first part of its id."""
+
+    agent: str
+    session: str
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChanged(Event):
+    """A task began, moved or ended; ``status`` as in ``TaskRecord``."""
+
+    agent: str
+    task: str
+    status: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

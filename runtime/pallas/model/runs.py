@@ -111,7 +111,9 @@ class RunRequest:
     itself, sanitised; ``trace`` the span that asked, None where the caller sends none. ``params`` are the
     caller's own, laid over the agent's defaults. ``surface`` is how the message came in (``mcp``, ``rest``,
     ``chat``, ``agent-tool``). ``run_id`` is what the run is to be called,
-    empty to have that made; one that is taken is refused.
+    empty to have that made; one that is taken is refused. ``defaults`` are the session's parameters, between
+    the agent's and the caller's own (C15); ``provider`` is the one that the session chose, empty for the
+    agent's default. ``timeout`` is how many seconds the caller gives it, its wait included.
     """
 
     agent: str
@@ -128,6 +130,9 @@ class RunRequest:
     params: Params = NO_PARAMS
     surface: str = "mcp"
     run_id: str = ""
+    defaults: Params = NO_PARAMS
+    provider: str = ""
+    timeout: float | None = None
     bearer: str | None = field(default=None, repr=False)
 
 
@@ -136,7 +141,9 @@ class RunResult:
     """What came of it: ``texts`` are all assistant texts of the run in order, the last is the answer.
 
     ``thread`` is the durable thread that it was written to and ``turn_index`` the place of the answer in it;
-    empty and None where nothing is kept.
+    empty and None where nothing is kept. ``backend`` is the provider that answered, where the agent has a
+    choice of them; ``routed`` is the agent that a router chose, ``rerouted`` says in a line each why another
+    provider answered than the one that was asked for (DR-32).
     """
 
     run_id: str
@@ -149,6 +156,9 @@ class RunResult:
     stop_reason: str = "endTurn"
     thread: str = ""
     turn_index: int | None = None
+    backend: str = ""
+    routed: str = ""
+    rerouted: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from .discovery import AgentKind, Availability
 from .health import Downstream, Health, HealthStatus
 from .reload import WatchSnapshot
 from .states import AgentState, FleetState
@@ -26,7 +27,9 @@ class AgentSnapshot:
     ``version`` counts the versions of its code and configuration that were live, ``previous`` is the one that
     a rollback goes to, 0 where there is none. ``crashes`` counts failures in the window of its restart
     policy, ``restart_at`` is when it is started again, ``started_again`` how often that was done by itself.
-    ``pid`` is the process of an agent that has its own.
+    ``pid`` is the process of an agent that has its own. ``capabilities`` are what it can do, as declared and
+    as it says itself; ``sessions`` are those open with it, ``full`` says that it takes no more now, and
+    ``shadows`` are the kinds of others of its name that it stands before.
     """
 
     name: str
@@ -62,6 +65,18 @@ class AgentSnapshot:
     started_again: int = 0
     isolation: Isolation = "none"
     pid: int | None = None
+    kind: AgentKind = "llm"
+    capabilities: tuple[str, ...] = ()
+    sessions: int = 0
+    full: bool = False
+    shadows: tuple[AgentKind, ...] = ()
+
+    @property
+    def availability(self) -> Availability:
+        """Whether it can be given something to do now: the one answer of every surface (C21, DR-31)."""
+        if self.state is not AgentState.READY or self.health.status is HealthStatus.ERROR:
+            return "unavailable"
+        return "busy" if self.full else "ready"
 
     @property
     def ready(self) -> bool:

@@ -110,6 +110,12 @@ def result_of(result: RunResult) -> ToolResult:
         meta[f"{META}/threadId"] = result.thread
     if result.turn_index is not None:
         meta[f"{META}/turnIndex"] = result.turn_index
+    if result.backend:
+        meta[f"{META}/backend"] = result.backend
+    if result.routed:
+        meta[f"{META}/routed"] = result.routed
+    if result.rerouted:
+        meta[f"{META}/rerouted"] = list(result.rerouted)
     if result.usage.input_tokens is not None or result.usage.output_tokens is not None:
         meta[f"{META}/usage"] = {
             "inputTokens": result.usage.input_tokens,

@@ -117,7 +117,7 @@ def _entry(project: Project, fleet: FleetSnapshot, agent: AgentSnapshot) -> dict
 
 
 def _capabilities(project: Project, config: AgentConfig | None, agent: AgentSnapshot) -> Mapping[str, Any]:
-    configured: Capabilities | None = config.capabilities if config else project.capabilities
+    configured: Capabilities | None = config.model_capabilities if config else project.capabilities
     if configured is None:
         return {}
     return {

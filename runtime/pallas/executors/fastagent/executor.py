@@ -129,8 +129,8 @@ class FastAgentExecutor:
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
             model=model,
-            vision=models.has_vision(model, self._config.capabilities),
-            window=models.window(model, self._config.capabilities),
+            vision=models.has_vision(model, self._config.model_capabilities),
+            window=models.window(model, self._config.model_capabilities),
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
@@ -244,7 +244,7 @@ class FastAgentExecutor:
 
     def _declare(self, model: str) -> None:
         if model:
-            models.register(model, self._config.capabilities or Capabilities())
+            models.register(model, self._config.model_capabilities or Capabilities())
 
     def _instruction(self, settings: Any) -> str:
         if self._config.definition is not None:  # as it was written, without what keeps it literal
@@ -367,7 +367,7 @@ class FastAgentExecutor:
             lean_seam.no_panels(each)
             lean_seam.merge_once(each)
             params_seam.prepare(each)
-            models.keep_to(each, self._config.capabilities)
+            models.keep_to(each, self._config.model_capabilities)
         if hasattr(agent, "add_stream_listener"):
             instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
         return instance
@@ -390,7 +390,7 @@ class FastAgentExecutor:
             threshold=self._config.loop_repeat_threshold,
             max_iterations=self._config.max_iterations,
         )
-        limit = models.max_output(self._info.model, self._config.capabilities)
+        limit = models.max_output(self._info.model, self._config.model_capabilities)
         prompts = self._config.definition.prompts if self._config.definition is not None else ""
         wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
         saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
