@@ -44,6 +44,7 @@ from .control import Control
 from .delegations import Delegations
 from .doors import WELL_KNOWN, Doors
 from .ending import LEAST, STOP_WITHIN, Drained, Parts, drain, end, quietly
+from .front import Front
 from .heap import tend
 from .inspect import Inspector
 from .lasting import Lasting
@@ -154,6 +155,7 @@ class Fleet:
             self.hub,
             lambda: self.catalog,
         )
+        self.front = Front(self)
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
         self._offline = OfflineModel(project)
@@ -294,13 +296,14 @@ class Fleet:
             self._members.add(self.project, config)
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         self._own(watch_log(self.hub))
+        await self.front.start()
         await self._offline.start(self.doors)
         checked = self._own(self._providers.check())
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
             self.api = await make_api(self)
             app = self._pages.app(control, self.api.app if self.api is not None else None)
-            await self.doors.open_fleet(app if self._only else self.virtual.before(app))
+            await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
         self._own(self._start_programs())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
@@ -365,7 +368,7 @@ class Fleet:
             programs=tuple(self._programs.values()),
             listeners=self.doors.listeners,
             control_api=self.control_api,
-            pages=(self.virtual.close, *([self.api.close] if self.api is not None else [])),
+            pages=(self.front.close, self.virtual.close, *([self.api.close] if self.api is not None else [])),
         )
 
     def _chosen(self) -> tuple[AgentConfig, ...]:
