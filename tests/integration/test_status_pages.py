@@ -17,8 +17,8 @@ from support.ports import free_ports
 from support.waiting import until
 
 from pallas.config import load_project
-from pallas.fleet.agent import fastagent_executor
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.making import make_executor
 
 CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
 modes = pytest.mark.parametrize("only", [None, "one"], ids=["fleet", "alone"])
@@ -57,7 +57,7 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
 
     async def held_back(*arguments: Any) -> Any:
         await may_start.wait()
-        return await fastagent_executor(*arguments)
+        return await make_executor(*arguments)
 
     monkeypatch.setattr(sys, "argv", ["pallas"])
     monkeypatch.chdir(tmp_path)

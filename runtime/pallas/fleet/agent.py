@@ -16,7 +16,6 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import module_file
 from pallas.events import Hub
 from pallas.executors import Executor
-from pallas.executors.process.executor import ProcessExecutor
 from pallas.kernel import Kernel
 from pallas.log import reapply_logging, redact_text
 from pallas.model import (
@@ -401,15 +400,3 @@ def _has_own_llm(config: AgentConfig) -> bool:
 
 def _has_history(config: AgentConfig) -> bool:
     return config.instance_scope != "request"
-
-
-async def fastagent_executor(project: Project, config: AgentConfig) -> Executor:
-    """The executor for modules and cards; fast-agent is imported here, off the loop.
-
-    Not for an agent with ``isolation: process``: that imports it in its own process.
-    """
-    if config.isolation == "process":
-        return ProcessExecutor(project, config)
-    module = await asyncio.to_thread(importlib.import_module, "pallas.executors.fastagent.executor")
-    executor: Executor = module.FastAgentExecutor(project, config)
-    return executor

@@ -37,7 +37,7 @@ from pallas.surfaces.virtual import make_virtual
 from pallas.toolbox.seen import SeenTools
 from pallas.wire import WireRecord
 
-from .agent import FleetAgent, fastagent_executor
+from .agent import FleetAgent
 from .api import Api, make_api
 from .claims import Claims
 from .control import Control
@@ -51,6 +51,7 @@ from .lasting import Lasting
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
 from .made import Made, make_catalog
+from .making import make_executor
 from .manner import Folder, alone, keeps_wire
 from .members import Members, as_it_is
 from .offline import OfflineModel
@@ -97,7 +98,7 @@ class Fleet:
         pace: Pace = PACE,
         record: bool | None = None,
         seen: Path | None = None,
-        make_executor: MakeExecutor = fastagent_executor,
+        make_executor: MakeExecutor = make_executor,
         watch: bool = False,
         database: str | None = None,
     ) -> None:

@@ -1,0 +1,55 @@
+"""From an agent's configuration to what answers for it, by its kind; nothing heavy is imported before."""
+
+import asyncio
+import importlib
+from typing import Any, Final
+
+from pallas.config import AgentConfig, Project
+from pallas.executors import Executor
+from pallas.model import AgentKind, Fault, FaultType
+
+# Where each kind's executor is. An agent of one kind never imports what the others need.
+_EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
+    "llm": ("pallas.executors.fastagent.executor", "FastAgentExecutor"),
+    "handler": ("pallas.executors.handler.executor", "HandlerExecutor"),
+    "worker": ("pallas.executors.worker.executor", "WorkerExecutor"),
+    "remote": ("pallas.executors.remote.executor", "RemoteExecutor"),
+    "router": ("pallas.executors.router.executor", "RouterExecutor"),
+}
+
+
+async def make_executor(project: Project, config: AgentConfig, *, route: Any = None) -> Executor:
+    """The executor for an agent of any kind, its code imported off the loop.
+
+    ``route`` is how a router reaches the agents that it chooses among: its fleet has to say so. One with
+    ``isolation: process`` imports fast-agent in its own process alone. Raises Fault (CONFIG) for a kind that
+    this installation cannot serve.
+    """
+    if config.kind == "llm" and config.isolation == "process":
+        name = ("pallas.executors.process.executor", "ProcessExecutor")
+    else:
+        name = _EXECUTORS[config.kind]
+    made = await asyncio.to_thread(_imported, *name, config)
+    if config.kind != "router":
+        executor: Executor = made(project, config)
+        return executor
+    if route is None:
+        raise Fault(
+            FaultType.CONFIG,
+            f"{config.where}: {config.name} is a router, and those answer inside a fleet only; serve the "
+            "whole project",
+        )
+    routed: Executor = made(project, config, route)
+    return routed
+
+
+def _imported(module: str, name: str, config: AgentConfig) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):  # what it needs is missing, not it
+            raise
+        raise Fault(
+            FaultType.CONFIG,
+            f"{config.where}: {config.name}: kind {config.kind} is not part of this installation",
+        ) from error
