@@ -14,6 +14,8 @@ from pallas.model import (
     LoopBlocked,
     LoopStopped,
     Reloaded,
+    Rerouted,
+    Routed,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -65,6 +67,8 @@ class Feed:
             AuthHop: self._hopped,
             LoopStopped: self._stopped,
             Compacted: self._compacted,
+            Routed: self._routed,
+            Rerouted: self._routed,
             RunFinished: self._finished,
         }
 
@@ -200,6 +204,11 @@ class Feed:
     def _compacted(self, event: Compacted) -> None:
         run = self._run_of(event)
         run.compact(event)
+        self._grew(run, 1)
+
+    def _routed(self, event: Routed | Rerouted) -> None:
+        run = self._run_of(event)
+        run.routed(event)
         self._grew(run, 1)
 
     def _finished(self, event: RunFinished) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pallas.model import AuthHop, Compacted, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import AuthHop, Compacted, Rerouted, Routed, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas.text import one_line
 
 from ..chat.pricing import tokens
@@ -22,6 +22,13 @@ def compacted_text(event: Compacted) -> str:
     """What became of a conversation that was too long, in one line."""
     older = count(event.messages, "older message")
     return f"{older} told by a summary now: about {tokens(event.before)} tokens were {tokens(event.after)}"
+
+
+def routed_text(event: Routed | Rerouted) -> str:
+    """Who answers, and why, in one line."""
+    if isinstance(event, Routed):
+        return f"routed to {event.to} by {event.by}: {event.why}"
+    return f"rerouted from {event.asked} to {event.to}: {event.why}"
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +147,10 @@ class Run:
     def compact(self, event: Compacted) -> None:
         """Its conversation came near the model's window."""
         self._add(Step(event.at, compacted_text(event), 0, "ok"))
+
+    def routed(self, event: Routed | Rerouted) -> None:
+        """Somebody else answers than the one that was asked: a router chose, or a provider failed."""
+        self._add(Step(event.at, routed_text(event), 0, "ok"))
 
     def ancestors(self) -> Iterator["Run"]:
         """What asked for it, from the nearest on."""

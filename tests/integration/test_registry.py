@@ -156,7 +156,14 @@ async def test_the_seeds_own_example_comes_out(registry: Registry) -> None:  # P
             "icons": [{"src": "https://daedalus.ouranos.helu.ca/icons/research.svg", "sizes": ["any"]}],
             "remotes": [{"type": "streamable-http", "url": "http://puck.incus:23031/mcp"}],
             "capabilities": capabilities,
-            "_meta": {PUBLISHER: {"pallas": capabilities, "state": "ready"}},
+            "_meta": {
+                PUBLISHER: {
+                    "pallas": capabilities,
+                    "state": "ready",
+                    "status": "ready",
+                    "kind": "llm",
+                }
+            },
         },
         "_meta": {OFFICIAL: {"status": "active", "updatedAt": "2026-03-12T10:00:00Z", "isLatest": True}},
     }
@@ -187,6 +194,16 @@ async def test_agents_that_come_and_go_are_seen_with_the_next_request(registry: 
     registry.agents = (_agent(RESEARCH, state=AgentState.STOPPED), _agent(INFRA, state=AgentState.ERROR))
     (failed,) = await registry.servers()  # its port still answers get_health
     assert failed["server"]["_meta"][PUBLISHER]["state"] == "error"
+
+
+async def test_an_entry_says_whether_the_agent_can_be_given_something_to_do(registry: Registry) -> None:
+    # DR-31
+    full = _agent(RESEARCH, full=True, kind="worker", capabilities=("search", "reading"))
+    registry.agents = (full, _agent(INFRA, state=AgentState.BACKOFF))
+    busy, down = [entry["server"]["_meta"][PUBLISHER] for entry in await registry.servers()]
+    assert (busy["state"], busy["status"], busy["kind"]) == ("ready", "busy", "worker")
+    assert busy["agentCapabilities"] == ["search", "reading"]
+    assert (down["state"], down["status"]) == ("backoff", "unavailable")
 
 
 async def test_an_entry_changes_its_date_only_when_the_agent_changes(registry: Registry) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import NOON, desk
 
-from pallas.model import Event, LoopStopped, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import Event, LoopStopped, Rerouted, Routed, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.frame import Frame
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.runs.filter import Sieve, parse
@@ -35,6 +35,20 @@ def end(run: str, agent: str = "concierge", outcome: str = "ok", **more: Any) ->
 
 def absorb(feed: Feed, *events: Event, now: float = NOON + 1, dropped: int = 0) -> None:
     feed.absorb(Frame(desk(), events, now, dropped))
+
+
+def test_who_answers_in_place_of_another_is_a_line_of_the_run() -> None:
+    # DR-32
+    feed = Feed()
+    absorb(
+        feed,
+        begin("a", "front"),
+        Routed(run_id="a", agent="front", to="coder", by="examples", why="like `fix the test`", at=NOON),
+        Rerouted(run_id="a", agent="front", asked="openai", to="local", why="503", at=NOON),
+    )
+    lines = "\n".join(shown(feed, width=160))
+    assert "routed to coder by examples: like `fix the test`" in lines
+    assert "rerouted from openai to local: 503" in lines
 
 
 def shown(feed: Feed, sieve: Sieve | None = None, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:

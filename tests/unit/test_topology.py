@@ -25,6 +25,7 @@ from pallas_tui.agents.topology import Branch, Link, outline, parent_of, tone_of
 from pallas_tui.agents.under_way import PATIENCE, UnderWay, can
 from pallas_tui.state import Tone
 from pallas_tui.text import ASCII, UNICODE, width_of
+from pallas_tui.widgets.agents.about import overview
 from pallas_tui.widgets.agents.details import Now, details
 from pallas_tui.widgets.agents.view import short, tree_line
 
@@ -265,3 +266,13 @@ def test_the_settings_editor_comes_before_the_environments() -> None:
     assert editor_of("", environ) == "code"
     assert editor_of("", {"EDITOR": " vi "}) == "vi"
     assert editor_of("", {}) == ""
+
+
+def test_an_agent_that_takes_no_more_is_busy_in_the_tree() -> None:
+    # DR-31
+    full = replace(desk().agents[0], full=True, capabilities=("search",))
+    (branch,) = outline([full])
+    assert "busy" in "".join(text for text, _ in tree_line(branch, 40, NOON, UNICODE))
+    told = "\n".join(text for text, _ in overview(full, None, full.name))
+    assert "found as    busy" in told
+    assert "can do      search" in told

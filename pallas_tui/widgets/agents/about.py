@@ -60,7 +60,9 @@ def whole_story(item: Item) -> str:
 
 
 def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
-    facts = [("endpoint", agent.url), ("model", agent.model or "not known")]
+    facts = [("endpoint", agent.url), ("kind", agent.kind), ("model", agent.model or "not known")]
+    if agent.capabilities:
+        facts.append(("can do", ", ".join(agent.capabilities)))
     facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))
     times = [("p50", agent.latency_p50), ("p95", agent.latency_p95), ("last", agent.last_latency)]
     told = ", ".join(f"{word} {duration(seconds)}" for word, seconds in times if seconds is not None)
@@ -72,6 +74,10 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     facts.append(("version", version_of(agent, rolled_back) + before))
     facts.append(("state", f"{agent.state.value} since {clock(agent.since)}"))
     facts.append(("is", stages_of(agent)))
+    sessions = f", {count(agent.sessions, 'session')} open" if agent.sessions else ""
+    facts.append(("found as", f"{agent.availability}{sessions}"))
+    if agent.shadows:
+        facts.append(("hides", f"a {', a '.join(agent.shadows)} of the same name"))
     own = "a process of its own" + (f", {agent.pid}" if agent.pid is not None else "")
     facts.append(("runs in", own if agent.isolation == "process" else "the process of the fleet"))
     if agent.depends_on:

@@ -90,6 +90,8 @@ def _state(item: Item, tone: Tone, now: float, glyphs: Glyphs) -> tuple[Part, ..
         own = item.port if isinstance(item, AgentSnapshot) else 0
         port = own or port_of(item.url)
         active, queued = (item.runs_active, item.runs_queued) if isinstance(item, AgentSnapshot) else (0, 0)
+        if isinstance(item, AgentSnapshot) and item.availability == "busy":
+            return (f":{port or '':<5}", DIM), (right("busy", 7), STYLES[Tone.DEGRADED])
         runs = f"{min(active, 99)}{glyphs.running}" if active else ""
         waiting = f"+{min(queued, 99)}" if queued else ""
         return (f":{port or '':<5}", DIM), (right(runs, 4), STRONG), (f"{waiting:<3}", DIM)

@@ -13,6 +13,7 @@ from pallas.model import (
     AgentSnapshot,
     AgentState,
     AuthHop,
+    Availability,
     CredentialSource,
     Downstream,
     Event,
@@ -270,6 +271,14 @@ class _Supervision:
         self._restarts = CounterMetricFamily(
             "pallas_agent_restarts", "Starts by itself after a failure", labels=["agent"]
         )
+        self._status = GaugeMetricFamily(
+            "pallas_agent_status",
+            "1 for what discovery says of the agent (ready, busy, unavailable), 0 for others",
+            labels=["agent", "status"],
+        )
+        self._sessions = GaugeMetricFamily(
+            "pallas_sessions", "Sessions that are open with the agent", labels=["agent"]
+        )
 
     def add(self, agent: AgentSnapshot) -> None:
         for state in AgentState:
@@ -279,10 +288,14 @@ class _Supervision:
         self._healthy.add_metric([agent.name], float(agent.healthy))
         self._crashes.add_metric([agent.name], agent.crashes)
         self._restarts.add_metric([agent.name], agent.started_again)
+        for status in get_args(Availability):
+            self._status.add_metric([agent.name, status], float(agent.availability == status))
+        self._sessions.add_metric([agent.name], agent.sessions)
 
     @property
     def families(self) -> tuple[Metric, ...]:
-        return (self._state, self._booted, self._ready, self._healthy, self._crashes, self._restarts)
+        stages = (self._state, self._booted, self._ready, self._healthy)
+        return (*stages, self._crashes, self._restarts, self._status, self._sessions)
 
 
 def _reach(downstream: Downstream) -> float | None:

@@ -110,6 +110,10 @@ def _entry(project: Project, fleet: FleetSnapshot, agent: AgentSnapshot) -> dict
     # Beside the capabilities, not among them: clients compare the two objects.
     leaving = fleet.state in (FleetState.DRAINING, FleetState.STOPPING)
     published["state"] = FleetState.DRAINING.value if leaving else agent.state.value
+    published["status"] = "unavailable" if leaving else agent.availability
+    published["kind"] = agent.kind
+    if agent.capabilities:
+        published["agentCapabilities"] = list(agent.capabilities)
     server["_meta"] = {PUBLISHER: published}
     since = max(agent.since, fleet.since) if leaving else agent.since
     official = {"status": "active", "updatedAt": timestamp(since), "isLatest": True}
