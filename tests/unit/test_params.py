@@ -42,6 +42,7 @@ _RIGHT: dict[str, st.SearchStrategy[Any]] = {
     "systemOverride": _NAMES,
     "systemAppend": _NAMES,
     "messages": st.just([{"role": "user", "content": "x"}]),
+    "model": st.sampled_from(["openai.gpt-4o", "qwen3"]),
     "extra": st.dictionaries(_NAMES, _JSON, max_size=3),
 }
 _GIVEN = st.fixed_dictionaries({}, optional={key: st.none() | each for key, each in _RIGHT.items()})
@@ -189,3 +190,73 @@ def test_what_holds_for_one_call_is_no_default() -> None:
 def test_one_text_to_stop_at_is_a_list_and_an_empty_list_clears() -> None:
     assert Params.read({"stop": "END"}, strict=True).to_json() == {"stop": ["END"]}
     assert Params.read({"stop": []}, strict=True).cleared("stop")
+
+
+def test_runtime_parameters_are_read_strictly_in_either_spelling() -> None:
+    # DR-25, UN-5, C16
+    given = {
+        "model": "openai.gpt-4o",
+        "temperature": 0.5,
+        "maxTokens": 10,
+        "top_p": 0.9,
+        "topK": 1,
+        "stopSequences": ["a", "b", "c", "d"],
+        "systemPrompt": "Be short.",
+        "detail": "low",
+        "providerSpecific": {"seed": 7, "min_p": 0.1},
+    }
+    assert Params.read_runtime(given).to_json() == {
+        "model": "openai.gpt-4o",
+        "temperature": 0.5,
+        "max_tokens": 10,
+        "top_p": 0.9,
+        "top_k": 1,
+        "stop": ["a", "b", "c", "d"],
+        "systemOverride": "Be short.",
+        "seed": 7,
+        "extra": {"min_p": 0.1, "detail": "low"},
+    }
+    assert Params.read_runtime({"providerSpecific": None, "topK": None}).to_json() == {
+        "extra": None,
+        "top_k": None,
+    }
+
+
+def test_layers_of_runtime_parameters_are_laid_over_one_another() -> None:
+    # DR-25
+    session = Params.read_runtime({"temperature": 1, "topP": 0.5, "providerSpecific": {"a": 1, "b": 1}})
+    prompt = Params.read_runtime({"temperature": 0, "topP": None, "providerSpecific": {"b": 2}})
+    merged = prompt.over(session.over(Params({"temperature": 2, "max_tokens": 9})))
+    assert merged.to_json() == {
+        "temperature": 0,
+        "max_tokens": 9,
+        "top_p": None,
+        "extra": {"a": 1, "b": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"temprature": 1}, "temprature: there is no such parameter; did you mean temperature?"),
+        ({"seed": 1}, "seed: there is no such parameter; known: model, temperature"),
+        ({"temperature": 2.1}, "temperature: must be a number from 0 to 2"),
+        ({"topP": -0.1}, "topP: must be a number from 0 to 1"),
+        ({"topK": 0}, "topK: must be a whole number from 1"),
+        ({"topK": 1.5}, "topK: must be a whole number"),
+        ({"maxTokens": 0}, "maxTokens: must be a whole number from 1"),
+        ({"stopSequences": list("abcde")}, "stopSequences: must be a text, or a list of at most 4"),
+        ({"detail": "tiny"}, "detail: must be one of auto, low, high, original"),
+        ({"model": " "}, "model: must be the name of a model"),
+        ({"topP": 1, "top_p": 1}, "top_p: is given twice"),
+        ({"providerSpecific": [1]}, "providerSpecific: must be an object"),
+        ({"providerSpecific": {"temperature": 1}}, "providerSpecific.temperature: is a parameter of its own"),
+        ({"providerSpecific": {"seed": "x"}}, "providerSpecific.seed: must be a whole number"),
+    ],
+)
+def test_a_wrong_runtime_parameter_is_refused_with_its_key(given: dict[str, Any], said: str) -> None:
+    # DR-25
+    with pytest.raises(Fault, match=re.escape(said)) as raised:
+        Params.read_runtime(given)
+    assert raised.value.type is FaultType.PROTOCOL
+    assert raised.value.data["key"] == said.partition(":")[0]

@@ -32,6 +32,7 @@ _ABOUT: Final[Mapping[str, str]] = {
     "tools_allowlist": "names of tools, for example docs__search shop__orders_of",
     "systemOverride": "takes the place of the agent's instruction",
     "systemAppend": "follows the instruction",
+    "model": "another model of the provider that answers",
     "extra": "what goes to the provider as it is: a JSON object",
 }
 

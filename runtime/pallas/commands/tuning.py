@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from pallas.model import Params
-from pallas.model.params import SYSTEM_KEYS
+from pallas.model.params import PER_CALL_KEYS
 from pallas.text import one_line
 
 from . import parameters
@@ -95,11 +95,11 @@ async def save(host: ChatHost, rest: str) -> Outcome:
         )
     if not isinstance(host, Tunable):
         return Outcome(_NO_PARAMETERS, ok=False)
-    keep = host.overrides().without(SYSTEM_KEYS)
+    keep = host.overrides().without(PER_CALL_KEYS)
     if not keep:
         return Outcome(
             "Nothing is set that could be saved: /set temperature 0.2 is an example. What /system and "
-            "/append say holds for the conversation only.",
+            "/append say holds for the conversation only, and so does model.",
             ok=False,
         )
     return Outcome(await host.save(keep))

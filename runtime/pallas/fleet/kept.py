@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas import refusals
 from pallas.model import Fault, FaultType, FleetState, MessageRecord, Page, Params, Principal, ThreadRecord
-from pallas.model.params import SYSTEM_KEYS
+from pallas.model.params import PER_CALL_KEYS
 from pallas.text import one_line
 from pallas.threads import ADMIN
 
@@ -68,7 +68,7 @@ async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> s
             f"parameters cannot be saved in this fleet, which keeps nothing; write them under params: of "
             f"{one_line(agent, 80)} in agents.yaml",
         )
-    params = Params.read(given, strict=False).without(SYSTEM_KEYS | {"messages"})
+    params = Params.read(given, strict=False).without(PER_CALL_KEYS)
     if not params:
         raise Fault(
             FaultType.CONFIG,

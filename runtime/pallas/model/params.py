@@ -1,13 +1,14 @@
 """Parameters of a run: one set, one way to read it, one order to merge it (SPEC 6.2, C15, C16)."""
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from .fault import Fault, FaultType
+from .param_checks import CHECKS, as_json, integer, one_of, wrong
+from .param_checks import MAX_STOP as MAX_STOP
+from .param_checks import is_json as is_json
 
 KEYS: Final = (
     "temperature",
@@ -24,20 +25,34 @@ KEYS: Final = (
     "systemOverride",
     "systemAppend",
     "messages",
+    "model",
     "extra",
 )
 """The keys as they are stored and shown; in ``snake_case`` and ``camelCase`` they are understood as well."""
 
 SYSTEM_KEYS: Final = frozenset({"systemOverride", "systemAppend"})
 """What holds for a conversation and is never saved as an agent's default (AG-13)."""
-PER_CALL_KEYS: Final = frozenset({"messages", *SYSTEM_KEYS})
-"""What makes sense with one call only, and is refused among an agent's defaults."""
+PER_CALL_KEYS: Final = frozenset({"messages", "model", *SYSTEM_KEYS})
+"""What makes sense with one call or conversation only, and is refused among an agent's defaults."""
 
-MAX_STOP: Final = 4
-MAX_DEPTH: Final = 64
-"""Levels of a value."""
-MAX_EXTRA: Final = 64
-"""Keys below ``extra``."""
+RUNTIME_KEYS: Final = {
+    "model": "model",
+    "temperature": "temperature",
+    "maxTokens": "max_tokens",
+    "topP": "top_p",
+    "topK": "top_k",
+    "stopSequences": "stop",
+    "systemPrompt": "systemOverride",
+    "detail": "detail",
+    "providerSpecific": "extra",
+}
+"""The keys of a session's and a prompt's ``runtimeParams`` (SPEC 7.4), each with what it is here."""
+DETAILS: Final = ("auto", "low", "high", "original")
+"""How closely a model looks at pictures; kept as ``extra.detail``."""
+# What only some providers know, and has a word of its own here.
+_LIFTED: Final = frozenset(
+    {"presence_penalty", "frequency_penalty", "seed", "response_format", "tool_choice"}
+)
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -79,20 +94,51 @@ class Params:
                 if strict:
                     near = get_close_matches(_snake(str(name)), list(_BY_SNAKE), 1, 0.6)
                     hint = f"did you mean {_BY_SNAKE[near[0]]}?" if near else f"known: {', '.join(KEYS)}"
-                    raise _wrong(str(name), f"there is no such parameter; {hint}")
+                    raise wrong(str(name), f"there is no such parameter; {hint}")
                 extra[str(name)] = value
                 continue
             if key in found:
-                raise _wrong(str(name), "is given twice, in two spellings; leave one out")
+                raise wrong(str(name), "is given twice, in two spellings; leave one out")
             if key in refused:
-                raise _wrong(str(name), "holds for one call only and cannot be a default; leave it out")
-            found[key] = None if value is None else _json(str(name), _CHECKS[key](str(name), value))
+                raise wrong(str(name), "holds for one call only and cannot be a default; leave it out")
+            found[key] = None if value is None else as_json(str(name), CHECKS[key](str(name), value))
         if extra:
             if found.get("extra", {}) is None:
-                raise _wrong(next(iter(extra)), "is no parameter, and extra is null; leave one of them out")
-            added = {name: _json(name, value) for name, value in extra.items()}
-            found["extra"] = _extra("extra", {**found.get("extra", {}), **added})
+                raise wrong(next(iter(extra)), "is no parameter, and extra is null; leave one of them out")
+            added = {name: as_json(name, value) for name, value in extra.items()}
+            found["extra"] = CHECKS["extra"]("extra", {**found.get("extra", {}), **added})
         return Params(found)
+
+    @staticmethod
+    def read_runtime(given: Mapping[str, Any]) -> "Params":
+        """The ``runtimeParams`` of a session or a prompt (DR-25), in camelCase or snake_case, strictly.
+
+        ``detail`` goes below ``extra``, and so does ``providerSpecific``, but for what has a word of its own
+        (``seed``). Raises Fault (PROTOCOL) as ``read`` does.
+        """
+        if not isinstance(given, Mapping):
+            raise wrong("runtimeParams", "must be an object")
+        names: dict[str, str] = {}
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            wire = _RUNTIME_BY_SNAKE.get(_snake(str(name)))
+            if wire is None:
+                raise wrong(str(name), f"there is no such parameter; {_near_runtime(str(name))}")
+            if wire in names:
+                raise wrong(str(name), "is given twice, in two spellings; leave one out")
+            names[wire] = str(name)
+            check = _RUNTIME_CHECKS.get(wire) or CHECKS[RUNTIME_KEYS[wire]]
+            found[wire] = None if value is None else as_json(str(name), check(str(name), value))
+        lifted: dict[str, Any] = {}
+        extra = found.pop("providerSpecific", {})
+        if extra:
+            lifted, extra = _specific(names["providerSpecific"], extra)
+        if "detail" in found:
+            extra = {**(extra or {}), "detail": found.pop("detail")}
+        values = {RUNTIME_KEYS[wire]: value for wire, value in found.items()} | lifted
+        if extra or extra is None:
+            values["extra"] = extra
+        return Params(values)
 
     def over(self, below: "Params") -> "Params":
         """These laid over others: a key of these wins, None clears what is below it (AG-8).
@@ -138,126 +184,25 @@ def _restored(values: dict[str, Any]) -> Params:
     return Params(values)
 
 
-def _wrong(key: str, problem: str) -> Fault:
-    shown = key[:60] if key.isprintable() else ascii(key)[:60]
-    return Fault(FaultType.PROTOCOL, f"{shown}: {problem}", data={"key": shown})
+_RUNTIME_BY_SNAKE: Final = {_snake(key): key for key in RUNTIME_KEYS}
+_RUNTIME_CHECKS: Final = {"topK": integer(1, 1_000_000), "detail": one_of(*DETAILS)}
 
 
-def is_json(value: Any) -> bool:
-    """Whether a value can be written as JSON in UTF-8, and is nested no deeper than any reader follows."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for each in level for inner in _inside(each)]
-        if not level:
-            return True
-    return False
+def _near_runtime(name: str) -> str:
+    near = get_close_matches(_snake(name), list(_RUNTIME_BY_SNAKE), 1, 0.6)
+    return f"did you mean {_RUNTIME_BY_SNAKE[near[0]]}?" if near else f"known: {', '.join(RUNTIME_KEYS)}"
 
 
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-def _json(key: str, value: Any) -> Any:
-    if not is_json(value):
-        raise _wrong(key, f"is no JSON of at most {MAX_DEPTH} levels in valid Unicode")
-    return value
-
-
-def _number(low: float, high: float) -> Callable[[str, Any], Any]:
-    def check(key: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise _wrong(key, f"must be a number from {low:g} to {high:g}")
-        return value
-
-    return check
-
-
-def _integer(low: int, high: int) -> Callable[[str, Any], Any]:
-    def check(key: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise _wrong(key, f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 200_000:
-        raise _wrong(key, "must be text of at most 200000 characters")
-    return value
-
-
-def _stop(key: str, value: Any) -> list[str] | None:
-    """An empty list clears."""
-    texts = [value] if isinstance(value, str) else value
-    fits = isinstance(texts, list) and all(isinstance(each, str) and each for each in texts)
-    if not fits or len(texts) > MAX_STOP:
-        raise _wrong(key, f"must be a text, or a list of at most {MAX_STOP} texts, none of them empty")
-    return list(texts) or None
-
-
-def _names(key: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or len(value) > 1_000 or not all(isinstance(each, str) for each in value):
-        raise _wrong(key, "must be a list of names of tools; an empty list allows none")
-    return list(value)
-
-
-def _response_format(key: str, value: Any) -> dict[str, Any]:
-    kinds = ("text", "json_object", "json_schema")
-    if not isinstance(value, dict) or value.get("type") not in kinds:
-        raise _wrong(key, 'must be an object with "type": "text", "json_object" or "json_schema"')
-    schema = value.get("json_schema")
-    if value["type"] != "json_schema":
-        return {"type": value["type"]}
-    if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
-        raise _wrong(key, 'of type json_schema needs "json_schema": {"name": ..., "schema": {...}}')
-    if not isinstance(schema.get("name", ""), str):
-        raise _wrong(key, "has a name that is no text")
-    return {"type": "json_schema", "json_schema": {"name": "answer", **schema}}
-
-
-def _tool_choice(key: str, value: Any) -> Any:
-    if value in ("auto", "none", "required"):
-        return value
-    named = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
-    if not isinstance(named, dict) or not isinstance(named.get("name"), str) or not named["name"]:
-        form = '{"type": "function", "function": {"name": ...}}'
-        raise _wrong(key, f'must be "auto", "none", "required" or {form}')
-    return {"type": "function", "function": {"name": named["name"]}}
-
-
-def _messages(key: str, value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
-        raise _wrong(key, "must be a list of messages, each with role and content")
-    return value
-
-
-def _extra(key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict) or len(value) > MAX_EXTRA or not all(isinstance(k, str) for k in value):
-        raise _wrong(key, f"must be an object with at most {MAX_EXTRA} keys")
-    return dict(value)
-
-
-_CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "temperature": _number(0, 2),
-    "top_p": _number(0, 1),
-    "top_k": _integer(0, 1_000_000),
-    "max_tokens": _integer(1, 100_000_000),
-    "stop": _stop,
-    "presence_penalty": _number(-2, 2),
-    "frequency_penalty": _number(-2, 2),
-    "seed": _integer(-(2**63), 2**63 - 1),
-    "response_format": _response_format,
-    "tool_choice": _tool_choice,
-    "tools_allowlist": _names,
-    "systemOverride": _text,
-    "systemAppend": _text,
-    "messages": _messages,
-    "extra": _extra,
-}
+def _specific(name: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is below ``providerSpecific``: parameters with a word of their own, and the rest."""
+    lifted: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for inner, each in as_json(name, CHECKS["extra"](name, value)).items():
+        key, path = _snake(inner), f"{name}.{inner}"
+        if key in _LIFTED:
+            lifted[key] = None if each is None else CHECKS[key](path, each)
+        elif key in _RUNTIME_BY_SNAKE:
+            raise wrong(path, f"is a parameter of its own; write {_RUNTIME_BY_SNAKE[key]} beside {name}")
+        else:
+            extra[inner] = each
+    return lifted, extra

@@ -67,6 +67,7 @@ _PARAMS: Final[Mapping[str, dict[str, Any]]] = {
         "items": {"type": "object"},
         "description": "A whole conversation in place of message and of what the thread holds.",
     },
+    "model": {"type": "string", "description": "Another model of the provider that answers, by its name."},
     "extra": {"type": "object", "description": "What the provider knows beyond these."},
 }
 

@@ -174,6 +174,7 @@ _PARAMS: Final[dict[str, Any]] = {
     "systemOverride": {"type": "string", "maxLength": 200_000},
     "systemAppend": {"type": "string", "maxLength": 200_000},
     "messages": {"type": "array", "items": _OBJECT, "minItems": 1},
+    "model": {"type": "string", "pattern": "^[!-~]{1,200}$"},
     "extra": {"type": "object", "maxProperties": 64},
 }
 
