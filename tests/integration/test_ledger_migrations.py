@@ -105,7 +105,7 @@ async def test_older_tables_are_brought_up_to_date(
     ledger = await open_ledger(database_url)
     await ledger.close()
     asked: list[Connection] = []
-    monkeypatch.setattr("pallas.ledger.schema.HEAD", "0002")
+    monkeypatch.setattr("pallas.ledger.schema.HEAD", "9999")
     monkeypatch.setattr("pallas.ledger.migrate.upgrade", asked.append)
     ledger = await open_ledger(database_url)
     await ledger.close()

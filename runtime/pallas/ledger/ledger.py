@@ -25,6 +25,7 @@ from .runs import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
 from .sqlite import SqliteDatabase
 from .tables import idempotency, meta
+from .tasks import TaskStore, forget_old
 from .threads import ThreadStore
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Ledger:
         self.recovered: tuple[str, ...] = ()
         self.threads = ThreadStore(database, life, clock)
         self.runs = RunStore(database, life, clock)
+        self.tasks = TaskStore(database, life, clock)
         self.resources = ResourceStore(database, clock)
         self._locks = locks
         self._clock = clock
@@ -115,7 +117,10 @@ class Ledger:
         """Forget what is too old now, in short steps between which others write."""
         for _ in range(_PRUNINGS):
             if not await self.database.write(lambda connection: prune(connection, self._clock())):
-                return
+                break
+        for _ in range(_PRUNINGS):
+            if not await self.database.write(lambda connection: forget_old(connection, self._clock())):
+                break
 
     def _forget_keys(self, connection: Connection) -> None:
         old = self._clock() - KEY_SECONDS

@@ -18,7 +18,8 @@ from sqlalchemy import Connection, delete, select, update
 from pallas.model import Fault, FaultType
 
 from .database import DEADLINE, Database, Work, insert_new
-from .tables import PENDING, RUNNING, lives, messages, runs
+from .tables import PENDING, RUNNING, UNDER_WAY, lives, messages, runs, tasks
+from .tasks import bury_tasks
 
 _RETRY_SECONDS: Final = 0.01
 
@@ -150,16 +151,18 @@ def enrolling(life: str, now: float) -> Work[None]:
 
 
 def others(connection: Connection, life: str) -> list[str]:
-    """The lives beside this one, and those that only their runs tell of."""
+    """The lives beside this one, and those that only their runs and tasks tell of."""
     known = select(lives.c.id).where(lives.c.id != life)
     told = select(runs.c.life).where(RUNNING, runs.c.life != life)
-    return list(connection.execute(known.union(told)).scalars())
+    worked = select(tasks.c.life).where(UNDER_WAY, tasks.c.life != life)
+    return list(connection.execute(known.union(told, worked)).scalars())
 
 
 def bury(connection: Connection, life: str, now: float) -> list[str]:
-    """What a life left running is in error and says why; returns the ids of those runs."""
+    """What a life left running is in error and says why, its tasks too; returns the ids of those runs."""
     when = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     reason = f"the fleet was stopped in the middle of this turn (found {when})"
+    bury_tasks(connection, life, now, f"found {when}")
     left = select(runs.c.id).where(runs.c.life == life, RUNNING)
     connection.execute(
         update(messages).where(PENDING, messages.c.run_id.in_(left)).values(status="error", reason=reason)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from .words import Words
 
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 """Every form that the tables ever had, oldest first; the last is this one."""
 
 HEAD: Final = REVISIONS[-1]
@@ -231,6 +231,44 @@ idempotency: Final = Table(
     Column("created_at", Double, nullable=False, index=True),
 )
 
+tasks: Final = Table(
+    "tasks",
+    metadata,
+    Column("id", Words, primary_key=True),
+    _text("agent"),
+    _text("owner"),
+    _text("kind"),
+    Column("status", Words, nullable=False),
+    _text("life"),
+    _text("run_id"),
+    # Known once it is over: what was said in a thread goes with it.
+    Column("thread_id", Words, ForeignKey("threads.id", ondelete="CASCADE"), index=True),
+    _text("preview"),
+    _text("progress"),
+    Column("request", JSON(none_as_null=True)),
+    _text("text"),
+    Column("result", JSON(none_as_null=True)),
+    Column("fault", JSON(none_as_null=True)),
+    Column("ttl", Double),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    # Null while it is under way; expires_at is also null for one that is kept for ever.
+    Column("finished_at", Double),
+    Column("expires_at", Double, index=True),
+    CheckConstraint(
+        "status IN ('working', 'input_required', 'completed', 'failed', 'cancelled')", name="status"
+    ),
+    Index(None, "created_at", "id"),
+    Index(None, "owner", "created_at", "id"),
+    Index(
+        "tasks_under_way_ix",
+        "life",
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+)
+
 # Written out, not sent as values: only so does a database see that its small index of these rows will do.
 PENDING: Final = messages.c.status == literal_column("'pending'")
 RUNNING: Final = runs.c.status == literal_column("'running'")
+UNDER_WAY: Final = tasks.c.finished_at.is_(None)
