@@ -33,7 +33,7 @@ class Access(Middleware):
     by one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
     named in the answer, with ``tools``, those there are. What goes wrong inside, here or further in, is
     written with its traceback and answered with a Fault that says no more than its kind. Whatever is wrong
-    with ``authorize`` itself refuses the call.
+    with ``authorize`` itself refuses the call. ``owner`` is whose tools they are, as it is said.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class Access(Middleware):
         aliases: Mapping[str, str] | None = None,
         authorize: Authorize | None = None,
         permit: Permit | None = None,
+        owner: str = "this agent",
     ) -> None:
+        self._owner = owner
         self._tools = tools if callable(tools) else lambda: tools
         self._aliases = dict(aliases or {})
         self._authorize = authorize
@@ -88,7 +90,7 @@ class Access(Middleware):
 
     def _unknown(self, called: str) -> Fault:
         known = ", ".join(self._tools()) or "none"
-        return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; this agent has {known}")
+        return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; {self._owner} has {known}")
 
     async def _admit(self, name: str) -> None:
         if name in PUBLIC:

@@ -1,29 +1,25 @@
 """Where agents are tools: ``/virtual/agent-<name>/mcp`` and ``/projects/<project>/mcp`` at the one port."""
 
 import asyncio
-import importlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
 from pallas.events import Hub
 from pallas.kernel import Kernel
-from pallas.log import reapply_logging
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
 from pallas.text import one_line
 
 from .auth.gate import Asking, Gate
 from .auth.inbound import FLEET, Inbound
-from .ingress import Ingress, Place, not_yet, slashless
-from .lifespan import Lifespan
-from .listening import ListeningStreams
+from .ingress import Ingress, Place
+from .on_demand import OnDemand
 from .published import base_url
 
 if TYPE_CHECKING:
@@ -104,7 +100,7 @@ class Virtual:
         self._inbound = inbound
         self._hub = hub
         self._members = members
-        self._served: dict[tuple[str, str], _Served] = {}
+        self._served: dict[tuple[str, str], OnDemand] = {}
         self._collisions: set[tuple[str, str]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
@@ -170,7 +166,11 @@ class Virtual:
     ) -> Place:
         served = self._served.get(key)
         if served is None:
-            served = self._served[key] = _Served("/".join(key), lambda: self._make(key, name, agent, offered))
+            served = self._served[key] = OnDemand(
+                "/".join(key),
+                lambda: self._make(key, name, agent, offered),
+                needs="pallas.surfaces.project_mcp",
+            )
         return served.place
 
     def _make(
@@ -229,53 +229,3 @@ class _Places(Ingress):
     def find(self, name: str) -> Place | None:
         """The place of that name, where there is such a server now."""
         return self._look(name)
-
-
-class _Served:
-    """One virtual server and its place, begun with the first request."""
-
-    def __init__(self, owner: str, make: "Callable[[], tuple[VirtualServer, ASGIApp]]") -> None:
-        self._owner = owner
-        self._make = make
-        self._lock = asyncio.Lock()
-        self._server: VirtualServer | None = None
-        self._lifespan: Lifespan | None = None
-        self._streams: ListeningStreams | None = None
-        self._closed = False
-        self.place = Place(())
-        self.place.app = self
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to the server."""
-        async with self._lock:
-            if self._streams is None and not self._closed:
-                if self._lifespan is not None:  # whoever came first went away too soon
-                    await self._lifespan.stop()
-                await self._begin()
-        if self._streams is None:
-            await not_yet(scope, receive, send)
-        else:
-            await self._streams(scope, receive, send)
-
-    async def _begin(self) -> None:
-        await asyncio.to_thread(importlib.import_module, "pallas.surfaces.project_mcp")
-        reapply_logging()  # FastMCP sets up its own when it is imported
-        self._server, app = self._make()
-        lifespan = self._lifespan = Lifespan(app, self._owner)
-        # In an empty context: nothing of whoever asks first stays with the server.
-        await asyncio.create_task(lifespan.start(), context=Context())
-        self._streams = ListeningStreams(slashless(app))
-
-    async def tell(self) -> None:
-        """Tell sessions if what is offered has changed."""
-        if self._server is not None:
-            await self._server.tell()
-
-    async def close(self) -> None:
-        """Answer no more; requests under way have two seconds."""
-        self._closed = True
-        if self._streams is not None:
-            self._streams.end()
-        await self.place.leave()
-        if self._lifespan is not None:
-            await self._lifespan.stop()

@@ -1,0 +1,76 @@
+"""The bridge's MCP server, over whatever transport it is served."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from fastmcp import FastMCP
+from fastmcp.tools import Tool
+
+from pallas import __version__
+from pallas.events import Hub
+from pallas.model import FleetSnapshot, Principal
+from pallas.text import one_line
+
+from ..access import Access
+from ..agent_mcp import answer_schema_lookups
+from ..auth.inbound import FLEET, Inbound
+from .tools import BridgeTool, Work, works
+
+if TYPE_CHECKING:
+    from pallas.directory import Directory
+    from pallas.sessions import Sessions
+
+NAME: Final = "bridge"
+_INSTRUCTIONS: Final = (
+    "One door to every agent of {fleet}. For a single piece of work call tasks_delegate. For a conversation "
+    "look with agents_discover who can do it and is ready, open a session with sessions_create, talk with "
+    "sessions_prompt and end with sessions_close. An error says in its JSON whether trying again helps "
+    "(data.retryable) and whether the session is still good (data.sessionValid)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeParts:
+    """What the bridge stands before.
+
+    ``started`` says whether some agent can be asked by now. ``extra`` are tools beside the eight, where the
+    project asks for them. ``began`` is when the fleet was made, by ``time.monotonic``.
+    """
+
+    directory: "Directory"
+    sessions: "Sessions"
+    snapshot: Callable[[], FleetSnapshot]
+    inbound: Inbound
+    started: Callable[[], bool]
+    hub: Hub
+    extra: Sequence[Tool] = ()
+    began: float = field(default_factory=monotonic)
+
+
+def make_bridge(parts: BridgeParts) -> FastMCP:
+    """The server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
+
+    Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
+    """
+    tools: list[Tool] = [BridgeTool(about, work) for about, work in works(Work(parts))]
+    tools.extend(parts.extra)
+    names = [tool.name for tool in tools]
+    server: FastMCP = FastMCP(
+        NAME,
+        instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
+        version=__version__,
+        on_duplicate="error",
+        dereference_schemas=False,  # ours hold no references
+    )
+
+    async def authorize(tool: str, principal: Principal) -> None:
+        await parts.inbound.authorize(FLEET, tool, principal)
+
+    server.add_middleware(Access(names, authorize=authorize, owner="the bridge"))
+    schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
+    for tool in tools:
+        server.add_tool(tool)
+    answer_schema_lookups(server, schemas.get)
+    return server

@@ -1,0 +1,63 @@
+"""Where the bridge is reached: ``/mcp`` of the fleet's port, in front of all other pages."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pallas.config.models import Project
+from pallas.wire import WireRecord
+
+from ..auth.gate import Asking, Gate
+from ..auth.inbound import FLEET, Inbound
+from ..auth.metadata import METADATA_PATH
+from ..on_demand import OnDemand
+from ..published import base_url
+
+if TYPE_CHECKING:
+    from .app import BridgeParts
+
+PATH: Final = "/mcp"
+
+
+class BridgePlace:
+    """The bridge behind the gate of the fleet; the guard stands at the port.
+
+    ``parts`` is asked once, when somebody calls first: until then nothing of it is imported.
+    """
+
+    def __init__(
+        self,
+        parts: Callable[[], "BridgeParts"],
+        *,
+        project: Callable[[], Project],
+        inbound: Inbound,
+        wire: WireRecord | None = None,
+    ) -> None:
+        self._parts = parts
+        self._project = project
+        self._inbound = inbound
+        self._wire = wire
+        self._served = OnDemand("bridge", self._make, needs="pallas.surfaces.bridge.app")
+
+    def before(self, rest: ASGIApp) -> ASGIApp:
+        """The application of the fleet's port: the bridge, and ``rest`` for all other paths."""
+        place = self._served.place
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            mine = scope["type"] == "http" and scope["path"] in (PATH, f"{PATH}/", METADATA_PATH)
+            await (place if mine else rest)(scope, receive, send)
+
+        return app
+
+    async def close(self) -> None:
+        """Answer no more; requests under way have two seconds."""
+        await self._served.close()
+
+    def _make(self) -> tuple[None, ASGIApp]:
+        from ..agent_mcp import endpoint
+        from .app import make_bridge
+
+        asking = Asking(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
+        server = make_bridge(self._parts())
+        return None, endpoint(server, None, wire=self._wire, gate=lambda inner: Gate(inner, asking))
