@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from starlette.applications import Starlette
 
 from pallas.config import AgentConfig, Project, fill_unset
 from pallas.events import Hub
+from pallas.executors.importing import forget
 from pallas.grants import Grants
 from pallas.kernel import Kernel
 from pallas.model import (
@@ -343,8 +343,7 @@ class Fleet:
         await end(self.kernel, self._parts())
         for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
             unlisten()
-        if loading := sys.modules.get("pallas.executors.fastagent.loading"):
-            loading.forget(self.project.root)
+        forget(self.project.root)
         if self.catalog is not None:
             self.catalog.close()
         await self.lasting.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))

@@ -7,21 +7,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from pathlib import Path
-from typing import Any, Final
-
-from fast_agent import FastAgent
-
-from .hooks import Hook
+from typing import Final
 
 log = logging.getLogger(__name__)
-
-# Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
-_PATIENCE: Final = 60.0
-
 
 AT: Final = "at "
 """How the note begins that says where something was when it was given up."""
@@ -31,7 +22,8 @@ class GivenUp(BaseException):
     """Raised within code that nobody waits for any more."""
 
 
-_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("pallas_beside", default=None)
+waiting_loop: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar("pallas_beside", default=None)
+"""The loop that waits for the code which runs here, None where none does."""
 
 
 async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
@@ -43,7 +35,7 @@ async def beside[T](work: Callable[[], T], name: str, root: Path) -> T:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
     context = copy_context()
-    context.run(_loop.set, loop)
+    context.run(waiting_loop.set, loop)
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if outcome.done():
@@ -103,29 +95,3 @@ def _wrapped(error: BaseException) -> Exception:
 
 def _raise_in(thread: threading.Thread) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(GivenUp))
-
-
-def _in_the_loop(load_config: Any) -> Any:
-    """While it reads the settings, those of the process are None: nothing else of the loop may look then."""
-
-    def _load_config(self: Any) -> Any:
-        loop = _loop.get()
-        if loop is None:
-            return load_config(self)
-        done: Future[Any] = Future()
-        context = copy_context()
-        context.run(_loop.set, None)
-
-        def read() -> None:
-            try:
-                done.set_result(context.run(load_config, self))
-            except BaseException as error:
-                done.set_exception(error)
-
-        loop.call_soon_threadsafe(read)
-        return done.result(_PATIENCE)
-
-    return _load_config
-
-
-SETTINGS: Final = Hook("settings-in-the-loop", FastAgent, "_load_config", ("self",), _in_the_loop)

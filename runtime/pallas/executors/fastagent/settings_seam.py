@@ -1,0 +1,39 @@
+"""fast-agent's settings, read in the fleet's loop also for code that is imported beside it."""
+
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import Any, Final
+
+from fast_agent import FastAgent
+
+from .beside import waiting_loop
+from .hooks import Hook
+
+# Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
+_PATIENCE: Final = 60.0
+
+
+def _in_the_loop(load_config: Any) -> Any:
+    """While it reads the settings, those of the process are None: nothing else of the loop may look then."""
+
+    def _load_config(self: Any) -> Any:
+        loop = waiting_loop.get()
+        if loop is None:
+            return load_config(self)
+        done: Future[Any] = Future()
+        context = copy_context()
+        context.run(waiting_loop.set, None)
+
+        def read() -> None:
+            try:
+                done.set_result(context.run(load_config, self))
+            except BaseException as error:
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(read)
+        return done.result(_PATIENCE)
+
+    return _load_config
+
+
+SETTINGS: Final = Hook("settings-in-the-loop", FastAgent, "_load_config", ("self",), _in_the_loop)
