@@ -18,6 +18,7 @@ from pallas.executors import Executor, TurnResult
 from pallas.images import check_images
 from pallas.in_flight import InFlight
 from pallas.keeping import Keeper
+from pallas.leases import Leases
 from pallas.limits import check_text, fits, too_large
 from pallas.log import forget, redact
 from pallas.model import (
@@ -74,6 +75,7 @@ class Kernel:
         self._recorder: Recorder | None = None
         self._stats: dict[str, Stats] = {}
         self._runs = InFlight()
+        self.leases = Leases()
         self._draining = False
         self._closing = False
 
@@ -119,6 +121,10 @@ class Kernel:
     def list(self) -> tuple[str, ...]:
         """Names of the agents, in the order of the project."""
         return tuple(self._agents)
+
+    def answering(self, agent: str) -> Answering:
+        """The agent that answers to this name now. Raises Fault (UPSTREAM) where there is none."""
+        return self._agent(agent)
 
     def remembers(self, agent: str) -> bool:
         """Whether the agent's conversations are kept: then the handle of a new one is its thread's id."""

@@ -137,6 +137,7 @@ class Turns:
             params=params,
             durable=durable,
             provider=request.provider,
+            session=request.leased,
             bearer=request.bearer,
         )
 

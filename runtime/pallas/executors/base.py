@@ -1,8 +1,8 @@
 """The one protocol between the kernel and whatever answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from pallas.model import (
     ANONYMOUS,
@@ -29,7 +29,8 @@ class Turn:
     as it is written, so agents further down are asked for theirs. ``params`` are those of the run, merged:
     what is absent is the executor's own default, what is cleared is not sent. ``durable``: what is said on
     the way is kept, so it is told in the executor's own form too. ``provider`` is the one that the caller
-    chose among the agent's, empty for its default.
+    chose among the agent's, empty for its default. ``session`` is the id of the session that it belongs to,
+    as the ``SessionHooks`` know it, empty without one.
     """
 
     run_id: str
@@ -43,6 +44,7 @@ class Turn:
     params: Params = NO_PARAMS
     durable: bool = False
     provider: str = ""
+    session: str = ""
     bearer: str | None = field(default=None, repr=False)
 
 
@@ -171,4 +173,28 @@ class Executor(Protocol):
 
         Runs in flight must be over or are cancelled by their owner.
         """
+        ...
+
+
+class SessionHooks(Protocol):
+    """What an executor may have besides, each by itself: sessions (SPEC 7.4) are told to it.
+
+    They are looked up by name; each has ``HOOK_SECONDS`` (``pallas.sessions.hooks``). ``session`` is an id of
+    32 hex digits, the same as in ``Turn.session``.
+    """
+
+    async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
+        """A session begins, or one that failed is opened again. Whatever it raises: there is none (DR-27)."""
+        ...
+
+    async def session_closed(self, session: str, reason: str) -> None:
+        """A session is over, told once; whatever it raises is logged, and it is over all the same.
+
+        ``reason`` is ``closed``, ``expired``, ``reopened``, ``task-complete``, ``task-failed``,
+        ``agent-gone``, ``shutdown``, or what the caller said.
+        """
+        ...
+
+    async def session_cancelled(self, session: str) -> None:
+        """What ran in the session was cancelled, its ``run`` too; what it raises is logged."""
         ...

@@ -21,6 +21,7 @@ from pallas.log import reapply_logging, redact_text
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
+    AgentKind,
     AgentSnapshot,
     AgentState,
     Health,
@@ -103,6 +104,8 @@ class FleetAgent:
         self.reason = ""
         self.story = ""
         self.settled = asyncio.Event()
+        # Kinds of others of its name that it stands before, as whoever keeps those says.
+        self.shadows: tuple[AgentKind, ...] = ()
 
     @property
     def name(self) -> str:
@@ -357,7 +360,20 @@ class FleetAgent:
             started_again=self.supervisor.restarts,
             isolation=self.config.isolation,
             pid=executor.pid if executor is not None else None,
+            kind=self.config.kind,
+            capabilities=tuple(
+                dict.fromkeys((*self.config.capabilities, *(info.capabilities if info else ())))
+            ),
+            sessions=self._kernel.leases.of(self.name),
+            full=self._is_full(executor, stats.active),
+            shadows=self.shadows,
         )
+
+    def _is_full(self, executor: Executor | None, active: int) -> bool:
+        """Whether it takes no more sessions now, or no more runs than those that it answers (DR-31)."""
+        own = executor.info.capacity if executor is not None else 0
+        waits = executor is not None and executor.waiting > 0
+        return waits or 0 < own <= active or self._kernel.leases.full(self.name, self.config.kind, own)
 
     async def close_port(self) -> None:
         """Stop answering."""

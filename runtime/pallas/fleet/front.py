@@ -1,18 +1,42 @@
 """What stands before a fleet's agents: who there is, sessions, long work, and the one door to all of it."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
+
+from pallas.directory import Directory
+from pallas.sessions import Admission, Sessions
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
 
 class Front:
-    """The parts that look at the fleet as a whole. Made with the fleet, begun and ended with it."""
+    """The parts that look at the fleet as a whole. Made with the fleet, begun and ended with it.
+
+    ``directory`` says who there is, ``sessions`` are those that are open, ``admission`` counts the requests
+    that the bridge has under way.
+    """
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet
+        self.directory = Directory(
+            lambda: fleet.agents,
+            hub=fleet.hub,
+            may_run=lambda principal, agent: fleet.grants.may_run(principal, agent),
+            default=lambda: fleet.project.default_agent,
+        )
+        self.sessions = Sessions(
+            fleet.kernel,
+            self.directory,
+            hub=fleet.hub,
+            limits=lambda: fleet.project.sessions,
+            permit=fleet.inbound.permit,
+        )
+        self.admission = Admission(lambda: fleet.project.sessions.concurrent)
+        fleet._members.listen(self._changed)
+        self._tending: asyncio.Task[None] | None = None
 
     def before(self, app: ASGIApp) -> ASGIApp:
         """The application of the fleet's port, with the bridge at ``/mcp`` before it."""
@@ -20,6 +44,18 @@ class Front:
 
     async def start(self) -> None:
         """The ledger is open and the agents are known, none of them started yet."""
+        self._tending = asyncio.create_task(self.sessions.tend(), name="sessions")
+
+    async def end(self) -> None:
+        """The fleet stops, and what answers is still there: sessions end; within two seconds."""
+        if self._tending is not None:
+            self._tending.cancel()
+        await self.sessions.end()
 
     async def close(self) -> None:
         """The runs are over; within two seconds."""
+        self.directory.close()
+
+    def _changed(self) -> None:
+        self.directory.invalidate()
+        self.sessions.look()

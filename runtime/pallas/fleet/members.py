@@ -41,8 +41,13 @@ class Members:
         self._pages = pages
         self._inbound = inbound
         self._leaving: dict[asyncio.Task[None], FleetAgent] = {}
+        self._changed: tuple[Callable[[], None], ...] = ()
         self.by_name: dict[str, FleetAgent] = {}
         self.all: tuple[FleetAgent, ...] = ()
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called at once when an agent came or went, or when their order is another."""
+        self._changed = (*self._changed, changed)
 
     def add(self, project: Project, config: AgentConfig) -> FleetAgent:
         """A new agent with its port taken, still closed. Raises Fault (CONFIG) where that cannot be had."""
@@ -60,12 +65,14 @@ class Members:
         self._kernel.attach(agent)
         self.by_name[config.name] = agent
         self.all = (*self.all, agent)
+        self._tell()
         return agent
 
     def arrange(self, order: Collection[str]) -> None:
         """List them in this order."""
         rank = {name: number for number, name in enumerate(order)}
         self.all = tuple(sorted(self.by_name.values(), key=lambda agent: rank.get(agent.name, len(rank))))
+        self._tell()
 
     def remove(self, name: str, why: str, seconds: float) -> None:
         """Take an agent out of the fleet: nobody finds it any more, and it takes no more runs.
@@ -79,6 +86,7 @@ class Members:
         task = asyncio.create_task(self._leave(agent, why, seconds), name=f"{name} leaves")
         self._leaving[task] = agent
         task.add_done_callback(lambda done: self._leaving.pop(done, None))
+        self._tell()
 
     async def gone(self, configs: Iterable[AgentConfig]) -> None:
         """Until no agent that leaves has a name of theirs, and no port of theirs is just being closed."""
@@ -111,6 +119,10 @@ class Members:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=3.0)
+
+    def _tell(self) -> None:
+        for changed in self._changed:
+            changed()
 
     async def _leave(self, agent: FleetAgent, why: str, seconds: float) -> None:
         try:

@@ -113,7 +113,8 @@ class RunRequest:
     ``chat``, ``agent-tool``). ``run_id`` is what the run is to be called,
     empty to have that made; one that is taken is refused. ``defaults`` are the session's parameters, between
     the agent's and the caller's own (C15); ``provider`` is the one that the session chose, empty for the
-    agent's default. ``timeout`` is how many seconds the caller gives it, its wait included.
+    agent's default. ``timeout`` is how many seconds the caller gives it, its wait included. ``leased`` is
+    the id of the session that it belongs to (SPEC 7.4), empty without one.
     """
 
     agent: str
@@ -133,6 +134,7 @@ class RunRequest:
     defaults: Params = NO_PARAMS
     provider: str = ""
     timeout: float | None = None
+    leased: str = ""
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -1,0 +1,59 @@
+"""Executors that want to know of sessions are told (``SessionHooks``), each time within a deadline."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pallas.answering import Answering
+from pallas.log import redact_text
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+log = logging.getLogger(__name__)
+
+OPEN_SECONDS: Final = 30.0
+HOOK_SECONDS: Final = 5.0
+"""What an executor has to do its part when a session opens, and when one ends or is cancelled."""
+
+
+async def opened(agent: Answering, session: str, metadata: Mapping[str, Any]) -> None:
+    """A session is about to begin. Raises Fault: then it does not (DR-27)."""
+    hook = getattr(agent.executor, "session_opened", None)
+    if hook is None:
+        return
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            await hook(session, metadata)
+    except Fault:
+        raise
+    except TimeoutError:
+        text = f"{agent.name} did not open the session within {OPEN_SECONDS:g} s; try again"
+        raise Fault(FaultType.TIMEOUT, text) from None
+    except Exception as error:
+        log.exception("%s: a session could not be opened", agent.name, extra={"agent": agent.name})
+        told = one_line(redact_text(f"{type(error).__name__}: {error}"), 300)
+        raise Fault(FaultType.UPSTREAM, f"{agent.name} refused the session: {told}") from error
+
+
+async def closed(agent: Answering, session: str, reason: str, seconds: float = HOOK_SECONDS) -> None:
+    """A session is over; what goes wrong is logged."""
+    await _told(agent, "session_closed", seconds, session, reason)
+
+
+async def cancelled(agent: Answering, session: str) -> None:
+    """What ran in a session was cancelled; what goes wrong is logged."""
+    await _told(agent, "session_cancelled", HOOK_SECONDS, session)
+
+
+async def _told(agent: Answering, name: str, seconds: float, session: str, *more: str) -> None:
+    hook = getattr(agent.executor, name, None)
+    if hook is None:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await hook(session, *more)
+    except Exception:
+        # No more of an id than tells two apart.
+        shown = session[:8]
+        log.exception("%s: %s of session %s failed", agent.name, name, shown, extra={"agent": agent.name})

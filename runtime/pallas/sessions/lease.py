@@ -1,0 +1,111 @@
+"""One session while it is open."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pallas.answering import Answering
+from pallas.config.kinds import SessionLimits
+from pallas.conversations import Conversation
+from pallas.directory import IN_PROCESS
+from pallas.model import (
+    NO_PARAMS,
+    AgentKind,
+    Params,
+    Principal,
+    RunResult,
+    SessionRecord,
+    SessionStatus,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Prompt:
+    """One that runs in a session, or waits for its turn. ``stopped`` says that somebody cancelled it."""
+
+    run_id: str
+    work: asyncio.Task[RunResult] | None = None
+    stopped: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A session. Times are Unix seconds.
+
+    ``answering`` is the very agent that it was opened with. ``handle`` is that of its conversation, which is
+    new until ``begun``; ``thread`` the durable thread of that, once it is known. ``prompts`` are those under
+    way, what runs first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
+    ``opening`` while nobody knows of it yet, ``over`` when it has ended.
+    """
+
+    id: str
+    agent: str
+    kind: AgentKind
+    owner: Principal
+    answering: Answering
+    handle: str
+    created_at: float
+    used_at: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    provider: str = ""
+    params: Params = NO_PARAMS
+    begun: bool = False
+    thread: str = ""
+    turns: int = 0
+    failed: str = ""
+    opening: bool = True
+    over: bool = False
+    prompts: list[Prompt] = field(default_factory=list)
+    turn: Conversation = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not that of its thread, in which others may run: only whose turn it is here.
+        self.turn = Conversation(None, self.owner)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a prompt is under way."""
+        return bool(self.prompts)
+
+    @property
+    def status(self) -> SessionStatus:
+        """Where it is in its life (SPEC 7.4)."""
+        if self.failed:
+            return "failed"
+        if self.busy:
+            return "busy"
+        return "idle" if self.turns else "active"
+
+    @property
+    def reaped(self) -> bool:
+        """Whether it can expire: one with a worker or a remote agent never does."""
+        return self.kind in IN_PROCESS
+
+    def expires_at(self, limits: SessionLimits) -> float:
+        """When it expires if nothing happens, 0 for never."""
+        if not self.reaped:
+            return 0.0
+        return min(self.created_at + limits.ttl, self.used_at + limits.idle)
+
+    def expired(self, limits: SessionLimits, now: float) -> bool:
+        """Whether it is to be ended now; never while a prompt is under way (X17)."""
+        if self.opening or self.busy or not self.reaped:
+            return False
+        return now >= self.expires_at(limits)
+
+    def record(self, limits: SessionLimits) -> SessionRecord:
+        """As a value."""
+        return SessionRecord(
+            id=self.id,
+            agent=self.agent,
+            status=self.status,
+            created_at=self.created_at,
+            last_activity_at=self.used_at,
+            expires_at=self.expires_at(limits),
+            owner=self.owner.id,
+            provider=self.provider,
+            thread=self.thread,
+            turns=self.turns,
+            reason=self.failed,
+        )

@@ -1,0 +1,74 @@
+"""What callers of a session are told when it is not for them, over, busy, or too much for it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pallas.model import Fault, FaultType
+from pallas.refusals import REASON
+from pallas.text import one_line
+
+VALID: Final = "sessionValid"
+"""The key in a Fault's data that says whether the session can be used on."""
+
+
+def no_session(session: str, ended: str = "") -> Fault:
+    """There is none of that id: never, no more, or not for this caller (UPSTREAM). ``ended`` says how it did."""
+    data = {VALID: False, REASON: "not_found", **({"ended": ended} if ended else {})}
+    return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
+
+
+def is_busy(session: str) -> Fault:
+    """A prompt is under way in it (UPSTREAM, DR-11)."""
+    text = f"Session {session} is busy — concurrent prompts not allowed"
+    return Fault(FaultType.UPSTREAM, text, data={VALID: True})
+
+
+def has_failed(session: str, why: str) -> Fault:
+    """It failed and was not opened again (UPSTREAM, DR-10)."""
+    text = (
+        f"Session {session} failed: {one_line(why, 300)}; open it again with sessions_create and metadata "
+        f'{{"resume": "{session}"}}, or create another'
+    )
+    return Fault(FaultType.UPSTREAM, text, data={VALID: False, "resume": session})
+
+
+def is_replaced(session: str, agent: str) -> Fault:
+    """Another agent has the name of the one that it was opened with (UPSTREAM, DR-17)."""
+    text = (
+        f"Session {session} is over: the agent {agent} that it was opened with is gone, and another one of "
+        "that name never answers in its place; create another session"
+    )
+    return Fault(FaultType.UPSTREAM, text, data={VALID: False, "ended": "agent-gone"})
+
+
+def no_room(limit: int, whose: str) -> Fault:
+    """As many sessions are open as there may be (UPSTREAM, DR-14)."""
+    data = {"limit": limit, "hint": f"at most {limit} sessions {whose}: close one, or come again later"}
+    return Fault(FaultType.UPSTREAM, "Session capacity reached", data=data)
+
+
+def too_big(what: str, size: int, limit: int, **data: Any) -> Fault:
+    """More bytes than are taken (UPSTREAM, DR-20)."""
+    text = f"{what} has {size} bytes; at most {limit} are taken: send less"
+    return Fault(FaultType.UPSTREAM, text, data={"limit": limit, "size": size, **data})
+
+
+def check_prompt(text: str, limit: int) -> None:
+    """Raises Fault (UPSTREAM) for a prompt of more than ``limit`` bytes in UTF-8."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        raise too_big("the prompt", size, limit, **{VALID: True})
+
+
+def check_metadata(metadata: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """The metadata as plain JSON values. Raises Fault: UPSTREAM for too many bytes, PROTOCOL for no JSON."""
+    try:
+        written = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(written.encode("utf-8", "surrogatepass"))
+    except (TypeError, ValueError, RecursionError):
+        raise Fault(FaultType.PROTOCOL, "metadata must be an object of JSON values") from None
+    if size > limit:
+        raise too_big("the metadata", size, limit)
+    copy: dict[str, Any] = json.loads(written)
+    return copy
