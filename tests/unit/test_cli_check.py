@@ -51,9 +51,10 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: module, card, port, title, description, "
-        "depends_on, icons, instance_scope, max_instances, max_iterations, loop_repeat_threshold, "
-        "run_timeout, start_timeout, restart, isolation, auth, model_capabilities, params; "
+        "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
+        "max_instances, max_iterations, loop_repeat_threshold, isolation, model_capabilities, params, "
+        "providers, default_provider, port, title, description, capabilities, examples, depends_on, icons, "
+        "run_timeout, start_timeout, restart, auth; "
         "did you mean module",
         "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
         "for example `module: agents.jarvis`, or card",

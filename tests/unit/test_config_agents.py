@@ -178,10 +178,10 @@ MISTAKES = [
     # unknown keys
     (
         agent(RIGHT + "depends-on: [x]"),
-        "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: module, card, port, title, "
-        "description, depends_on, icons, instance_scope, max_instances, max_iterations, "
-        "loop_repeat_threshold, run_timeout, start_timeout, restart, isolation, auth, model_capabilities, "
-        "params; did you mean depends_on",
+        "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
+        "instance_scope, max_instances, max_iterations, loop_repeat_threshold, isolation, "
+        "model_capabilities, params, providers, default_provider, port, title, description, capabilities, "
+        "examples, depends_on, icons, run_timeout, start_timeout, restart, auth; did you mean depends_on",
     ),
     (agent(RIGHT, "registryport: 1\n"), "did you mean registry_port"),
     (agent(RIGHT + "model_capabilities: {Vision: true}"), "did you mean vision"),

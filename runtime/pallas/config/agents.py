@@ -6,37 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from pallas.model import AgentKind
+
 from .files import file_like, is_file, is_folder, module_file, module_like, module_problem
 from .icons import read_icons
-from .models import AgentConfig, Capabilities, InstanceScope, Isolation
+from .models import AgentConfig, Capabilities, InstanceScope, Isolation, Need, RestartConfig
 from .notes import suggest
 from .params import read_params
 from .ports import Ports
 from .read_auth import AgentAuth, read_agent_auth
+from .read_kinds import (
+    COMMON_KEYS,
+    KEYS_OF,
+    Members,
+    read_capability_words,
+    read_examples,
+    read_handler,
+    read_kind,
+    read_remote,
+    read_router,
+    read_worker,
+)
+from .read_providers import read_providers
 from .section import Section
-from .supervision import read_needs, read_restart
+from .supervision import RESTART, read_needs, read_restart
 from .where import Where
 
-AGENT_KEYS: Final = (
-    "module",
-    "card",
-    "port",
-    "title",
-    "description",
-    "depends_on",
-    "icons",
-    "instance_scope",
-    "max_instances",
-    "max_iterations",
-    "loop_repeat_threshold",
-    "run_timeout",
-    "start_timeout",
-    "restart",
-    "isolation",
-    "auth",
-    "model_capabilities",
-    "params",
-)
+AGENT_KEYS: Final = tuple(dict.fromkeys((*COMMON_KEYS, *(key for keys in KEYS_OF.values() for key in keys))))
 CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
 # `shared` and `connection` are the names older projects use (SPEC C12).
 SCOPES: Final[Mapping[str, InstanceScope]] = {
@@ -46,6 +42,13 @@ SCOPES: Final[Mapping[str, InstanceScope]] = {
     "shared": "pooled",
     "connection": "conversation",
 }
+RESTARTS: Final[Mapping[AgentKind, RestartConfig]] = {
+    # Five restarts in a minute, and the failure after those is a crash loop (DR-29).
+    "worker": RestartConfig(backoff=0.5, backoff_max=10.0, crashes=6, within=60.0),
+    # Whoever runs it elsewhere brings it back without telling: it is tried again for ever.
+    "remote": RestartConfig(backoff=1.0, backoff_max=30.0, crashes=1_000, within=60.0),
+}
+"""What becomes of an agent that fails where ``restart:`` does not say it, by kind."""
 MAX_NAME: Final = 100
 MAX_TEXT: Final = 100
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -55,28 +58,34 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 class Draft:
     """An agent as it was read; where something was wrong, a stand-in fills its place (port 0).
 
-    ``needs`` are the names under ``depends_on`` with their places, ``own`` its capability keys, ``auth`` its
-    own ``auth:`` alone.
+    ``needs`` are the names under ``depends_on`` with their places, ``own`` its keys under
+    ``model_capabilities``, ``auth`` its own ``auth:`` alone. ``members`` are the agents that a router names.
     """
 
     config: AgentConfig
     needs: tuple[tuple[str, Where], ...]
     own: Mapping[str, bool | int] | None
     auth: AgentAuth | None = None
+    members: Members = ()
 
 
 def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_needed: bool = True) -> Draft:
     """One entry under ``agents:``. Its port is claimed in ``ports``; it may have none unless needed."""
-    section.only(AGENT_KEYS)
+    kind = read_kind(section)
     if problem := _name_problem(name):
         section.notes.error(section.where, section.path, problem, _name_hint(name))
-    module, card = _code(section, root)
+    module, card = _code(section, root) if kind == "llm" else (None, None)
+    providers, default_provider = read_providers(section) if kind == "llm" else ((), "")
+    router, members = read_router(section) if kind == "router" else (None, ())
     there = "port" in section or (port_needed and section.need("port", "24201"))
     port = section.integer("port", 1, 65_535) if there else None
     if port is not None:
         ports.claim(port, f"agent {name}", section.place("port"), section.key("port"))
     title = section.text("title", most=MAX_TEXT) or name.title()[:MAX_TEXT]
     needs = read_needs(section)
+    # A router takes runs while one of those it chooses among does not: it only follows them.
+    implied = tuple(Need(member, "started") for member, _, _ in members)
+    wanted = (*reversed(implied), *(need for need, _ in reversed(needs)))
     capabilities = section.section("model_capabilities")
     scope = section.choice("instance_scope", tuple(SCOPES))
     return Draft(
@@ -87,7 +96,7 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
             description=section.text("description", most=MAX_TEXT) or title,
             module=module,
             card=card,
-            needs=tuple({need.name: need for need, _ in reversed(needs)}.values())[::-1],
+            needs=tuple({need.name: need for need in wanted}.values())[::-1],
             icons=read_icons(section),
             instance_scope=SCOPES[scope or "pooled"],
             max_instances=_or(section.integer("max_instances", 1, 64), 8),
@@ -95,14 +104,24 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
             loop_repeat_threshold=_or(_repeats(section), 3),
             run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
             start_timeout=_seconds(section, "start_timeout", 60.0),
-            restart=read_restart(section),
+            restart=read_restart(section, RESTARTS.get(kind or "llm", RESTART)),
             params=read_params(section),
             isolation="process" if section.choice("isolation", get_args(Isolation)) == "process" else "none",
+            kind=kind or "llm",
+            capabilities=read_capability_words(section),
+            examples=read_examples(section),
+            worker=read_worker(section, name, root) if kind == "worker" else None,
+            remote=read_remote(section, name) if kind == "remote" else None,
+            handler=read_handler(section, root) if kind == "handler" else None,
+            router=router,
+            providers=providers,
+            default_provider=default_provider,
             where=section.where,
         ),
         tuple((need.name, where) for need, where in needs),
         read_capabilities(capabilities) if capabilities else None,
         read_agent_auth(section),
+        members,
     )
 
 

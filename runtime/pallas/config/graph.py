@@ -1,4 +1,4 @@
-"""``depends_on`` and names, looked at across all agents."""
+"""``depends_on``, routers and names, looked at across all agents."""
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -6,6 +6,8 @@ from typing import Final
 
 from .agents import Draft
 from .notes import Notes, allowed, did_you_mean
+from .read_kinds import Members
+from .section import Section
 
 _MAX_CYCLES: Final = 20
 
@@ -26,31 +28,49 @@ def check_slugs(agents: Mapping[str, Draft], notes: Notes) -> None:
 
 
 def check_depends_on(agents: Mapping[str, Draft], notes: Notes) -> None:
-    """Every name is an agent, and nobody waits for itself, through however many others (PR-6)."""
+    """Every name is an agent, and nobody waits for itself, through however many others (PR-6).
+
+    Nor does a router choose itself: whoever it names, it waits for.
+    """
     graph: dict[str, set[str]] = {}
     for name, agent in agents.items():
-        for need, where in agent.needs:
+        for need, key, where in _named(agent):
             if need not in agents:
                 others = [other for other in agents if other != name]
-                key = f"agents.{name}.depends_on"
                 notes.error(
-                    where, key, f"there is no agent {need}", allowed(others), did_you_mean(need, others)
+                    where,
+                    f"agents.{name}.{key}",
+                    f"there is no agent {need}",
+                    allowed(others),
+                    did_you_mean(need, others),
                 )
-        graph[name] = {need for need, _ in agent.needs if need in agents}
+        graph[name] = {need for need, _, _ in _named(agent) if need in agents}
     for _ in range(_MAX_CYCLES):
         cycle = _cycle(graph)
         if cycle is None:
             return
         ring = _from_first(cycle, list(agents))
         start, after = ring[0], ring[1 % len(ring)]
-        where = next(where for need, where in agents[start].needs if need == after)
+        key, where = next((key, where) for need, key, where in _named(agents[start]) if need == after)
+        asked = "wait for this one" if key == "depends_on" else "choose this one or wait for it"
         notes.error(
             where,
-            f"agents.{start}.depends_on",
+            f"agents.{start}.{key}",
             f"is circular: {' -> '.join([*ring, start])}",
-            "allowed: agents that do not wait for this one",
+            f"allowed: agents that do not {asked}",
         )
         graph[start].discard(after)
+
+
+def check_default_agent(name: str | None, agents: Mapping[str, Draft], top: Section) -> None:
+    """``default_agent`` is one of them."""
+    if name is not None and name not in agents:
+        top.error("default_agent", f"there is no agent {name}", allowed(agents), did_you_mean(name, agents))
+
+
+def _named(agent: Draft) -> Members:
+    """Whom an agent waits for, each with the key that says so and its place."""
+    return (*((need, "depends_on", where) for need, where in agent.needs), *agent.members)
 
 
 def _cycle(graph: Mapping[str, set[str]]) -> list[str] | None:

@@ -1,19 +1,18 @@
 """What runs beside the agents: ``servers:`` and ``scripted:``."""
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from .agents import read_file_name
+from .command import read_command
 from .files import is_folder
 from .models import ScriptedConfig, ServerConfig
 from .network import local_port, url_problem
 from .ports import Ports
 from .section import Section
 from .supervision import read_restart
-from .tree import Items
 
 SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout", "transport", "restart")
 SCRIPTED_KEYS: Final = ("script", "port")
@@ -44,7 +43,7 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
     if not _NAME.fullmatch(name):
         hint = "allowed: letters, digits and . _ - after the first, at most 100"
         section.notes.error(section.where, section.path, "is not a name for a server", hint)
-    command = _command(section) if section.need("command", "python servers/docs.py") else ()
+    command = read_command(section) if section.need("command", "python servers/docs.py") else ()
     url = (
         section.text("url", check=url_problem) if section.need("url", "http://127.0.0.1:24250/mcp") else None
     )
@@ -78,24 +77,3 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         restart=restart,
         where=section.where,
     )
-
-
-def _command(section: Section) -> tuple[str, ...]:
-    if isinstance(section.table.get("command"), Items):
-        words = section.words("command")
-    else:
-        node = section.table.get("command")
-        text = section.text_of(node, section.key("command")) if node is not None else None
-        if text is None:
-            return ()
-        try:
-            words = tuple(shlex.split(text))
-        except ValueError as error:
-            section.error(
-                "command", f"cannot be split into words: {error}", "close the quote, or write a list"
-            )
-            return ()
-    if not words or not words[0]:
-        section.error("command", "is empty", "write the program and its arguments")
-        return ()
-    return words

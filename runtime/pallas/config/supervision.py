@@ -1,6 +1,7 @@
 """What becomes of what fails, and who waits for whom: ``restart:`` and ``depends_on:``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, get_args
 
 from .models import Condition, Need, RestartConfig, RestartPolicy
@@ -11,13 +12,13 @@ from .where import Where
 RESTART_KEYS: Final = ("policy", "backoff", "backoff_max", "crashes", "within")
 NEED_KEYS: Final = ("condition",)
 MAX_SECONDS: Final = 86_400.0
+RESTART: Final = RestartConfig()
 
 
-def read_restart(section: Section) -> RestartConfig:
-    """``restart:``, a policy alone or a mapping; what is not given is as in ``RestartConfig``."""
-    default = RestartConfig()
+def read_restart(section: Section, default: RestartConfig = RESTART) -> RestartConfig:
+    """``restart:``, a policy alone or a mapping; what is not given is as in ``default``."""
     if isinstance(section.table.get("restart"), Leaf):
-        return RestartConfig(policy=_policy(section, "restart"))
+        return replace(default, policy=_policy(section, "restart"))
     inner = section.section("restart")
     if inner is None:
         return default

@@ -11,7 +11,8 @@ from pallas.grant_rules import RbacConfig
 from .agents import Draft, read_agent
 from .auth import AuthConfig
 from .database import database_url_problem
-from .graph import check_depends_on, check_slugs
+from .graph import check_default_agent, check_depends_on, check_slugs
+from .kinds import SessionLimits, TasksConfig
 from .models import ScriptedConfig, ServerConfig
 from .network import allowed_host_problem, bind_problem, host_problem, public_url_problem
 from .notes import Notes
@@ -19,6 +20,7 @@ from .ports import Ports
 from .programs import read_scripted, read_servers
 from .rbac import read_rbac
 from .read_auth import check_agent_auth, read_auth
+from .read_sessions import read_sessions, read_tasks
 from .section import Section
 from .tree import Leaf, Table
 from .where import Where
@@ -39,6 +41,9 @@ PROJECT_KEYS: Final = (
     "allowed_hosts",
     "server_cards",
     "database_url",
+    "default_agent",
+    "sessions",
+    "tasks",
     "scripted",
     "servers",
     "agents",
@@ -75,6 +80,9 @@ class Topology:
     allowed_hosts: tuple[str, ...]
     server_cards: bool
     database_url: str
+    sessions: SessionLimits
+    tasks: TasksConfig
+    default_agent: str
     scripted: ScriptedConfig | None
     servers: Mapping[str, ServerConfig]
     agents: Mapping[str, Draft]
@@ -95,6 +103,8 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
     _check_published(agents, namespace, notes)
     check_slugs(agents, notes)
     check_depends_on(agents, notes)
+    default_agent = top.text("default_agent")
+    check_default_agent(default_agent, agents, top)
     auth = read_auth(top, root)
     check_agent_auth(auth, {name: draft.auth for name, draft in agents.items()}, notes)
     return Topology(
@@ -113,6 +123,9 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         allowed_hosts=_allowed_hosts(top),
         server_cards=top.flag("server_cards") or False,
         database_url=_database_url(top),
+        sessions=read_sessions(top),
+        tasks=read_tasks(top),
+        default_agent=default_agent or "",
         scripted=read_scripted(scripted, root, ports) if scripted else None,
         servers=read_servers(top, root, ports),
         agents=agents,

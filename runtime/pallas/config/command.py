@@ -1,0 +1,41 @@
+"""``command:`` of a program: one text as a shell would split it, or a list of words."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+from .section import Section
+from .tree import Items
+
+
+def read_command(section: Section) -> tuple[str, ...]:
+    """The words of ``command``; empty after a mistake was noted, and where the key is absent."""
+    if isinstance(section.table.get("command"), Items):
+        words = section.words("command")
+    else:
+        node = section.table.get("command")
+        text = section.text_of(node, section.key("command")) if node is not None else None
+        if text is None:
+            return ()
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            section.error(
+                "command", f"cannot be split into words: {error}", "close the quote, or write a list"
+            )
+            return ()
+    if not words or not words[0]:
+        section.error("command", "is empty", "write the program and its arguments")
+        return ()
+    return words
+
+
+def program_problem(command: tuple[str, ...], cwd: Path, path: str | None = None) -> str:
+    """Why the program of a command cannot be started from ``cwd``, in a line; empty when it can.
+
+    ``path`` is the ``PATH`` it is looked for in, None for that of this process. It is not run.
+    """
+    program = command[0]
+    if "/" in program:
+        return "" if shutil.which(str(cwd / program)) else f"there is no program {program} that may be run"
+    return "" if shutil.which(program, path=path) else f"{program} is not on PATH"
