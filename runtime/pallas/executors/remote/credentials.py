@@ -1,0 +1,114 @@
+"""The credential of each request to the other side, and what came of it.
+
+The same rules as for downstreams: the caller's own bearer goes where the project opted in, to the origin
+that is configured and to no other, while the caller's run lasts. The SDK sends each message in the context
+of whoever asked for it, so the run's grant is found there.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+import httpx2
+
+from pallas.bearer import current_grant
+from pallas.model import CredentialSource
+from pallas.wire import method_in
+
+_MAX_WAIT: Final = 3_600.0
+
+
+class Noted:
+    """The newest answer to a request of this call: its HTTP status, 0 without one, and what went along."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.source: CredentialSource = "none"
+        self.retry_after: float | None = None
+
+
+_noted: ContextVar[Noted | None] = ContextVar("pallas_remote_noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[Noted]:
+    """What requests made in this block come back with."""
+    noted = Noted()
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+class RemoteAuth(httpx2.Auth):
+    """Of one connection to ``url`` of the agent ``name``. ``session`` is the MCP session that it opened.
+
+    An Authorization header among the configured ``headers`` stands before the caller's bearer.
+    """
+
+    def __init__(self, name: str, url: str, headers: Mapping[str, str], *, forward: bool) -> None:
+        self._name = name
+        self._origin = _origin(httpx2.URL(url))
+        self._configured = configured_in(headers)
+        self._forward = forward and not self._configured
+        self.session = ""
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """One request, one report of how it went."""
+        grant, noted = current_grant(), _noted.get()
+        credential, source = self._credential(request, grant.bearer if grant is not None else None)
+        if not self._configured:
+            # A redirect repeats the headers of the request before it.
+            request.headers.pop("Authorization", None)
+        if source == "forwarded":
+            request.headers["Authorization"] = f"Bearer {credential}"
+        if noted is not None:
+            noted.status, noted.source, noted.retry_after = 0, source, None
+        status = None
+        try:
+            response = yield request
+            status = response.status_code
+            if noted is not None:
+                noted.status, noted.retry_after = status, _seconds(response.headers.get("retry-after", ""))
+            if status < 300 and (session := response.headers.get("mcp-session-id")):
+                self.session = session
+        finally:
+            if grant is not None:
+                named = request.headers.get("mcp-method")
+                grant.report(self._name, source, credential, status, named or _method(request))
+
+    def _credential(self, request: httpx2.Request, bearer: str | None) -> tuple[str, CredentialSource]:
+        if self._configured:
+            return self._configured, "configured"
+        if self._forward and bearer and _origin(request.url) == self._origin:
+            return bearer, "forwarded"
+        return "", "none"
+
+
+def configured_in(headers: Mapping[str, str]) -> str:
+    """The credential in the project's own headers, empty when they have none."""
+    for name, value in headers.items():
+        if name.strip().lower() == "authorization":
+            return value.partition(" ")[2].strip() or value
+    return ""
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    default = {"http": 80, "https": 443}.get(url.scheme)
+    return url.scheme, url.host, url.port or default
+
+
+def _method(request: httpx2.Request) -> str:
+    try:
+        return method_in(request.content)
+    except httpx2.RequestNotRead:
+        return ""
+
+
+def _seconds(text: str) -> float | None:
+    """What ``Retry-After`` asks for where it says seconds; a date is passed over."""
+    return min(float(text), _MAX_WAIT) if text.strip().isdigit() else None

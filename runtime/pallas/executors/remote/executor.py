@@ -1,0 +1,336 @@
+"""An agent that is somebody else's MCP endpoint: another Pallas, a fast-agent, any tool that one talks to."""
+
+import asyncio
+import importlib
+import logging
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from pallas.bearer import Grant, fingerprint, lending
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import RemoteConfig
+from pallas.config.models import DownstreamConfig
+from pallas.model import Fault, FaultType, Message
+from pallas.probe.downstream import unprobed
+from pallas.text import sanitize
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from .answer import Answer, answer_of, words_of
+from .connection import Connection, Key
+from .credentials import Noted, RemoteAuth, configured_in, noting
+from .faults import Forgotten, Whom, explain, is_forgotten, reported
+from .handles import Handles
+from .pool import Pool
+from .progress import Progress
+from .telling import NEW, told
+from .watch import PACE, Pace, Watch
+from .way import Way, find_way, offers_of
+
+log = logging.getLogger(__name__)
+
+# A conversation may be forgotten there, and the connection too: then it is told once more, and that is all.
+_ATTEMPTS: Final = 3
+# Seconds beyond a run's own limit after which nothing more is expected on a connection.
+_LEEWAY: Final = 60.0
+_MAX_INSTRUCTION: Final = 4_000
+_AUTO: Final = "auto"
+_LEGACY: Final = "legacy"
+
+
+class RemoteExecutor:
+    """Has turns answered by the MCP endpoint at ``config.remote.url``, in either era of the protocol.
+
+    What is there is found out when it starts. Our conversations go on there by whatever it takes for that;
+    where it takes nothing, or forgot, the history is told again. ``pace`` is how often it is looked at.
+    """
+
+    def __init__(self, project: Project, config: AgentConfig, *, pace: Pace = PACE) -> None:
+        remote = config.remote or RemoteConfig("")
+        self._config = config
+        self._remote = remote
+        self._name = config.name
+        self._pace = pace
+        self._downstream = DownstreamConfig(
+            config.name,
+            "http",
+            url=remote.url,
+            headers=remote.headers,
+            forward_inbound_auth=remote.forward_inbound_auth,
+        )
+        self._whom = Whom(
+            config.name, unprobed(self._downstream).target, remote.forward_inbound_auth, pace.connect
+        )
+        self._forwards = remote.forward_inbound_auth and not configured_in(remote.headers)
+        self._info = ExecutorInfo(
+            capabilities=config.capabilities, capacity=remote.capacity, providers=(), names_models=True
+        )
+        self._verify: ssl.SSLContext | bool = True
+        self._era = _AUTO
+        self._way: Way | None = None
+        self._handles = Handles()
+        self._pool = Pool(self._connection)
+        self._room = asyncio.Semaphore(max(1, remote.capacity))
+        self._waiting = self._active = 0
+        self._tell_failed: Callable[[str], None] | None = None
+        self._watch = Watch(
+            self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._pool.sweep
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """It runs somewhere else."""
+        return None
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """What is known of it: the configuration, and once it was reached what it takes."""
+        return self._info
+
+    def problems(self) -> tuple[str, ...]:
+        """The agent's own name while the last look found that something is wrong over there."""
+        return () if self._watch.well else (self._name,)
+
+    @property
+    def waiting(self) -> int:
+        """Runs beyond its capacity."""
+        return self._waiting
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` hears that nothing answers there any more."""
+        self._tell_failed = tell
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Import the client, and check what is configured. Raises Fault (CONFIG)."""
+        where = f"{self._config.where}: {self._name}"
+        if self._remote.unset:
+            names = ", ".join(self._remote.unset)
+            raise Fault(FaultType.CONFIG, f"{where}: headers need {names}, which is not set; set it in .env")
+        try:
+            parts = urlsplit(self._remote.url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            httpx2.URL(self._remote.url)
+        except (ValueError, httpx2.InvalidURL):
+            good = False
+        if not good:
+            raise Fault(FaultType.CONFIG, f"{where}: url is not one of http or https; correct it")
+        await asyncio.to_thread(importlib.import_module, "mcp.client.streamable_http")
+        if parts.scheme == "https":  # reads the certificate store
+            self._verify = await asyncio.to_thread(httpx2.create_ssl_context)
+
+    async def start(self) -> None:
+        """Find out what is there, and look after it from now on.
+
+        Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG where nobody can tell how
+        to talk to it. One that asks for the caller's own token is found out about when a caller has one.
+        """
+        self._era, self._way = _AUTO, None
+        self._handles.clear()
+        with noting() as noted:
+            try:
+                await self._find(Key(once=True), noted)
+            except Fault as fault:
+                if not (self._forwards and fault.type is FaultType.AUTH and noted.status == 401):
+                    raise
+        self._watch.start(self._verify)
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
+        async with self._place():
+            try:
+                answer = await self._answer(turn, emit)
+            except Fault as fault:
+                if fault.type in (FaultType.TRANSPORT, FaultType.TIMEOUT):
+                    self._watch.soon()
+                raise
+        said = Message("user", turn.text, turn.images), Message("assistant", "\n\n".join(answer.texts))
+        return TurnResult(
+            texts=answer.texts,
+            messages=said,
+            usage=answer.usage,
+            stop_reason=answer.stop_reason,
+            backend=answer.backend,
+        )
+
+    def release(self, lease: str) -> None:
+        """Forget by what the other side knows the conversation; a session that is one with it ends."""
+        self._handles.forget(lease)
+        self._pool.forget(lease)
+
+    async def park(self, timeout: float) -> None:
+        """End all connections; ``start`` makes new ones."""
+        await self._watch.stop()
+        await self._pool.close(timeout)
+
+    async def close(self, timeout: float) -> None:
+        """End all connections."""
+        self._tell_failed = None
+        await self.park(timeout)
+
+    async def _answer(self, turn: Turn, emit: Emit) -> Answer:
+        """The answer, told again where the other side forgot what it is about. Raises Fault."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._attempt(turn, emit)
+            except Forgotten:
+                self._handles.forget(turn.lease)
+                log.info("%s: %s forgot a conversation; it is told again", self._name, self._whom.url)
+        raise Fault(
+            FaultType.UPSTREAM,
+            f"{self._name}: {self._whom.url} forgets each conversation at once; is it one server, or several "
+            "without a common memory?",
+            retryable=True,
+            data=self._whom.data,
+        )
+
+    async def _attempt(self, turn: Turn, emit: Emit) -> Answer:
+        credential = fingerprint(turn.bearer) if self._forwards and turn.bearer else ""
+        with noting() as noted:
+            way = self._way or await self._find(Key(credential, once=True), noted, _grant(turn, emit))
+            connection = self._pool.take(*self._key(way, turn, credential))
+            kept = False
+            try:
+                # The connection's own traffic, too, goes on behalf of the run that holds it.
+                with lending(_grant(turn, emit), connection.slot):
+                    answer = await self._ask(connection, way, turn, emit, noted)
+                kept = True
+                return answer
+            finally:
+                if not kept:  # nobody knows what the other side made of it
+                    self._handles.forget(turn.lease)
+                self._pool.give(connection, keep=kept)
+
+    async def _ask(self, connection: Connection, way: Way, turn: Turn, emit: Emit, noted: Noted) -> Answer:
+        handle = self._handles.of(turn.lease, turn.history)
+        reused = connection.used
+        knows = bool(handle) or (way.memory == "session" and connection.told > 0)
+        given = handle or self._new_handle(way, turn)
+        call = told(way, turn, given, knows=knows)
+        progress = Progress(turn, emit, way.speaker)
+        try:
+            await connection.open(self._pace.connect)
+            result = await connection.call(way.tool, call.arguments, call.meta, progress.hear)
+        except Exception as error:  # whatever the transport raises becomes one Fault
+            try:
+                fault = explain(await connection.cause_of(error), noted, self._whom)
+            except Forgotten:
+                if reused or handle:
+                    raise
+                fault = Fault(
+                    FaultType.UPSTREAM,
+                    f"{self._name}: {self._whom.url} ended the session while it was asked; send it again",
+                    retryable=True,
+                    data=self._whom.data,
+                )
+            if fault.type is FaultType.INTERNAL:
+                log.warning("%s: asking %s failed", self._name, self._whom.url, exc_info=error)
+            if fault.type is FaultType.PROTOCOL:
+                self._way = None  # it may have become another one
+            raise fault from None
+        finally:
+            progress.end()
+        if result.is_error:
+            words = words_of(result)
+            if handle and is_forgotten(words):
+                raise Forgotten
+            raise reported(words, self._whom)
+        answer = answer_of(result, way)
+        known = len(turn.history) + 2
+        self._handles.keep(turn.lease, answer.handle or (given if way.memory == "given" else ""), known)
+        if way.memory == "session" and connection.auth.session:
+            connection.told = known
+        return answer
+
+    def _new_handle(self, way: Way, turn: Turn) -> str:
+        """What is said in place of a handle where there is none yet."""
+        if way.memory == "minted" and turn.lease is not None:
+            return NEW
+        if way.memory == "given" and (turn.lease is not None or way.needs_conversation):
+            return secrets.token_urlsafe(24)
+        return ""
+
+    def _key(self, way: Way, turn: Turn, credential: str) -> tuple[Key, int | None]:
+        """Whose connection it is to be. A handshake-era session may be a memory: then nobody shares it."""
+        if self._era != _LEGACY or way.memory not in ("session", "none"):
+            return Key(credential), None
+        if turn.lease is None:
+            return Key(credential, once=True), None
+        known = len(turn.history) if way.memory == "session" else None
+        return Key(credential, turn.lease), known
+
+    async def _find(self, key: Key, noted: Noted, grant: Grant | None = None) -> Way:
+        """What is there, and how it is asked. Raises Fault."""
+        connection = self._pool.take(key)
+        try:
+            with lending(grant, connection.slot) if grant is not None else nullcontext():
+                await connection.open(self._pace.connect)
+                tools = await connection.tools(self._pace.connect)
+            version, client = connection.version, connection.client
+        except Exception as error:
+            try:
+                raise explain(await connection.cause_of(error), noted, self._whom) from None
+            except Forgotten:
+                raise explain(ConnectionError(), noted, self._whom) from None
+        finally:
+            self._pool.give(connection, keep=False)
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        speaker = client.server_info.name if client.server_info is not None else ""
+        about = client.instructions or ""
+        try:
+            way = find_way(offers_of(tools), self._remote, speaker=speaker, instructions=about)
+        except Fault as fault:
+            text = f"{self._config.where}: {self._name}: {self._whom.url}: {fault.message}"
+            raise Fault(fault.type, text) from None
+        # The newer protocol of fast-agent has one session for everybody: never that.
+        modern = version in MODERN_PROTOCOL_VERSIONS and way.memory != "session"
+        self._era = version if modern else _LEGACY
+        self._way = way
+        self._info = replace(
+            self._info, vision=bool(way.images), instruction=sanitize(about, _MAX_INSTRUCTION)
+        )
+        log.info("%s: %s is %s, asked by %s (%s)", self._name, self._whom.url, way.what, way.tool, version)
+        return way
+
+    def _connection(self, key: Key) -> Connection:
+        remote = self._remote
+        return Connection(
+            remote.url,
+            key,
+            era=self._era,
+            auth=RemoteAuth(self._name, remote.url, remote.headers, forward=remote.forward_inbound_auth),
+            headers=remote.headers,
+            verify=self._verify,
+            read_timeout=self._config.run_timeout + _LEEWAY,
+        )
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        self._waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._waiting -= 1
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+            self._room.release()
+
+    def _busy(self) -> bool:
+        return self._active > 0
+
+    def _gone(self, reason: str) -> None:
+        if self._tell_failed is not None:
+            self._tell_failed(reason)
+
+
+def _grant(turn: Turn, emit: Emit) -> Grant:
+    return Grant(turn.run_id, turn.agent, turn.bearer, emit)

@@ -1,0 +1,116 @@
+"""What the other side says while it works, as events of the run here."""
+
+import re
+from itertools import count
+from typing import Final, Literal, cast
+
+from pallas.executors.base import Emit, Turn
+from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
+from pallas.text import one_line, sanitize
+
+_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
+_STEP: Final = re.compile(r"^(\S+) step (\d{1,6}) \((llm|tool)\)$")
+# As fast-agent tells of its own loop.
+_LOOP: Final = re.compile(r"^([^/\n]+)/agent_loop: (?:step (\d{1,6}) \((llm|tool)|.*)")
+_TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
+
+MAX_LINES: Final = 20_000
+"""Lines of one run that are listened to."""
+MAX_TEXT: Final = 2_000_000
+"""Characters of streamed text that are passed on in one run."""
+_MAX_PIECE: Final = 64_000
+
+
+class Progress:
+    """Hears the progress of one call. ``speaker`` is what the other side calls itself: here it is our agent.
+
+    All text is sanitised here, and there is an end to how much of it is taken.
+    """
+
+    def __init__(self, turn: Turn, emit: Emit, speaker: str) -> None:
+        self._run_id, self._agent = turn.run_id, turn.agent
+        self._with_text = turn.stream_text
+        self._emit = emit
+        self._speaker = speaker
+        self._lines = 0
+        self._characters = 0
+        self._ids = count(1)
+        self._open: dict[tuple[str, str], list[str]] = {}
+        self._over = False
+
+    async def hear(self, progress: float, total: float | None, message: str | None) -> None:
+        """One notification; its numbers say nothing that its message does not."""
+        if not message or self._over or self._lines >= MAX_LINES:
+            return
+        self._lines += 1
+        if match := _TEXT.fullmatch(message[: 2 * _MAX_PIECE]):
+            self._text(match[1], match[2])
+            return
+        line = one_line(message, 200)
+        if match := _LOOP.match(line):
+            if match[2]:
+                self._step(match[1], match[2], match[3])
+        elif match := _TOOL.match(line):
+            self._tool(match[1], match[2], match[3])
+        elif match := _STEP.match(line):
+            self._step(match[1], match[2], match[3])
+
+    def end(self) -> None:
+        """The call is over: calls of the other side that never ended end now."""
+        if self._over:
+            return
+        for (server, tool), calls in list(self._open.items()):
+            for _ in tuple(calls):
+                self._tool(server, tool, "failed")
+        self._over = True
+
+    def _actor(self, name: str) -> str:
+        """Who that is here: nobody further away goes by the name of our own agent."""
+        name = one_line(name, 80).replace(" ", "-")
+        if name == self._speaker or not self._speaker:
+            return self._agent
+        return f"{one_line(self._speaker, 80)}/{name}" if name == self._agent else name
+
+    def _step(self, actor: str, step: str, kind: str) -> None:
+        self._emit(
+            StepStarted(
+                run_id=self._run_id,
+                agent=self._agent,
+                actor=self._actor(actor),
+                step=int(step),
+                kind=cast(Literal["llm", "tool"], kind),
+            )
+        )
+
+    def _tool(self, server: str, tool: str, phase: str) -> None:
+        # Lines carry no id: the oldest open call of that name is the one that ends.
+        calls = self._open.setdefault((server, tool), [])
+        if phase == "started" or not calls:
+            calls.append(f"{self._run_id}.{next(self._ids)}")
+        call_id = calls[-1] if phase == "started" else calls.pop(0)
+        if not calls:
+            del self._open[server, tool]
+        self._emit(
+            ToolEvent(
+                run_id=self._run_id,
+                agent=self._agent,
+                server=server,
+                tool=tool,
+                phase=cast(ToolPhase, phase),
+                call_id=call_id,
+            )
+        )
+
+    def _text(self, actor: str, text: str) -> None:
+        if not self._with_text or self._characters >= MAX_TEXT:
+            return
+        self._characters += len(text)
+        who = self._actor(actor)
+        self._emit(
+            TextDelta(
+                run_id=self._run_id,
+                agent=self._agent,
+                text=sanitize(text, _MAX_PIECE),
+                actor="" if who == self._agent else who,
+            )
+        )

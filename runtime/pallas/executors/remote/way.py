@@ -1,0 +1,221 @@
+"""How the other side is asked: found out from what it offers, or as the project says."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from pallas.config.kinds import RemoteConfig
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+Memory = Literal["minted", "returned", "given", "session", "none"]
+"""How it goes on with a conversation: by a handle that it mints when told ``new``, one that it returns, one
+that we give it, by its handshake-era session, or not at all, so that the history is told each time."""
+
+SAID: Final = ("message", "prompt", "input", "text", "query", "question")
+"""What the one text that a chat-like tool needs is called."""
+
+# Of several such tools the one that says what it is for.
+_CHATTY: Final = ("ask", "chat", "send_message", "send", "message", "prompt", "converse", "talk")
+_HANDLES: Final = frozenset({"conversationid", "threadid", "sessionid", "contextid"})
+_FAST_AGENT: Final = re.compile(r"exposes a fast-agent app|Available agent tools: `")
+# How much of what a server offers is named in a Fault.
+_NAMED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool that the other side lists, as it wrote it; ``properties`` are those of its input."""
+
+    name: str
+    properties: Mapping[str, Any]
+    required: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One tool, and which of its arguments take what; an empty name: it takes no such thing.
+
+    ``speaker`` is what the other side calls itself in its progress, ``what`` says in words what it is.
+    """
+
+    tool: str
+    argument: str
+    what: str
+    memory: Memory = "none"
+    conversation: str = ""
+    needs_conversation: bool = False
+    images: str = ""
+    history: str = ""
+    stream: str = ""
+    params: Literal["", "meta", "arguments"] = ""
+    speaker: str = ""
+
+
+def offers_of(tools: Sequence[Any]) -> tuple[Offer, ...]:
+    """The tools of a list as the SDK has it; a schema that is none counts as one without arguments."""
+    offers = []
+    for tool in tools:
+        schema = tool.input_schema if isinstance(tool.input_schema, dict) else {}
+        properties, required = schema.get("properties"), schema.get("required")
+        offers.append(
+            Offer(
+                str(tool.name),
+                properties if isinstance(properties, dict) else {},
+                tuple(map(str, required)) if isinstance(required, list) else (),
+            )
+        )
+    return tuple(offers)
+
+
+def find_way(offers: Sequence[Offer], config: RemoteConfig, *, speaker: str, instructions: str) -> Way:
+    """How to ask what is there; what the configuration names stands before what is found out.
+
+    ``speaker`` and ``instructions`` are the server's own words. Raises Fault (CONFIG) that lists what there
+    is and says which keys choose.
+    """
+    offer = _named(offers, config.tool) if config.tool else _chosen(offers)
+    argument = _argument(offer, config)
+    way = _as(offer, argument, speaker, instructions)
+    if config.conversation:
+        _check_there(offer, "conversation", config.conversation)
+        if config.conversation != way.conversation:
+            way = _with_handle(way, offer, config.conversation)
+    return _complete(way, offer)
+
+
+def _as(offer: Offer, argument: str, speaker: str, instructions: str) -> Way:
+    """What the tool is, by the shape of what it takes."""
+    there = offer.properties
+    images = "images" if _is(there.get("images"), "array") else ""
+    way = Way(offer.name, argument, "a tool", images=images, speaker=speaker)
+    if argument == "message" and {"conversation_id", "history"} <= there.keys():
+        return replace(
+            way,
+            what="an agent of another Pallas",
+            memory="minted",
+            conversation="conversation_id",
+            history="history",
+            stream="stream_text" if "stream_text" in there else "",
+            params="meta",
+        )
+    if argument == "message" and {"threadId", "systemAppend"} <= there.keys():
+        return replace(
+            way,
+            what="a virtual server of another Pallas",
+            memory="returned",
+            conversation="threadId",
+            params="arguments",
+        )
+    if _FAST_AGENT.search(instructions):
+        return replace(way, what="an agent of fast-agent", memory="session")
+    handles = [name for name in there if _is_handle(name) and _is(there[name], "string")]
+    return _with_handle(way, offer, handles[0]) if len(handles) == 1 else way
+
+
+def _with_handle(way: Way, offer: Offer, name: str) -> Way:
+    # A thread's id is made by whoever keeps the thread; other handles are for the caller to choose.
+    memory: Memory = "returned" if _plain(name) == "threadid" and name not in offer.required else "given"
+    return replace(way, memory=memory, conversation=name, needs_conversation=name in offer.required)
+
+
+def _complete(way: Way, offer: Offer) -> Way:
+    filled = {way.argument, way.conversation} - {""}
+    if missing := [name for name in offer.required if name not in filled]:
+        raise Fault(
+            FaultType.CONFIG,
+            f"its tool {one_line(offer.name, 80)} also needs {_names(missing)}, which an agent has no value "
+            "for; name another with tool",
+        )
+    return way
+
+
+def _named(offers: Sequence[Offer], name: str) -> Offer:
+    for offer in offers:
+        if offer.name == name:
+            return offer
+    raise Fault(
+        FaultType.CONFIG,
+        f"it offers no tool {one_line(name, 80)}; it has {_tools(offers)}: correct tool",
+    )
+
+
+def _chosen(offers: Sequence[Offer]) -> Offer:
+    """The tool that one chats with."""
+    talks = [offer for offer in offers if _text_of(offer)]
+    # One of ours is beyond doubt, whatever stands beside it.
+    ours = [each for each in talks if {"conversation_id", "history"} <= each.properties.keys()]
+    for found in (ours, talks, [each for each in talks if each.name.lower() in _CHATTY]):
+        if len(found) == 1:
+            return found[0]
+    if talks:
+        problem = f"several of its tools could be the one to talk to: {_tools(talks)}; set tool"
+    else:
+        problem = (
+            f"none of its tools is one to talk to: {_tools(offers)}; set tool and argument, "
+            "the argument that takes the text"
+        )
+    raise Fault(FaultType.CONFIG, problem)
+
+
+def _text_of(offer: Offer) -> str:
+    """The argument that takes what is said; empty where that is not plain."""
+    if not offer.required:
+        found = [name for name in SAID if _is(offer.properties.get(name), "string")]
+        return found[0] if len(found) == 1 or "message" in found else ""
+    needed = [name for name in offer.required if not _is_handle(name)]
+    if len(needed) == 1 and needed[0] in SAID and _is(offer.properties.get(needed[0]), "string"):
+        return needed[0]
+    return ""
+
+
+def _argument(offer: Offer, config: RemoteConfig) -> str:
+    if config.argument:
+        _check_there(offer, "argument", config.argument)
+        return config.argument
+    texts = [name for name in offer.required if _is(offer.properties.get(name), "string")]
+    if found := _text_of(offer) or (texts[0] if len(texts) == 1 else ""):
+        return found
+    raise Fault(
+        FaultType.CONFIG,
+        f"its tool {one_line(offer.name, 80)} takes {_names(offer.properties)}; set argument to the "
+        "one that takes the text",
+    )
+
+
+def _check_there(offer: Offer, key: str, name: str) -> None:
+    if name not in offer.properties:
+        raise Fault(
+            FaultType.CONFIG,
+            f"its tool {one_line(offer.name, 80)} has no argument {one_line(name, 80)}; it takes "
+            f"{_names(offer.properties)}: correct {key}",
+        )
+
+
+def _is_handle(name: str) -> bool:
+    return _plain(name) in _HANDLES
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _is(schema: Any, kind: str) -> bool:
+    """Whether a schema takes values of that kind; one that says nothing takes any."""
+    if not isinstance(schema, dict):
+        return False
+    told = schema.get("type")
+    if told is None and (either := schema.get("anyOf") or schema.get("oneOf")):
+        return any(_is(each, kind) for each in either) if isinstance(either, list) else False
+    return told == kind or (isinstance(told, list) and kind in told)
+
+
+def _tools(offers: Sequence[Offer]) -> str:
+    return _names([offer.name for offer in offers])
+
+
+def _names(names: Any) -> str:
+    found = [one_line(str(name), 60) for name in names]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return (", ".join(found[:_NAMED]) + more) or "none at all"
