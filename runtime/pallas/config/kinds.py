@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pallas.model import NO_PARAMS, Params, ProviderKind
 
 Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
+Permissions = Literal["reject", "allow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class WorkerConfig:
 
     ``agent_id`` is what it is told in ``session/new``; ``request_timeout`` (seconds) bounds what is asked of
     it beside turns, which have their own. ``dialect`` is found out by a handshake where it is ``auto``.
+    ``permissions`` is what it is answered when it asks leave for something, as ACP workers do.
     """
 
     command: tuple[str, ...]
@@ -26,6 +28,7 @@ class WorkerConfig:
     agent_id: str = ""
     request_timeout: float = 30.0
     capacity: int = 1_000
+    permissions: Permissions = "reject"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,14 @@ class RemoteConfig:
 
 @dataclass(frozen=True, slots=True)
 class HandlerConfig:
-    """Python code that answers: ``path`` is ``module:attribute``, empty for an object that was registered."""
+    """Python code that answers: ``path`` is ``module:attribute``, empty for an object that was registered.
+
+    ``registered`` is that object (``pallas.handlers.Registered``); it is equal to itself alone.
+    """
 
     path: str = ""
     capacity: int = 64
+    registered: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
