@@ -87,7 +87,7 @@ def test_json_is_one_object(folder: Folder, capsys: pytest.CaptureFixture[str]) 
         }
     ]
     (agent,) = body["agents"]
-    assert (agent["name"], agent["port"], agent["capabilities"]["vision"]) == ("jarvis", 24201, True)
+    assert (agent["name"], agent["port"], agent["model_capabilities"]["vision"]) == ("jarvis", 24201, True)
 
 
 def test_json_tells_mistakes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pallas.config import ConfigError, Mistake, Project, ScriptedConfig, read_project
+from pallas.config.command import program_problem
+from pallas.config.notes import Notes
 
 
 def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
@@ -19,6 +22,8 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
     found, mistakes = read_project(project)
     if found is not None and found.scripted is not None:
         mistakes += _script_mistakes(found.scripted)
+    if found is not None:
+        mistakes += _program_warnings(found)
     if found is not None and do_import:
         from .imports import probe
 
@@ -49,6 +54,18 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
     return ()
 
 
+def _program_warnings(project: Project) -> tuple[Mistake, ...]:
+    """Workers whose program is not there: it may come before the fleet is started, so nothing is refused."""
+    notes = Notes()
+    for agent in project.agents.values():
+        worker = agent.worker
+        path = worker.env.get("PATH") if worker is not None else None
+        if worker is not None and (problem := program_problem(worker.command, worker.cwd, path)):
+            hint = "install it, or name it with its path; paths start at its cwd"
+            notes.warn(agent.where, f"agents.{agent.name}.command", problem, hint)
+    return notes.sorted([])
+
+
 def _line(mistake: Mistake) -> str:
     if mistake.level == "error":
         return str(mistake)
@@ -66,6 +83,8 @@ def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
     ]
     if project.provider or project.model:
         parts.append("model " + ".".join(part for part in (project.provider, project.model) if part))
+    if kinds := Counter(agent.kind for agent in agents if agent.kind != "llm"):
+        parts.append(", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items()))
     if warnings:
         parts.append(f"{len(warnings)} warning{'s' * (len(warnings) != 1)}")
     return f"ok: {'; '.join(parts)}"
@@ -86,14 +105,18 @@ def _agents(project: Project) -> list[dict[str, Any]]:
     return [
         {
             "name": agent.name,
+            "kind": agent.kind,
             "port": agent.port or None,
             "title": agent.title,
             "description": agent.description,
             "module": agent.module,
             "card": str(agent.card) if agent.card else None,
+            "handler": agent.handler.path if agent.handler else None,
+            "routes_to": list(agent.router.agents) if agent.router else None,
+            "capabilities": list(agent.capabilities),
             "depends_on": list(agent.depends_on),
             "instance_scope": agent.instance_scope,
-            "capabilities": asdict(agent.model_capabilities) if agent.model_capabilities else None,
+            "model_capabilities": asdict(agent.model_capabilities) if agent.model_capabilities else None,
         }
         for agent in project.agents.values()
     ]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pallas.config import load_project
+from pallas.config import AgentConfig, Project, load_project
 from pallas.model import Fault
 
 _LIMIT = 2_000
@@ -21,12 +21,16 @@ def main(name: str, report: Path) -> None:
 
 
 def _look(name: str) -> dict[str, Any]:
-    from pallas.executors.fastagent import seam
-    from pallas.executors.fastagent.loading import load
-
     project = load_project(Path.cwd())
+    agent = project.agents[name]
     try:
-        fast = load(project, project.agents[name])
+        if agent.handler is not None:
+            _look_at_handler(project, agent, agent.handler.path)
+            return {"problem": ""}
+        from pallas.executors.fastagent import seam
+        from pallas.executors.fastagent.loading import load
+
+        fast = load(project, agent)
         if seam.default_agent(fast)[0] is None:
             return {"problem": "defines no agent; decorate a function with @fast.agent(...)"}
         return {"problem": "", "servers": list(seam.all_servers(fast))}
@@ -34,6 +38,14 @@ def _look(name: str) -> dict[str, Any]:
         return {"problem": fault.message[:_LIMIT]}
     except BaseException as error:  # user code may raise anything, and that is the finding
         return {"problem": f"does not import: {type(error).__name__}: {error}"[:_LIMIT]}
+
+
+def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
+    """Raises Fault (CONFIG) for one that no executor could be made of."""
+    from pallas.executors.handler.loading import load
+    from pallas.executors.handler.shape import shape_of
+
+    shape_of(load(project, agent, path, fresh=False), agent.name)
 
 
 if __name__ == "__main__":

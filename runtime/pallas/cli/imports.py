@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Mistake, Project, Where, export_env
-from pallas.config.files import module_file, shown
+from pallas.config.code import code_file
+from pallas.config.files import shown
 from pallas.config.notes import Notes, allowed, did_you_mean
 
 DEADLINE: Final = 60.0
@@ -36,9 +37,14 @@ def probe(project: Project, deadline: float = DEADLINE) -> tuple[Mistake, ...]:
     secrets = _secrets(project, environ)
     return tuple(
         mistake
-        for agent, report in zip(project.agents.values(), reports, strict=True)
+        for agent, report in zip(_with_code(project), reports, strict=True)
         for mistake in _mistakes(project, agent, report, secrets)
     )
+
+
+def _with_code(project: Project) -> list[AgentConfig]:
+    """The agents that are Python code, or a card for it: of the others nothing is imported."""
+    return [agent for agent in project.agents.values() if agent.kind in ("llm", "handler")]
 
 
 async def _import_all(
@@ -50,7 +56,7 @@ async def _import_all(
         async with free:
             return await _import(project.root, name, environ, folder / str(number), deadline)
 
-    return await asyncio.gather(*(one(number, name) for number, name in enumerate(project.agents)))
+    return await asyncio.gather(*(one(number, each.name) for number, each in enumerate(_with_code(project))))
 
 
 async def _import(
@@ -89,9 +95,9 @@ def _mistakes(
     project: Project, agent: AgentConfig, report: dict[str, Any], secrets: Sequence[str]
 ) -> tuple[Mistake, ...]:
     notes = Notes()
-    path = agent.card or module_file(project.root, agent.module or "")
+    path = code_file(project.root, agent)
     where = Where(shown(project.root, path)) if path else agent.where
-    key = f"agents.{agent.name}.{'card' if agent.card else 'module'}"
+    key = f"agents.{agent.name}.{'handler' if agent.handler else 'card' if agent.card else 'module'}"
     if problem := _masked(str(report.get("problem", "")), secrets):
         place = _PLACE.fullmatch(problem)
         if place:

@@ -13,7 +13,8 @@ from typing import Final
 from pallas.log.redaction import is_sensitive
 
 from .agents import Draft
-from .files import module_file, shown
+from .code import code_file
+from .files import shown
 from .models import Where
 from .notes import Notes
 
@@ -60,7 +61,7 @@ def _code(root: Path, drafts: Iterable[Draft]) -> Iterable[Path]:
     for draft in drafts:
         if draft.config.card:
             yield draft.config.card
-        elif draft.config.module and (file := module_file(root, draft.config.module)):
+        elif file := code_file(root, draft.config):
             yield file
             # Importing a module runs the packages that hold it.
             for folder in file.parents:

@@ -90,7 +90,7 @@ type Members = tuple[tuple[str, str, Where], ...]
 
 
 def read_kind(section: Section) -> AgentKind | None:
-    """``kind:``, ``llm`` where there is none; keys of other kinds are noted. None where it has to be mended."""
+    """``kind:``, ``llm`` where there is none, None where that has to be mended; keys of others are noted."""
     chosen = section.choice("kind", KINDS) if "kind" in section else "llm"
     kind: AgentKind | None = next((each for each in KINDS if each == chosen), None)
     if kind is None:  # which keys it may have is not known

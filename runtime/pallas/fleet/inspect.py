@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.config import Project
-from pallas.config.files import module_file
+from pallas.config.code import code_file, module_of
 from pallas.model import (
     AgentDetail,
     AgentSnapshot,
@@ -186,9 +186,9 @@ def _code(agent: FleetAgent) -> str:
     root, config = agent.project.root, agent.config
     if config.definition is not None:
         return str(config.where)
-    path = config.card or module_file(root, config.module or "")
+    path = code_file(root, config)
     if path is None:
-        return one_line(config.module or "")
+        return one_line(module_of(config) or (str(config.where) if config.kind != "llm" else ""))
     return one_line(str(path.relative_to(root) if path.is_relative_to(root) else path))
 
 

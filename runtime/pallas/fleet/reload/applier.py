@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 DEADLINE: Final = 90.0
 # Keys that are written otherwise than they are called here.
 _KEYS: Final[Mapping[str, str]] = {"log_level": "logger.level"}
-_NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth", "capabilities"})
+_NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth"})
 
 
 class Program(Protocol):

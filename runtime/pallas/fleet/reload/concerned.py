@@ -20,8 +20,17 @@ MADE_OF: Final = (
     "max_instances",
     "max_iterations",
     "loop_repeat_threshold",
-    "capabilities",
+    "model_capabilities",
     "isolation",
+    "kind",
+    "worker",
+    "remote",
+    "handler",
+    "router",
+    "providers",
+    "default_provider",
+    "capabilities",
+    "examples",
 )
 # Keys of agents.yaml that are looked at once, when the fleet starts.
 AT_START: Final = ("bind", "registry_port", "port", "scripted", "tls", "loop_lag", "database_url")
@@ -36,6 +45,9 @@ AT_ONCE: Final = (
     "drain_timeout",
     "allowed_hosts",
     "log_level",
+    "default_agent",
+    "sessions",
+    "tasks",
 )
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})

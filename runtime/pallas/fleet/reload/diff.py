@@ -126,6 +126,9 @@ def _of_config(before: Portrait, after: Portrait) -> Iterator[Change]:
             yield _line("config", name, _spoken(old), _spoken(new))
     if before.marks.get("auth") != after.marks.get("auth"):
         yield Change("config", "changed", "auth", after="who may call it is another matter")
+    if before.marks.get("secrets") != after.marks.get("secrets"):
+        name = "env" if "worker" in after.config.get("kind", "") else "headers"
+        yield Change("config", "changed", name, after="a secret part of it is another one")
 
 
 def _tool(name: str, old: ToolDetail | None, new: ToolDetail | None) -> Change | None:

@@ -39,6 +39,8 @@ def portrait(info: ExecutorInfo, project: Project, config: AgentConfig) -> Portr
     settings = (project.settings.get("mcp") or {}).get("servers") or {}
     marks = {f"server {name}": _mark(settings.get(name)) for name in info.servers}
     marks["auth"] = _mark(config.auth)
+    secret = [config.worker and dict(config.worker.env), config.remote and dict(config.remote.headers)]
+    marks["secrets"] = _mark(secret)
     return Portrait(
         instruction=info.instruction,
         model=info.model,
@@ -58,7 +60,8 @@ def portrait(info: ExecutorInfo, project: Project, config: AgentConfig) -> Portr
 
 def _plain(value: Any, root: Path) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name), root) for each in fields(value)}
+        # What may hold a secret is told apart by its mark alone.
+        return {each.name: _plain(getattr(value, each.name), root) for each in fields(value) if each.repr}
     if isinstance(value, tuple | list):
         return [_plain(each, root) for each in value]
     if isinstance(value, Path):

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from pallas.config import Project
+from pallas.config import AgentConfig, Project
+from pallas.config.code import module_of
 from pallas.config.envfile import ENV_FILE
 from pallas.config.fastagent import CONFIG_NAMES, SECRETS_NAMES
 
@@ -86,14 +87,21 @@ def uses_of(project: Project, agents: Sequence[Known], *, only: bool = False) ->
 def _complete(known: Known) -> Known:
     """The same with the files that it is made of, or would be."""
     root, config = known.project.root, known.config
-    own = frozenset[Path]()
-    if config.definition is None:
-        own = frozenset(module_paths(root, config.module) if config.module else [config.card or root])
+    own = _own(root, config)
     files = known.files | own
     if known.failed and own:  # what it lacks may be what comes next
         files |= sources(own, [root])
     names = known.project.downstreams if known.servers is None else known.servers
     return replace(known, files=files, scripts={name: _scripts(known.project, name) for name in names})
+
+
+def _own(root: Path, config: AgentConfig) -> frozenset[Path]:
+    """The files that an agent is made of, or would be: some of these may not be there."""
+    if config.worker is not None:
+        return command_files(config.worker.command, config.worker.cwd, root)
+    if module := module_of(config):
+        return frozenset(module_paths(root, module))
+    return frozenset((config.card,) if config.card is not None else ())
 
 
 def _scripts(project: Project, server: str) -> frozenset[Path]:
