@@ -1,0 +1,209 @@
+"""Workers that speak the Agent Client Protocol: what is said to and by them, by its own schema."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from acp.meta import PROTOCOL_VERSION
+from acp.schema import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    AllowedOutcome,
+    CancelNotification,
+    ClientCapabilities,
+    CloseSessionRequest,
+    DeniedOutcome,
+    FileSystemCapabilities,
+    ImageContentBlock,
+    Implementation,
+    InitializeRequest,
+    InitializeResponse,
+    NewSessionRequest,
+    PermissionOption,
+    PromptRequest,
+    PromptResponse,
+    RequestPermissionRequest,
+    RequestPermissionResponse,
+    SessionNotification,
+    TextContentBlock,
+    ToolCallProgress,
+    ToolCallStart,
+)
+from pydantic import BaseModel, ValidationError
+
+from pallas import __version__
+from pallas.config.kinds import WorkerConfig
+from pallas.model import Fault, FaultType, Image, Usage
+from pallas.text import one_line
+
+from .dialect import Answer, malformed, session_id, stop_reason
+from .peer import Peer, Refused
+from .telling import Telling
+
+log = logging.getLogger(__name__)
+
+_AUTH_REQUIRED: Final = -32000
+
+
+def hello() -> dict[str, Any]:
+    """What ``initialize`` says: who asks, and that nobody here reads files or runs terminals for it."""
+    nothing = ClientCapabilities(
+        fs=FileSystemCapabilities(read_text_file=False, write_text_file=False), terminal=False
+    )
+    return _plain(
+        InitializeRequest(
+            protocol_version=PROTOCOL_VERSION,
+            client_capabilities=nothing,
+            client_info=Implementation(name="pallas", title="Pallas", version=__version__),
+        )
+    )
+
+
+class AgentClient:
+    """A worker that answered ``initialize``. Raises Fault (CONFIG) for a version that is not understood."""
+
+    model = ""
+
+    def __init__(self, name: str, config: WorkerConfig, peer: Peer, said: Mapping[str, Any]) -> None:
+        self._name = name
+        self._config = config
+        self._peer = peer
+        try:
+            answer = InitializeResponse.model_validate(said)
+        except ValidationError as error:
+            raise Fault(
+                FaultType.PROTOCOL,
+                f"{name}: the worker's answer to initialize cannot be read: {_why(error)}",
+                data={"stage": "initialize"},
+            ) from None
+        if answer.protocol_version != PROTOCOL_VERSION:
+            raise Fault(
+                FaultType.CONFIG,
+                f"{name}: the worker speaks version {answer.protocol_version} of the Agent Client Protocol, "
+                f"and {PROTOCOL_VERSION} is understood here; use a release of it that speaks that",
+            )
+        can = answer.agent_capabilities
+        prompts = can.prompt_capabilities if can is not None else None
+        sessions = can.session_capabilities if can is not None else None
+        self._closes = sessions is not None and sessions.close is not None
+        self.vision = bool(prompts is not None and prompts.image)
+        self.capabilities: tuple[str, ...] = ()
+        self._logins = tuple(one_line(each.name, 60) for each in (answer.auth_methods or ())[:10])
+
+    async def open(self) -> str:
+        """A new session's id. Raises Fault (PROTOCOL) where there is none."""
+        request = NewSessionRequest(cwd=str(self._config.cwd), mcp_servers=[])
+        return session_id(
+            self._name,
+            await self._peer.call("session/new", _plain(request), self._config.request_timeout),
+        )
+
+    async def begin(
+        self, session: str, before: str, text: str, images: Sequence[Image]
+    ) -> asyncio.Future[Any]:
+        """Ask, with a block for what was said before, one for the text and one for each picture."""
+        blocks: list[Any] = [TextContentBlock(type="text", text=each) for each in (before, text) if each]
+        blocks += [
+            ImageContentBlock(type="image", data=image.data, mime_type=image.mime_type) for image in images
+        ]
+        request = PromptRequest(session_id=session, prompt=blocks)
+        return await self._peer.ask("session/prompt", _plain(request))
+
+    def read(self, result: Any, telling: Telling) -> Answer:
+        """How it stopped; what it said came before. Raises Fault (PROTOCOL)."""
+        try:
+            answer = PromptResponse.model_validate(result)
+        except ValidationError:
+            raise malformed(self._name) from None
+        usage = answer.usage
+        counted = Usage(usage.input_tokens, usage.output_tokens) if usage is not None else Usage()
+        return Answer(telling.end(ok=True), stop_reason(answer.stop_reason), counted)
+
+    def cancel(self, session: str) -> None:
+        """The turn's own answer says when it has stopped."""
+        self._peer.tell("session/cancel", _plain(CancelNotification(session_id=session)))
+
+    def close(self, session: str) -> None:
+        """Where it knows how; else it is just not used any more."""
+        if self._closes:
+            self._peer.tell("session/close", _plain(CloseSessionRequest(session_id=session)), request=True)
+
+    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """What newer workers say beyond the schema makes no sense here and is left out."""
+        try:
+            notification = SessionNotification.model_validate(params)
+        except ValidationError as error:
+            log.debug("%s: an update that cannot be read: %s", self._name, _why(error))
+            return None
+        return notification.session_id, notification.update
+
+    def tell(self, update: Any, telling: Telling) -> None:
+        """Text, thoughts and tools; plans, modes and commands have no place here."""
+        match update:
+            case AgentMessageChunk(content=TextContentBlock(text=text), message_id=message):
+                telling.text(text, message=message)
+            case AgentThoughtChunk(content=TextContentBlock(text=text)):
+                telling.text(text, reasoning=True)
+            case ToolCallStart() | ToolCallProgress():
+                telling.tool(
+                    update.tool_call_id,
+                    title=update.title or "",
+                    kind=update.kind or "",
+                    status=update.status or "",
+                )
+
+    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+        """By ``permissions``: allowed once, or rejected and told; cancelled where the turn is over."""
+        try:
+            request = RequestPermissionRequest.model_validate(params)
+        except ValidationError as error:
+            raise Refused(-32602, f"Invalid params: {_why(error)}") from None
+        if telling is None:
+            return _outcome(None)
+        if self._config.permissions == "allow":
+            return _outcome(_option(request.options, "allow_once", "allow_always"))
+        what = one_line(request.tool_call.title or request.tool_call.tool_call_id, 120)
+        telling.notice(
+            f"the worker {self._name} asked leave for {what} and was refused; permissions: allow lets it"
+        )
+        return _outcome(_option(request.options, "reject_once", "reject_always"))
+
+    def fault(self, refused: Refused, stage: str) -> Fault:
+        """AUTH where it wants to be logged in, else UPSTREAM with its code."""
+        if refused.code == _AUTH_REQUIRED:
+            ways = f" ({', '.join(self._logins)})" if self._logins else ""
+            return Fault(
+                FaultType.AUTH,
+                f"{self._name}: the worker has to be logged in first{ways}: {refused.message}; log in with "
+                f"its own command, or give it its key under env",
+                data={"stage": stage, "upstreamCode": refused.code},
+            )
+        return Fault(
+            FaultType.UPSTREAM,
+            f"{self._name}: the worker answered {stage} with an error: {refused.message}",
+            data={"stage": stage, "upstreamCode": refused.code},
+        )
+
+
+def _option(options: Sequence[PermissionOption], *kinds: str) -> str | None:
+    for kind in kinds:
+        for option in options:
+            if option.kind == kind:
+                return option.option_id
+    return None
+
+
+def _outcome(option: str | None) -> dict[str, Any]:
+    if option is None:
+        return _plain(RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled")))
+    return _plain(RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option)))
+
+
+def _plain(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _why(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)

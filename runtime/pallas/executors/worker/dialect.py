@@ -1,0 +1,194 @@
+"""What the two dialects of workers have in common, and the simple one of them."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from pallas.config.kinds import WorkerConfig
+from pallas.model import Fault, FaultType, Image, Usage
+from pallas.text import one_line, sanitize
+
+from .peer import METHOD_NOT_FOUND, Peer, Refused
+from .telling import Telling
+
+_TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}
+_MAX_WORDS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a turn ended: ``texts`` in order, ``stop_reason`` in the words of a TurnResult."""
+
+    texts: tuple[str, ...]
+    stop_reason: str
+    usage: Usage = field(default_factory=Usage)
+
+
+class Dialect(Protocol):
+    """How one worker is spoken to. All raise Fault, and Refused for an error that ``fault`` translates."""
+
+    @property
+    def vision(self) -> bool:
+        """Whether it takes pictures."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model it names, sanitised, else empty."""
+        ...
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What it says it can do, sanitised."""
+        ...
+
+    async def open(self) -> str:
+        """A new session's id."""
+        ...
+
+    async def begin(
+        self, session: str, before: str, text: str, images: Sequence[Image]
+    ) -> asyncio.Future[Any]:
+        """Ask; ``before`` is what was said until now, empty where it knows. Its answer is the future's."""
+        ...
+
+    def read(self, result: Any, telling: Telling) -> Answer:
+        """What the answer says, with what was told on the way."""
+        ...
+
+    def cancel(self, session: str) -> None:
+        """Ask it to stop answering; returns at once."""
+        ...
+
+    def close(self, session: str) -> None:
+        """Let go of a session; returns at once."""
+        ...
+
+    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """The session that a ``session/update`` is about and its update; None where it makes no sense."""
+        ...
+
+    def tell(self, update: Any, telling: Telling) -> None:
+        """Say that update as events."""
+        ...
+
+    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+        """The answer to ``session/request_permission``; ``telling`` is its turn's, None after that."""
+        ...
+
+    def fault(self, refused: Refused, stage: str) -> Fault:
+        """What a caller is told of its error."""
+        ...
+
+
+class Simple:
+    """The dialect of mcp-agentic: ``session/new``, ``session/prompt`` with a text, ``session/close``,
+    ``session/cancel``. Nothing is told on the way. ``said`` is what it answered to the handshake."""
+
+    vision = False
+
+    def __init__(self, name: str, config: WorkerConfig, peer: Peer, said: Any = None) -> None:
+        self._name = name
+        self._config = config
+        self._peer = peer
+        said = said if isinstance(said, dict) else {}
+        self.model = _word(said.get("model"), 120)
+        words = said.get("capabilities")
+        found = (_word(each, 64) for each in words[:_MAX_WORDS]) if isinstance(words, list) else ()
+        self.capabilities = tuple(word for word in found if word)
+
+    async def open(self) -> str:
+        """A new session's id. Raises Fault (PROTOCOL) where there is none."""
+        params = {"agentId": self._config.agent_id or self._name}
+        return session_id(
+            self._name, await self._peer.call("session/new", params, self._config.request_timeout)
+        )
+
+    async def begin(
+        self, session: str, before: str, text: str, images: Sequence[Image]
+    ) -> asyncio.Future[Any]:
+        """Ask; it takes text alone."""
+        given = f"{before}\n\n{text}" if before else text
+        return await self._peer.ask("session/prompt", {"sessionId": session, "input": given})
+
+    def read(self, result: Any, telling: Telling) -> Answer:
+        """``{text, stopReason, usage?}``. Raises Fault (PROTOCOL)."""
+        text, reason = (
+            (result.get("text"), result.get("stopReason")) if isinstance(result, dict) else (None, None)
+        )
+        if not isinstance(text, str) or not isinstance(reason, str):
+            raise malformed(self._name)
+        telling.text(text)
+        usage = result.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        counted = Usage(_count(usage.get("inputTokens")), _count(usage.get("outputTokens")))
+        return Answer(telling.end(ok=True), stop_reason(reason), counted)
+
+    def cancel(self, session: str) -> None:
+        """Its answer to that is not waited for."""
+        self._peer.tell("session/cancel", {"sessionId": session}, request=True)
+
+    def close(self, session: str) -> None:
+        """Its answer to that is not waited for."""
+        self._peer.tell("session/close", {"sessionId": session}, request=True)
+
+    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """It says nothing on the way."""
+        return None
+
+    def tell(self, update: Any, telling: Telling) -> None:
+        """It says nothing on the way."""
+
+    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+        """It has nobody to ask."""
+        raise Refused(METHOD_NOT_FOUND, "Method not found")
+
+    def fault(self, refused: Refused, stage: str) -> Fault:
+        """Of the type that it names, or that its code stands for (SPEC 7.3), else UPSTREAM."""
+        data = refused.data if isinstance(refused.data, dict) else {}
+        kind = _TYPES.get(refused.code, FaultType.UPSTREAM)
+        if data.get("type") in set(FaultType):
+            kind = FaultType(data["type"])
+        retryable = data.get("retryable")
+        return Fault(
+            kind,
+            f"{self._name}: the worker answered {stage} with an error: {refused.message}",
+            retryable=retryable if isinstance(retryable, bool) else None,
+            data={"stage": stage, "upstreamCode": refused.code},
+        )
+
+
+def session_id(name: str, result: Any) -> str:
+    """That of an answer to ``session/new``. Raises Fault (PROTOCOL) where there is none."""
+    found = result.get("sessionId") if isinstance(result, dict) else None
+    if not isinstance(found, str) or not found:
+        raise Fault(
+            FaultType.PROTOCOL,
+            "Invalid worker response: missing sessionId",
+            data={"agent": name, "stage": "session/new"},
+        )
+    return found
+
+
+def malformed(name: str) -> Fault:
+    """What a caller is told of an answer that is none."""
+    return Fault(
+        FaultType.PROTOCOL,
+        "Invalid worker response: malformed prompt result",
+        data={"agent": name, "stage": "session/prompt"},
+    )
+
+
+def stop_reason(said: str) -> str:
+    """``max_tokens`` as other agents say it: ``maxTokens``."""
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), one_line(said, 40)) or "endTurn"
+
+
+def _word(value: Any, limit: int) -> str:
+    return one_line(sanitize(value, limit), limit) if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -1,0 +1,303 @@
+"""JSON-RPC 2.0 with a worker, one message per line: what is asked, what comes back, what is not allowed."""
+
+import asyncio
+import json
+import logging
+import re
+from asyncio import StreamReader, StreamWriter
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+from pallas.log import redact_text
+from pallas.model import Fault, FaultType
+from pallas.text import one_line, sanitize
+
+from .limits import Limits
+
+log = logging.getLogger(__name__)
+
+METHOD_NOT_FOUND: Final = -32601
+_CHUNK: Final = 65_536
+_SHOWN: Final = 80
+_ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
+
+
+class Refused(Exception):
+    """The worker answered with a JSON-RPC error; ``message`` is sanitised."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Peer:
+    """One worker's stdin and stdout.
+
+    ``heard`` takes its notifications and ``asked`` answers its requests, at once (Refused for an error).
+    ``broke`` is told why nothing more can be said to it; its owner then calls ``fail`` when it has ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reader: StreamReader,
+        writer: StreamWriter,
+        limits: Limits,
+        *,
+        heard: Callable[[str, Mapping[str, Any]], None],
+        asked: Callable[[str, Mapping[str, Any]], Any],
+        broke: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._limits = limits
+        self._heard, self._asked, self._broke = heard, asked, broke
+        self._next = 1
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._lines: deque[bytes] = deque()
+        self._queued = 0
+        self._more, self._room = asyncio.Event(), asyncio.Event()
+        self._over: Fault | None = None
+        self._strange: deque[float] = deque(maxlen=limits.garbage)
+        # What is queued is ours alone: the transport takes a line when the one before it is gone.
+        writer.transport.set_write_buffer_limits(high=0)
+        self.reading = asyncio.create_task(self._read(reader), name=f"{name}: stdout")
+        self._writing = asyncio.create_task(self._write(writer), name=f"{name}: stdin")
+
+    @property
+    def in_flight(self) -> frozenset[asyncio.Future[Any]]:
+        """Calls that are not answered."""
+        return frozenset(self._pending.values())
+
+    async def call(self, method: str, params: Mapping[str, Any], timeout: float) -> Any:
+        """What it answers in ``timeout`` seconds. Raises Fault (TIMEOUT, TRANSPORT, PROTOCOL), Refused."""
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self.ask(method, params)
+                try:
+                    await asyncio.wait({answer})
+                finally:
+                    self.forget(answer)
+        except TimeoutError:
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"{self._name}: the worker did not answer {method} within {timeout:g} s",
+                data={"stage": method},
+            ) from None
+        return answer.result()
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Send a request; its answer is the future's, which fails with Fault or Refused.
+
+        Waits while the worker has too much to read already. Raises Fault (TRANSPORT, UPSTREAM).
+        """
+        number, self._next = self._next, self._next + 1
+        line = _line({"id": number, "method": method, "params": params})
+        await self._has_room(len(line))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_looked_at)
+        self._pending[number] = answer
+        self._put(line)
+        return answer
+
+    def forget(self, answer: asyncio.Future[Any]) -> None:
+        """Nobody waits for it any more: what comes is dropped."""
+        for number, each in list(self._pending.items()):
+            if each is answer:
+                del self._pending[number]
+        answer.cancel()
+
+    def tell(self, method: str, params: Mapping[str, Any], *, request: bool = False) -> None:
+        """Send a notification, or a ``request`` whose answer is not looked at; lost where it cannot go."""
+        message: dict[str, Any] = {"method": method, "params": params}
+        if request:
+            message["id"], self._next = self._next, self._next + 1
+        self._post(message)
+
+    def fail(self, fault: Fault) -> None:
+        """It is over: every call in flight fails with that, and so does each to come."""
+        if self._over is None:
+            self._over = fault
+        self._fail_all(fault)
+        self._lines.clear()
+        self._room.set()
+        self.reading.cancel()
+        self._writing.cancel()
+
+    async def _has_room(self, size: int) -> None:
+        limits = self._limits
+        if size > limits.queue:
+            raise Fault(
+                FaultType.UPSTREAM,
+                f"{self._name}: a message of {size:,} bytes is too large for a worker, which takes "
+                f"{limits.queue:,}; send less at once",
+            )
+        try:
+            async with asyncio.timeout(limits.backpressure):
+                while self._over is None and self._queued and self._queued + size > limits.queue:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise Fault(
+                FaultType.TRANSPORT,
+                f"{self._name}: the worker does not read: {self._queued:,} bytes wait for it since "
+                f"{limits.backpressure:g} s; try again in a moment",
+            ) from None
+        if self._over is not None:
+            raise self._over
+
+    def _put(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._queued += len(line)
+        self._more.set()
+
+    def _post(self, message: Mapping[str, Any]) -> None:
+        line = _line(message)
+        if self._over is not None:
+            return
+        if self._queued + len(line) > 2 * self._limits.queue:  # it asks and asks, and reads no answer
+            self._broke("does not read what it is answered")
+            return
+        self._put(line)
+
+    async def _write(self, writer: StreamWriter) -> None:
+        with suppress(OSError):  # it has ended, as its owner is about to learn
+            while True:
+                await self._more.wait()
+                while self._lines:
+                    line = self._lines.popleft()
+                    writer.write(line)
+                    await writer.drain()
+                    self._queued -= len(line)
+                    self._room.set()
+                self._more.clear()
+
+    async def _read(self, reader: StreamReader) -> None:
+        held, skipping = bytearray(), False
+        while data := await reader.read(_CHUNK):
+            start = 0
+            while (end := data.find(b"\n", start)) >= 0:
+                held += data[start:end]
+                start = end + 1
+                if skipping:
+                    skipping = False
+                elif len(held) > self._limits.line:
+                    self._too_long(held)
+                else:
+                    self._take(bytes(held))
+                held.clear()
+            if not skipping:
+                held += data[start:]
+            if len(held) > self._limits.line:
+                self._too_long(held)
+                held.clear()
+                skipping = True
+            await asyncio.sleep(0)  # one that writes without end is not the only one here
+        if held.strip():
+            self._take(bytes(held))
+
+    def _take(self, line: bytes) -> None:
+        line = line.strip()
+        if not line:
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            self._garbage("wrote a line that is no JSON-RPC message", line)
+            return
+        number, method = message.get("id"), message.get("method")
+        if isinstance(method, str):
+            params = message.get("params")
+            self._incoming(method, params if isinstance(params, dict) else {}, number)
+        elif not ("result" in message or "error" in message):
+            self._garbage("wrote a line that is no JSON-RPC message", line)
+        elif not self._answered(number, message):
+            self._garbage("answered a call that nobody made", line)
+
+    def _incoming(self, method: str, params: Mapping[str, Any], number: Any) -> None:
+        try:
+            if number is None:
+                self._heard(method, params)
+                return
+            answer: dict[str, Any] = {"id": number, "result": self._asked(method, params)}
+        except Refused as refused:
+            answer = {"id": number, "error": {"code": refused.code, "message": refused.message}}
+        except Exception:
+            log.exception("%s: %s of its worker failed here", self._name, one_line(method, 60))
+            answer = {"id": number, "error": {"code": -32603, "message": "internal error"}}
+        if number is not None:
+            self._post(answer)
+
+    def _answered(self, number: Any, message: Mapping[str, Any]) -> bool:
+        """Whether it was the answer to a call of ours, whoever still waits for that."""
+        error = message.get("error")
+        if number is None and error is not None and len(self._pending) == 1:
+            number = next(iter(self._pending))  # it could not read even the id
+        if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+            number = int(number)
+        if type(number) is not int or not 0 < number < self._next:
+            return False
+        answer = self._pending.pop(number, None)
+        if answer is None or answer.done():
+            return True
+        if error is None:
+            answer.set_result(message.get("result"))
+        else:
+            answer.set_exception(_refused(error))
+        return True
+
+    def _too_long(self, held: bytearray) -> None:
+        self._garbage(f"wrote a line of more than {self._limits.line:,} bytes", bytes(held[:4_096]))
+
+    def _garbage(self, what: str, line: bytes) -> None:
+        """A line that cannot be used: it may have been the answer to whatever is in flight."""
+        text = redact_text(line[:4_096].decode(errors="replace"))
+        shown = sanitize(text, _SHOWN).replace("\n", " ").replace("\t", " ")
+        log.warning("%s: the worker %s: %s", self._name, what, shown, extra={"agent": self._name})
+        fault = Fault(
+            FaultType.PROTOCOL,
+            f"{self._name}: the worker {what}: {shown}",
+            data={"stage": "read", "hint": "only messages belong on its stdout, anything else on stderr"},
+        )
+        meant = _ID.search(line[:200]) if line.startswith(b"{") else None
+        if meant is not None and (answer := self._pending.pop(int(meant[1]), None)) is not None:
+            if not answer.done():
+                answer.set_exception(fault)
+        else:
+            self._fail_all(fault)
+        now = monotonic()
+        self._strange.append(now)
+        if len(self._strange) == self._limits.garbage and now - self._strange[0] < self._limits.within:
+            self._broke(f"was ended, because its stdout is no JSON-RPC: {shown}")
+
+    def _fail_all(self, fault: Fault) -> None:
+        pending, self._pending = self._pending, {}
+        for answer in pending.values():
+            if not answer.done():
+                answer.set_exception(fault)
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    # Lone surrogates, which no encoder takes, stay escaped.
+    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
+
+
+def _refused(error: Any) -> Refused:
+    if not isinstance(error, dict):
+        return Refused(0, one_line(redact_text(str(error)), 300))
+    code = error.get("code")
+    message = error.get("message")
+    text = one_line(redact_text(message), 300) if isinstance(message, str) else ""
+    return Refused(code if type(code) is int else 0, text or "an error without a message", error.get("data"))
+
+
+def _looked_at(answer: asyncio.Future[Any]) -> None:
+    """One that fails when nobody waits for it any more is no news."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,163 @@
+"""What a worker says while it answers one turn, as events of the run, and what is told to a new session."""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from pallas.model import Message, Notice, StepStarted, TextDelta, ToolEvent
+from pallas.text import one_line, sanitize
+
+from ..base import Emit, Turn
+
+_LABEL: Final = re.compile(r"([\w.-]{1,64})/([\w.-]{1,128})(?:\(.*)?", re.DOTALL)
+_MAX_OPEN: Final = 1_000
+_MAX_NOTICES: Final = 10
+
+
+class Telling:
+    """One turn of a worker as it goes: its text, its steps and its tools, sanitised.
+
+    Says nothing more once it is ``over``; ``full`` is done when more than ``limit`` characters were written.
+    """
+
+    def __init__(self, turn: Turn, emit: Emit, limit: int) -> None:
+        self._turn = turn
+        self._emit = emit
+        self._left = limit
+        self._blocks: list[str] = []
+        self._pieces: list[str] = []
+        self._held = ""
+        self._message: str | None = None
+        self._open: dict[str, tuple[str, str]] = {}
+        self._notices = 0
+        self._step = 0
+        self._in_tools = False
+        self.over = False
+        self.full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(self) -> None:
+        """The worker has the question."""
+        self._step_to(tools=False)
+
+    def text(self, text: str, *, reasoning: bool = False, message: str | None = None) -> None:
+        """A piece of its answer, or of its thoughts; ``message`` tells its messages apart."""
+        if self.over or self.full.done() or not text:
+            return
+        if self._in_tools:
+            self._step_to(tools=False)
+        if not reasoning:
+            if message is not None and self._message not in (None, message) and self._pieces:
+                self._step_to(tools=False)
+            self._message = message or self._message
+            # A line end may come in two pieces.
+            text, self._held = self._held + text, ""
+            if text.endswith("\r"):
+                text, self._held = text[:-1], "\r"
+        clean = sanitize(text)
+        self._left -= len(clean)
+        if self._left < 0:
+            self.full.set_result(None)
+            return
+        if clean and not reasoning:
+            self._pieces.append(clean)
+        if clean:
+            self._emit(
+                TextDelta(run_id=self._turn.run_id, agent=self._turn.agent, text=clean, reasoning=reasoning)
+            )
+
+    def tool(self, call: str, *, title: str = "", kind: str = "", status: str = "") -> None:
+        """A tool of the worker's was called or moved on; ``status`` as in ACP."""
+        if self.over:
+            return
+        call = one_line(call, 64)
+        if call not in self._open:
+            if len(self._open) >= _MAX_OPEN or (not title and status not in ("pending", "in_progress")):
+                return
+            if not self._in_tools:
+                self._step_to(tools=True)
+            self._open[call] = _label(title, kind)
+            self._tool(call, "started")
+        if status in ("completed", "failed"):
+            self._tool(call, status)
+            del self._open[call]
+
+    def notice(self, text: str) -> None:
+        """Something that a person should know of this turn; not more than a few."""
+        self._notices += 1
+        if not self.over and self._notices <= _MAX_NOTICES:
+            self._emit(Notice(level="warning", agent=self._turn.agent, text=one_line(text, 300)))
+
+    def end(self, *, ok: bool) -> tuple[str, ...]:
+        """The turn is over; its texts in order. Calls that never ended did so as the turn did."""
+        if not self.over:
+            for call in list(self._open):
+                self._tool(call, "completed" if ok else "failed")
+            self._open.clear()
+            self._end_block()
+            self.over = True
+        return tuple(self._blocks)
+
+    def _tool(self, call: str, phase: str) -> None:
+        server, tool = self._open[call]
+        turn = self._turn
+        self._emit(
+            ToolEvent(
+                run_id=turn.run_id,
+                agent=turn.agent,
+                server=server,
+                tool=tool,
+                phase="started" if phase == "started" else "failed" if phase == "failed" else "completed",
+                call_id=call,
+            )
+        )
+
+    def _step_to(self, *, tools: bool) -> None:
+        self._end_block()
+        self._step += 1
+        self._in_tools = tools
+        turn = self._turn
+        kind: Final = "tool" if tools else "llm"
+        self._emit(
+            StepStarted(run_id=turn.run_id, agent=turn.agent, actor=turn.agent, step=self._step, kind=kind)
+        )
+
+    def _end_block(self) -> None:
+        if block := "".join(self._pieces):
+            self._blocks.append(block)
+        self._pieces.clear()
+        self._held = ""
+
+
+def _label(title: str, kind: str) -> tuple[str, str]:
+    """``server`` and ``tool`` of a call: of its title where that is such a label, else its kind and title."""
+    line = one_line(title, 200) or "tool"
+    if found := _LABEL.fullmatch(line):
+        return found[1], found[2]
+    return (one_line(kind, 32) if kind and kind != "other" else "worker"), one_line(line, 80)
+
+
+def told(history: Sequence[Message], limit: int) -> str:
+    """What was said before, for a session that does not know it: a block that no message in it can end.
+
+    One JSON object per line, the newest that fit in ``limit`` characters; empty without a history.
+    """
+    lines: list[str] = []
+    for message in reversed(history):
+        entry: dict[str, object] = {"role": message.role, "text": message.text}
+        if message.images:
+            entry["images"] = len(message.images)
+        if message.summary:
+            entry["summary"] = True
+        line = json.dumps(entry, ensure_ascii=False)
+        if limit < len(line):
+            break
+        limit -= len(line)
+        lines.append(line)
+    if not history:
+        return ""
+    missing = len(history) - len(lines)
+    head = f"[Conversation so far: {len(lines)} messages, one JSON object per line"
+    head += f"; {missing} older ones are left out]" if missing else "]"
+    return sanitize("\n".join((head, *reversed(lines), "[End of the conversation so far]")))
