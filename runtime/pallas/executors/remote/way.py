@@ -107,9 +107,12 @@ def _as(offer: Offer, argument: str, speaker: str, instructions: str) -> Way:
             memory="returned",
             conversation="threadId",
             params="arguments",
+            speaker=(speaker if offer.name == "chat" else offer.name.removesuffix("__chat")).removeprefix(
+                "agent-"
+            ),
         )
     if _FAST_AGENT.search(instructions):
-        return replace(way, what="an agent of fast-agent", memory="session")
+        return replace(way, what="an agent of fast-agent", memory="session", speaker=offer.name)
     handles = [name for name in there if _is_handle(name) and _is(there[name], "string")]
     return _with_handle(way, offer, handles[0]) if len(handles) == 1 else way
 

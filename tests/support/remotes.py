@@ -1,0 +1,148 @@
+"""Remote agents under test: the executor on a URL, turns for it, and other sides that do as a test says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastmcp import Context, FastMCP
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pallas.config.kinds import RemoteConfig
+from pallas.config.models import AgentConfig, Project
+from pallas.executors import Turn, TurnResult
+from pallas.executors.remote.executor import RemoteExecutor
+from pallas.executors.remote.watch import PACE, Pace
+from pallas.model import Event, Message
+from pallas.surfaces.listener import Listener, bind
+
+from .dials import Dials
+
+QUICK = Pace(every=0.02, again=0.02, look=2.0, connect=5.0)
+"""For tests of what is noticed."""
+
+
+@dataclass
+class Other(Dials):
+    """A FastMCP server whose one tool ``ask`` answers ``QUESTION?``; ``heard`` are the questions.
+
+    A question ``wait`` is answered when ``open`` is set; ``cancelled`` is set when its caller goes.
+    ``bearers`` are the Authorization headers of all requests, ``era`` and the other dials as there.
+    """
+
+    heard: list[str] = field(default_factory=list)
+    handles: list[str] = field(default_factory=list)
+    bearers: list[str] = field(default_factory=list)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    with_handle: bool = False
+
+    async def come(self) -> None:
+        """Listen, on the port of the last time if there was one."""
+        sock = bind("127.0.0.1", self.port, "other")
+        self.port = sock.getsockname()[1]
+        self._listener = Listener(self._noting(self._turned(self._made().http_app(path="/mcp"))), sock)
+        await self._listener.start()
+
+    async def _answer(self, question: str, context: Context) -> str:
+        self.heard.append(question)
+        await context.report_progress(1, None, "desk/look: started")
+        await context.report_progress(2, 2, "desk/look: completed")
+        if question.endswith("wait"):
+            self.reached.set()
+            try:
+                await self.open.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        if question.endswith("fail"):
+            raise ValueError("kaput \x1b[31m")
+        return f"{question}?"
+
+    def _made(self) -> FastMCP:
+        server: FastMCP = FastMCP("other")
+        if self.with_handle:
+
+            @server.tool(name="ask")
+            async def ask_in(question: str, context: Context, thread_ref: str = "") -> str:
+                """Ask within a conversation."""
+                self.handles.append(thread_ref)
+                return await self._answer(question, context)
+
+        else:
+
+            @server.tool
+            async def ask(question: str, context: Context) -> str:
+                """Ask anything."""
+                return await self._answer(question, context)
+
+        return server
+
+    def _noting(self, app: ASGIApp) -> ASGIApp:
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                sent = dict(scope["headers"]).get(b"authorization", b"").decode()
+                self.bearers.append(sent)
+            await app(scope, receive, send)
+
+        return serve
+
+
+@asynccontextmanager
+async def other(**dials: Any) -> AsyncIterator[Other]:
+    """Such a server, gone at the end."""
+    server = Other(**dials)
+    await server.come()
+    try:
+        yield server
+    finally:
+        server.open.set()
+        await server.go()
+
+
+def remote_config(url: str, name: str = "far", **more: Any) -> AgentConfig:
+    """The configuration of a remote agent; ``more`` are keys of ``RemoteConfig``."""
+    return AgentConfig(name, 0, name.title(), f"{name}.", kind="remote", remote=RemoteConfig(url, **more))
+
+
+@asynccontextmanager
+async def remote(
+    url: str, *, pace: Pace = PACE, start: bool = True, **more: Any
+) -> AsyncIterator[RemoteExecutor]:
+    """The executor of a remote agent ``far``, started, closed at the end."""
+    project: Any = None  # it asks nothing of its project
+    assert project is None or isinstance(project, Project)
+    executor = RemoteExecutor(project, remote_config(url, **more), pace=pace)
+    try:
+        await executor.load()
+        if start:
+            await executor.start()
+        yield executor
+    finally:
+        await executor.close(3.0)
+
+
+@dataclass
+class Talk:
+    """A conversation of ours with it: keeps the history as the kernel would, and the events of each turn."""
+
+    executor: RemoteExecutor
+    lease: str | None = "id:one"
+    history: tuple[Message, ...] = ()
+    events: list[Event] = field(default_factory=list)
+    turns: int = 0
+
+    async def say(self, text: str, **more: Any) -> TurnResult:
+        """One turn."""
+        self.turns += 1
+        run_id = f"r{self.turns}"
+        turn = Turn(run_id, "far", text, lease=self.lease, history=self.history, **more)
+        result = await self.executor.run(turn, self.events.append)
+        self.history = (*self.history, *result.messages)
+        return result
+
+    def heard[Kind: Event](self, kind: type[Kind]) -> Sequence[Kind]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
