@@ -63,20 +63,15 @@ async def running_or_own(
             shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
             raise not_found(f"there is no agent {shown}; there are {known}")
     starting()
-    async with _own(project, agent, tell) as origin, connect(Place(origin, project.root), token) as api:
+    async with own_fleet(project, agent, tell) as origin, connect(Place(origin, project.root), token) as api:
         api.own = True
         yield api
 
 
 async def is_there(place: Place) -> bool:
     """Whether the fleet that is meant answers there: one of another project that has its port does not."""
-    if place.project is not None and place.is_loopback:
-        from pallas.surfaces.control.token_file import NotPrivate, find
-
-        with suppress(NotPrivate, OSError):
-            kept = find(place.port)
-            if kept and all(each.project and each.project != str(place.project.resolve()) for each in kept):
-                return False
+    if is_anothers(place):
+        return False
     api = Api(place, connect_timeout=_GLANCE)
     try:
         await api.get("/whoami", timeout=10.0)
@@ -88,6 +83,19 @@ async def is_there(place: Place) -> bool:
         return True
     finally:
         await api.close()
+
+
+def is_anothers(place: Place) -> bool:
+    """Whether a fleet of another project of this user is known to have that port."""
+    if place.project is None or not place.is_loopback:
+        return False
+    from pallas.surfaces.control.token_file import NotPrivate, find
+
+    with suppress(NotPrivate, OSError):
+        kept = find(place.port)
+        wanted = str(place.project.resolve())
+        return bool(kept) and all(each.project and each.project != wanted for each in kept)
+    return False
 
 
 async def _made(project: Project) -> dict[str, str] | None:
@@ -141,9 +149,17 @@ def needed(project: Project, agent: str) -> Project:
 
 
 @asynccontextmanager
-async def _own(project: Project, agent: str, tell: Callable[[str], None]) -> AsyncIterator[str]:
-    """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us."""
-    own = _Own(needed(project, agent), tell)
+async def own_fleet(
+    project: Project,
+    agent: str,
+    tell: Callable[[str], None],
+    begun: Callable[[str], None] = lambda origin: None,
+) -> AsyncIterator[str]:
+    """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us.
+
+    ``begun`` hears it before the agents are started. Raises Fault.
+    """
+    own = _Own(needed(project, agent), tell, begun)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -162,9 +178,10 @@ async def _own(project: Project, agent: str, tell: Callable[[str], None]) -> Asy
 
 
 class _Own:
-    def __init__(self, project: Project, tell: Callable[[str], None]) -> None:
+    def __init__(self, project: Project, tell: Callable[[str], None], begun: Callable[[str], None]) -> None:
         self._project = project
         self._tell = tell
+        self._begun = begun
         self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -206,6 +223,8 @@ class _Own:
         fleet = Fleet(self._project, hub=hub, dev=True, database=url_of(self._project))
         await self._reserve(fleet)
         offer_control(fleet, log_path())
+        with suppress(RuntimeError):  # the caller has just gone
+            self._caller.call_soon_threadsafe(self._begun, fleet.doors.origin)
         try:
             await self._start(fleet)
             if not self._asked.is_set():

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from pallas import __version__
 from pallas.cli.apply import apply
+from pallas.cli.bridge import bridge
 from pallas.cli.chat import chat
 from pallas.cli.connect import connect
 from pallas.cli.create import creations
@@ -207,7 +208,7 @@ def token_hash() -> None:
     raise typer.Exit(hash_token())
 
 
-for _command in (chat, get, describe, apply, delete, connect):
+for _command in (chat, bridge, get, describe, apply, delete, connect):
     app.command()(_command)
 app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret or a project.")
 

@@ -1,14 +1,20 @@
 """What stands before a fleet's agents: who there is, sessions, long work, and the one door to all of it."""
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
 from pallas.directory import Directory
+from pallas.model import AgentState, FleetState
 from pallas.sessions import Admission, Sessions
+from pallas.surfaces.bridge.place import BridgePlace
 
 if TYPE_CHECKING:
+    from pallas.surfaces.bridge.app import BridgeParts
+    from pallas.tasks import Tasks
+
     from .fleet import Fleet
 
 
@@ -37,10 +43,22 @@ class Front:
         self.admission = Admission(lambda: fleet.project.sessions.concurrent)
         fleet._members.listen(self._changed)
         self._tending: asyncio.Task[None] | None = None
+        self._began = monotonic()
+        self._bridge = BridgePlace(
+            self._bridge_parts,
+            project=lambda: fleet.project,
+            inbound=fleet.inbound,
+            wire=fleet.kernel.wire,
+        )
+
+    @property
+    def tasks(self) -> "Tasks | None":
+        """Long work with a durable handle; None where nothing is kept."""
+        return self._fleet.lasting.tasks
 
     def before(self, app: ASGIApp) -> ASGIApp:
         """The application of the fleet's port, with the bridge at ``/mcp`` before it."""
-        return app
+        return self._bridge.before(app)
 
     async def start(self) -> None:
         """The ledger is open and the agents are known, none of them started yet."""
@@ -50,11 +68,32 @@ class Front:
         """The fleet stops, and what answers is still there: sessions end; within two seconds."""
         if self._tending is not None:
             self._tending.cancel()
-        await self.sessions.end()
+        await asyncio.gather(self.sessions.end(), self._bridge.close())
 
     async def close(self) -> None:
         """The runs are over; within two seconds."""
         self.directory.close()
+
+    def _bridge_parts(self) -> "BridgeParts":
+        from pallas.surfaces.bridge.app import BridgeParts
+
+        fleet = self._fleet
+        return BridgeParts(
+            directory=self.directory,
+            sessions=self.sessions,
+            admission=self.admission,
+            snapshot=fleet.snapshot,
+            inbound=fleet.inbound,
+            started=self._started,
+            hub=fleet.hub,
+            began=self._began,
+        )
+
+    def _started(self) -> bool:
+        """Whether the start is over, or some agent is ready before that."""
+        return self._fleet.state is not FleetState.STARTING or any(
+            agent.state is AgentState.READY for agent in self._fleet.agents
+        )
 
     def _changed(self) -> None:
         self.directory.invalidate()

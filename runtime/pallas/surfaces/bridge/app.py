@@ -20,7 +20,7 @@ from .tools import BridgeTool, Work, works
 
 if TYPE_CHECKING:
     from pallas.directory import Directory
-    from pallas.sessions import Sessions
+    from pallas.sessions import Admission, Sessions
 
 NAME: Final = "bridge"
 _INSTRUCTIONS: Final = (
@@ -35,17 +35,20 @@ _INSTRUCTIONS: Final = (
 class BridgeParts:
     """What the bridge stands before.
 
-    ``started`` says whether some agent can be asked by now. ``extra`` are tools beside the eight, where the
-    project asks for them. ``began`` is when the fleet was made, by ``time.monotonic``.
+    ``admission`` counts the requests under way; ``started`` says whether some agent can be asked by now.
+    ``extra`` are tools beside the eight, where the project asks for them; ``extend`` is given the server when
+    it is made. ``began`` is when the fleet was made, by ``time.monotonic``.
     """
 
     directory: "Directory"
     sessions: "Sessions"
+    admission: "Admission"
     snapshot: Callable[[], FleetSnapshot]
     inbound: Inbound
     started: Callable[[], bool]
     hub: Hub
     extra: Sequence[Tool] = ()
+    extend: Callable[[FastMCP], None] = lambda server: None
     began: float = field(default_factory=monotonic)
 
 
@@ -73,4 +76,5 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     for tool in tools:
         server.add_tool(tool)
     answer_schema_lookups(server, schemas.get)
+    parts.extend(server)
     return server

@@ -98,8 +98,9 @@ def session_status(record: SessionRecord) -> dict[str, Any]:
         "agentId": record.agent,
         "status": record.status,
         "lastActivityAt": millis(record.last_activity_at),
-        "expiresAt": millis(record.expires_at),
     }
+    if record.expires_at:
+        body["expiresAt"] = millis(record.expires_at)
     told = {"reason": record.reason, "threadId": record.thread, "provider": record.provider}
     return body | {name: value for name, value in told.items() if value}
 

@@ -69,7 +69,9 @@ class BridgeTool(Tool):
 
 
 class Work:
-    """What the tools do, for whoever calls."""
+    """What the tools do, for whoever calls. What gives agents work counts as a request under way (DR-19);
+    looking, cancelling and closing are always possible.
+    """
 
     def __init__(self, parts: "BridgeParts") -> None:
         self._parts = parts
@@ -97,29 +99,31 @@ class Work:
         """A new session, or a failed one reopened (``metadata.resume``)."""
         self._admit()
         who = caller_of(context)
-        record = await self._parts.sessions.create(given.agent(), who, metadata=given.mapping("metadata"))
+        with self._parts.admission.taken():
+            record = await self._parts.sessions.create(given.agent(), who, metadata=given.mapping("metadata"))
         return document(session_created(record))
 
     async def prompt(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         """One prompt and its answer; a caller that goes away cancels it."""
         self._start()
         params, timeout = given.params("runtimeParams"), given.seconds("timeout")
-        result = await heard(
-            context,
-            lambda hear: self._parts.sessions.prompt(
-                given.text("sessionId"),
-                given.text("prompt"),
-                caller_of(context),
-                timeout=timeout,
-                params=params,
-                queue=given.flag("queue"),
-                listener=hear,
-                bearer=bearer_of(context),
-                trace=trace_of(context),
-                caller=client_of(context),
-            ),
-            with_text=wants_text({}, context),
-        )
+        with self._parts.admission.taken():
+            result = await heard(
+                context,
+                lambda hear: self._parts.sessions.prompt(
+                    given.text("sessionId"),
+                    given.text("prompt"),
+                    caller_of(context),
+                    timeout=timeout,
+                    params=params,
+                    queue=given.flag("queue"),
+                    listener=hear,
+                    bearer=bearer_of(context),
+                    trace=trace_of(context),
+                    caller=client_of(context),
+                ),
+                with_text=wants_text({}, context),
+            )
         try:
             return document(answer(result), about_run(result))
         except Fault as fault:  # it was said, and the session is as good as before
@@ -149,22 +153,23 @@ class Work:
         """One piece of work in a session of its own."""
         self._admit()
         params, timeout = given.params("runtimeParams"), given.seconds("timeout")
-        done = await heard(
-            context,
-            lambda hear: self._parts.sessions.delegate(
-                given.text("prompt"),
-                caller_of(context),
-                agent=given.agent(),
-                timeout=timeout,
-                metadata=given.mapping("metadata"),
-                params=params,
-                listener=hear,
-                bearer=bearer_of(context),
-                trace=trace_of(context),
-                caller=client_of(context),
-            ),
-            with_text=wants_text({}, context),
-        )
+        with self._parts.admission.taken():
+            done = await heard(
+                context,
+                lambda hear: self._parts.sessions.delegate(
+                    given.text("prompt"),
+                    caller_of(context),
+                    agent=given.agent(),
+                    timeout=timeout,
+                    metadata=given.mapping("metadata"),
+                    params=params,
+                    listener=hear,
+                    bearer=bearer_of(context),
+                    trace=trace_of(context),
+                    caller=client_of(context),
+                ),
+                with_text=wants_text({}, context),
+            )
         if done.result is None:
             unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
             return failed_task(done.session_id, done.fault or unknown)

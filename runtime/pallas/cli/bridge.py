@@ -1,0 +1,130 @@
+"""`pallas bridge`: the fleet of a project as an MCP server on stdin and stdout."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from pallas.config import Project
+
+UNUSABLE: Final = 2
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALLED: Final = 128
+
+
+def bridge(
+    context: typer.Context,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
+        ),
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            metavar="TOKEN",
+            show_default=False,
+            help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
+        ),
+    ] = "",
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one)."),
+    ] = None,
+) -> None:
+    """Be an MCP server on stdin and stdout for all agents; where no fleet runs, one is started for it."""
+    given = context.obj if isinstance(context.obj, Path) else Path()
+    status = serve((project or given).absolute(), url, token)
+    sys.stderr.flush()
+    # What an agent's code has left running holds nobody up, and no thread waits for a line any more.
+    os._exit(status)
+
+
+def serve(root: Path, url: str, token: str) -> int:
+    """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
+    from pallas.surfaces.bridge.stdio.wire import Wire
+
+    wire = Wire()  # before anything of the project is imported: it may print
+    from pallas.api_client import URL_VARIABLE, token_of
+    from pallas.config import ConfigError, export_env, load_project
+    from pallas.model import Fault
+
+    url = url.strip() or os.environ.get(URL_VARIABLE, "").strip()
+    loaded: Project | None = None
+    try:
+        if not url:
+            export_env(root)
+            loaded = load_project(root)
+        token = token_of(token)
+    except (ConfigError, Fault) as error:
+        print(f"pallas bridge: {error}", file=sys.stderr)
+        return UNUSABLE
+
+    from pallas.cli.children import children, end_children
+    from pallas.log import close_logging
+
+    others = children()
+    _log(loaded)
+    try:
+        return asyncio.run(_serve(wire, loaded, url, token))
+    finally:
+        end_children(but=others)
+        close_logging()
+
+
+async def _serve(wire: object, project: "Project | None", url: str, token: str) -> int:
+    from pallas.surfaces.bridge.stdio.relay import Relay
+    from pallas.surfaces.bridge.stdio.target import Target, keep
+    from pallas.surfaces.bridge.stdio.wire import Wire
+
+    assert isinstance(wire, Wire)
+    stop = asyncio.Event()
+    _hear_signals(stop)
+    target = Target(token)
+    fleet = asyncio.create_task(keep(target, project, url, stop, tell=_tell), name="fleet")
+    try:
+        await Relay(wire, target).run(stop)
+    finally:
+        stop.set()
+        await asyncio.wait({fleet})  # it bounds its own end
+        await wire.end()
+    return UNUSABLE if target.fault is not None else 0
+
+
+def _hear_signals(stop: asyncio.Event) -> None:
+    """The first one ends everything in good order, a second one at once."""
+
+    def heard(number: int) -> None:
+        if not stop.is_set():
+            stop.set()
+            return
+        from pallas.cli.children import end_children
+
+        end_children()
+        os._exit(_SIGNALLED + number)
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, heard, number)
+
+
+def _tell(text: str) -> None:
+    """A line for whoever reads the log of the client that started us."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"pallas bridge: {text}", file=sys.stderr, flush=True)
+
+
+def _log(project: "Project | None") -> None:
+    from pallas.log import redact_project, setup_logging
+
+    setup_logging(project.log_level if project is not None else None, stderr=False)
+    if project is not None:
+        redact_project(project)
