@@ -133,7 +133,7 @@ class AgentConfig:
     ``run_timeout`` and ``start_timeout`` are in seconds. ``port`` is 0 for an agent that has none of its own:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
     over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
-    those of its LLM below them.
+    those of its LLM below them. ``shadows`` are the kinds of others of its name that it stands before.
     """
 
     name: str
@@ -165,6 +165,7 @@ class AgentConfig:
     router: RouterConfig | None = None
     providers: tuple[ProviderConfig, ...] = ()
     default_provider: str = ""
+    shadows: tuple[AgentKind, ...] = ()
     where: Where = Where("agents.yaml")
 
     @property

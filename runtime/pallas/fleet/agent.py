@@ -21,7 +21,6 @@ from pallas.log import reapply_logging, redact_text
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
-    AgentKind,
     AgentSnapshot,
     AgentState,
     Health,
@@ -105,7 +104,6 @@ class FleetAgent:
         self.story = ""
         self.settled = asyncio.Event()
         # Kinds of others of its name that it stands before, as whoever keeps those says.
-        self.shadows: tuple[AgentKind, ...] = ()
 
     @property
     def name(self) -> str:
@@ -155,7 +153,9 @@ class FleetAgent:
 
     @property
     def window(self) -> int:
-        """Tokens that its model takes in at once, as they are declared."""
+        """Tokens that its model takes in at once, as they are declared; 0 for one without a model of ours."""
+        if self.config.kind != "llm":
+            return 0
         return (self.config.model_capabilities or Capabilities()).context_window
 
     @property
@@ -366,7 +366,7 @@ class FleetAgent:
             ),
             sessions=self._kernel.leases.of(self.name),
             full=self._is_full(executor, stats.active),
-            shadows=self.shadows,
+            shadows=self.config.shadows,
         )
 
     def _is_full(self, executor: Executor | None, active: int) -> bool:

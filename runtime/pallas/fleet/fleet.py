@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 
 from pallas.config import AgentConfig, Project, fill_unset
+from pallas.config.kinds import WorkerConfig
 from pallas.events import Hub
 from pallas.executors.importing import forget
 from pallas.grants import Grants
@@ -60,6 +61,7 @@ from .order import StartOrder
 from .pages import Pages
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
+from .registering import Registration
 from .reload.applier import Ground
 from .reload.reloader import Reloader
 from .succession import MakeExecutor
@@ -239,6 +241,38 @@ class Fleet:
         if self.kernel.wire is None:
             raise Fault(
                 FaultType.CONFIG,
+    def register(
+        self, handler: Any, *, capabilities: Sequence[str] = (), capacity: int = 64, replace: bool = False
+    ) -> Registration:
+        """An agent in plain Python (``pallas.handlers``) is one of the fleet's, before its start or after.
+
+        It is there when this returns; ``await`` what it returns to go on when it answers. It is served at the
+        fleet's port alone, takes ``capacity`` runs at a time, and stands before a worker or a remote agent of
+        its id (C14). Raises Fault (CONFIG): it cannot work, or its id is taken; with ``replace`` it takes the
+        other one's place. In the fleet's loop.
+        """
+        return self.made.registered.handler(
+            handler, capabilities=capabilities, capacity=capacity, replace_=replace
+        )
+
+    def register_worker(
+        self,
+        id: str,  # noqa: A002 - the word of SPEC 7.4
+        worker: WorkerConfig,
+        *,
+        capabilities: Sequence[str] = (),
+        replace: bool = False,
+    ) -> Registration:
+        """A program that answers on its stdin and stdout is one of the fleet's; as ``register``."""
+        return self.made.registered.worker(id, worker, capabilities=capabilities, replace_=replace)
+
+    def unregister(self, id: str) -> Registration:  # noqa: A002
+        """Take out what was registered under that id; who it stood before answers again.
+
+        Of several the one that answers. Raises Fault (CONFIG) where there is none.
+        """
+        return self.made.registered.remove(id)
+
                 "this fleet does not keep what goes over the wire: start it with PALLAS_WIRE_RECORD=1",
             )
         return self.kernel.wire.exchanges(run_id)
@@ -303,6 +337,7 @@ class Fleet:
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
             self.api = await make_api(self)
+        self.made.live()
             app = self._pages.app(control, self.api.app if self.api is not None else None)
             await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
         self._own(self._start_programs())

@@ -1,4 +1,4 @@
-"""The agents of a live fleet that were made over the API, and defaults that were set there for the others."""
+"""The agents of a live fleet that no file declares: made over the API, or registered by code."""
 
 import asyncio
 import logging
@@ -20,6 +20,7 @@ from .agent import DRAIN_SECONDS, FleetAgent
 from .control import DEADLINE, Control
 from .members import Members, as_it_is
 from .merging import Merger, shadow
+from .registering import Registering, is_registered
 from .reload.concerned import MADE_OF
 from .shadows import Shadows
 
@@ -39,7 +40,7 @@ _NOTHING: Final = Wanted()
 
 
 class Made:
-    """Makes of one fleet what its catalog wants. Belongs to the fleet's event loop.
+    """Makes of one fleet what its catalog wants, and what is ``registered``. Belongs to its event loop.
 
     ``files`` is the project as its files said when they were read last, without what was made over the API:
     that is laid over it by ``among``. What a file declares goes before one of that name that was made.
@@ -76,13 +77,20 @@ class Made:
         self._shadows = Shadows(hub)
         self._declaring: asyncio.Task[None] | None = None
         self._merger = Merger()
+        self._began = False
+        self.registered = Registering(self, hub, refusal, alone=alone)
 
     # What the fleet asks
+
+    def live(self) -> None:
+        """The fleet has its agents now: what is registered from here on is made at once."""
+        self._began = True
 
     def begin(self, catalog: "Catalog") -> Project:
         """The catalog was read: the project with all that belongs to it."""
         self.catalog = catalog
         self._shadows.look(self.files, self._wanted(self.files))
+        self.registered.look(self.whole())
         return self.among(self.files)
 
     def read(self, files: Project) -> Project:
@@ -91,11 +99,12 @@ class Made:
         if self.catalog is not None:
             self._own_declaring(self.catalog)
         self._shadows.look(self.files, self._wanted(self.files))
+        self.registered.look(self.whole())
         return self.among(files)
 
     def among(self, files: Project) -> Project:
-        """``files``, which were just read, with what was made over the API."""
-        return self._merger.merged(files, self._wanted(files), self._leaving)
+        """``files``, which were just read, with what was made over the API, and what is registered."""
+        return self.registered.over(self._merger.merged(files, self._wanted(files), self._leaving))
 
     def now(self, project: Project) -> Project:
         """``project``, made of the files read last, with what was made over the API as it is now."""
@@ -109,6 +118,23 @@ class Made:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
+    # What is asked of it for what is registered
+
+    def whole(self) -> Project:
+        """As ``Live`` of what is registered."""
+        return self._merger.merged(self.files, self._wanted(self.files), self._leaving)
+
+    def changed(self, name: str) -> asyncio.Task[None] | None:
+        """As ``Live`` of what is registered."""
+        if self._began and not self._refusal():
+            return self._settling(name)
+        self._adopt(self.now(self._project()))
+        return None
+
+    def agent(self, name: str) -> FleetAgent | None:
+        """As ``Live`` of what is registered."""
+        return self._members.by_name.get(name)
+
     # What the catalog asks
 
     async def update(self) -> None:
@@ -118,9 +144,7 @@ class Made:
         target = self.among(self.files).agents
         alive = self._members.by_name
         concerned = [
-            name
-            for name, agent in alive.items()
-            if name not in target and agent.config.definition is not None
+            name for name, agent in alive.items() if name not in target and not _of_files(agent.config)
         ]
         concerned += [name for name, config in target.items() if self._is_due(config, alive.get(name))]
         for name in self._problems.keys() - concerned:  # what it asked for was taken back
@@ -168,11 +192,14 @@ class Made:
 
     def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
         """Whether something has to be done so that ``agent`` is what ``config`` says."""
-        if config.definition is None:  # its version is the files' business
-            return (
-                agent is not None and agent.config.definition is None and agent.config.params != config.params
-            )
-        return agent is None or agent.config != config
+        if not _of_files(config):
+            return agent is None or agent.config != config
+        if agent is None:  # its version is the files' business
+            return False
+        if is_registered(agent.config):  # what stood before it went
+            return True
+        own, wanted = (agent.config.params, agent.config.shadows), (config.params, config.shadows)
+        return agent.config.definition is None and own != wanted
 
     def _settling(self, name: str) -> asyncio.Task[None]:
         """The task that makes of an agent what is wanted, once more from now on."""
@@ -202,7 +229,7 @@ class Made:
         target = self.among(self.files).agents.get(name)
         agent = self._members.by_name.get(name)
         if agent is None:
-            if target is not None and target.definition is not None:
+            if target is not None and not _of_files(target):
                 await self._add(target)
         elif target is not None:
             outcome = await self._control.held(name, lambda: self._change(name))
@@ -210,7 +237,7 @@ class Made:
                 self._fail(name, outcome.error)
             elif outcome.outcome == "live":
                 self._problems.pop(name, None)
-        elif agent.config.definition is not None:
+        elif not _of_files(agent.config):
             await self._leave(agent)
 
     async def _add(self, config: AgentConfig) -> None:
@@ -233,8 +260,9 @@ class Made:
         nothing = Reloaded(agent=name, outcome="unchanged")
         if agent is None or config is None or not self._is_due(config, agent):
             return nothing
-        if config.definition is None:
-            await agent.adopt(agent.project, replace(agent.config, params=config.params))
+        if _of_files(config) and not is_registered(agent.config):
+            kept = replace(agent.config, params=config.params, shadows=config.shadows)
+            await agent.adopt(agent.project, kept)
             self._taken_over(agent.config)
             return nothing
         same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)
@@ -254,7 +282,9 @@ class Made:
 
     async def _leave(self, agent: FleetAgent) -> None:
         name = agent.name
-        self._members.remove(name, "it was deleted", DRAIN_SECONDS)
+        self._members.remove(
+            name, "it was taken out" if is_registered(agent.config) else "it was deleted", DRAIN_SECONDS
+        )
         project = self._project()
         self._adopt(as_it_is(project, {key: each for key, each in project.agents.items() if key != name}))
         await self._members.gone([agent.config])
@@ -281,6 +311,11 @@ class Made:
                 log.error("the agents of the files could not be noted: %s", fault.message)
 
         self._declaring = asyncio.create_task(declare(), name="declare agents", context=Context())
+
+
+def _of_files(config: AgentConfig) -> bool:
+    """Whether a file declares it."""
+    return config.definition is None and not is_registered(config)
 
 
 async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
