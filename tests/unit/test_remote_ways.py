@@ -1,0 +1,256 @@
+"""How a remote agent's other side is understood: what it offers, what it says, how it is told."""
+
+from typing import Any
+
+import pytest
+from mcp_types import CallToolResult, TextContent
+
+from pallas.config.kinds import RemoteConfig
+from pallas.executors import Turn
+from pallas.executors.remote.answer import answer_of
+from pallas.executors.remote.credentials import Noted
+from pallas.executors.remote.faults import Whom, is_forgotten, of_status, reported
+from pallas.executors.remote.handles import Handles
+from pallas.executors.remote.progress import MAX_LINES, Progress
+from pallas.executors.remote.telling import MAX_TOLD, told
+from pallas.executors.remote.way import Offer, Way, find_way
+from pallas.model import (
+    Event,
+    Fault,
+    FaultType,
+    Message,
+    Params,
+    StepStarted,
+    TextDelta,
+    ToolEvent,
+)
+
+TEXT = {"type": "string"}
+SEND = Offer(
+    "send_message",
+    {"message": TEXT, "images": {"type": "array"}, "conversation_id": TEXT, "history": {"type": "array"}},
+    ("message",),
+)
+HEALTH = Offer("get_health", {})
+WHOM = Whom("far", "http://there/mcp", False, 10.0)
+
+
+def way(*offers: Offer, about: str = "", speaker: str = "there", **keys: str) -> Way:
+    """How those are asked."""
+    return find_way(offers, RemoteConfig("http://there/mcp", **keys), speaker=speaker, instructions=about)
+
+
+def problem(*offers: Offer, **keys: str) -> str:
+    """What is said where nobody can tell."""
+    with pytest.raises(Fault) as raised:
+        way(*offers, **keys)
+    assert raised.value.type is FaultType.CONFIG
+    return raised.value.message
+
+
+def test_another_pallas_is_known_by_what_it_takes() -> None:
+    found = way(SEND, HEALTH, speaker="scholar")
+    assert (found.tool, found.memory, found.history, found.images) == (
+        "send_message",
+        "minted",
+        "history",
+        "images",
+    )
+    assert found.speaker == "scholar"
+
+
+def test_a_virtual_server_goes_on_by_the_thread_it_returns() -> None:
+    chat = Offer("chat", {"message": TEXT, "threadId": TEXT, "systemAppend": {"anyOf": [TEXT]}})
+    found = way(chat, speaker="agent-scholar")
+    assert (found.memory, found.conversation, found.speaker) == ("returned", "threadId", "scholar")
+
+
+def test_a_fast_agent_goes_on_by_its_session() -> None:
+    agent = Offer("helper", {"message": TEXT}, ("message",))
+    found = way(agent, about="Mine. Available agent tools: `helper`.", speaker="stock-MCP-Server")
+    assert (found.memory, found.speaker) == ("session", "helper")
+
+
+@pytest.mark.parametrize("name", ["message", "prompt", "input", "text", "query", "question"])
+def test_one_required_text_is_what_is_said(name: str) -> None:
+    found = way(Offer("talk_to_me", {name: TEXT, "depth": {"type": "integer"}}, (name,)), HEALTH)
+    assert (found.argument, found.memory) == (name, "none")
+
+
+def test_a_handle_is_given_where_one_is_taken() -> None:
+    offer = Offer("ask", {"question": TEXT, "session_id": TEXT}, ("question", "session_id"))
+    found = way(offer)
+    assert (found.memory, found.conversation, found.needs_conversation) == ("given", "session_id", True)
+
+
+def test_what_is_configured_stands_before_what_is_found() -> None:
+    odd = Offer("say", {"words": TEXT, "tone": TEXT, "room": TEXT}, ("words",))
+    found = way(SEND, odd, tool="say", conversation="room")
+    assert (found.tool, found.argument, found.conversation, found.memory) == ("say", "words", "room", "given")
+    assert way(odd, tool="say", argument="tone", conversation="words").argument == "tone"
+
+
+def test_where_nobody_can_tell_it_is_said_what_there_is_and_which_keys_to_set() -> None:
+    one, two = (Offer(name, {"text": TEXT}, ("text",)) for name in ("first", "second"))
+    assert "first, second" in problem(one, two) and "set tool" in problem(one, two)
+    assert "get_health" in problem(HEALTH) and "set tool and argument" in problem(HEALTH)
+    assert "none at all" in problem()
+    assert "it has first" in problem(one, tool="third")
+    assert "it takes text" in problem(one, tool="first", argument="words")
+    assert "it takes text" in problem(one, tool="first", conversation="room")
+    two_texts = Offer("both", {"a": TEXT, "b": TEXT}, ("a", "b"))
+    assert "takes a, b; set argument" in problem(two_texts, tool="both")
+    assert "also needs b" in problem(two_texts, tool="both", argument="a")
+    hostile = problem(Offer("x\x1b[2J" + "y" * 500, {}))
+    assert "\x1b" not in hostile and len(hostile) < 400
+
+
+def test_of_several_tools_the_one_that_is_called_so_is_asked() -> None:
+    ask, other = (Offer(name, {"text": TEXT}, ("text",)) for name in ("ask", "translate"))
+    assert way(other, ask).tool == "ask"
+
+
+def turn(text: str = "now", **more: Any) -> Turn:
+    """A turn of the agent far."""
+    return Turn("r1", "far", text, **more)
+
+
+def test_history_goes_as_rows_to_a_pallas_and_as_a_marked_block_to_others() -> None:
+    said = (
+        Message("user", "one"),
+        Message("assistant", ""),
+        Message("tool", "found"),
+        Message("assistant", "two"),
+    )
+    rows = told(way(SEND), turn(history=said, lease="id:a"), "new", knows=False)
+    assert rows.arguments == {
+        "message": "now",
+        "conversation_id": "new",
+        "history": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
+    }
+    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    text = told(plain, turn(history=said), "", knows=False).arguments["question"]
+    assert text.startswith("[Earlier") and text.endswith("message now:]\n\nnow")
+    assert "user: one\n\nassistant: two" in text and "found" not in text
+    assert told(plain, turn(history=said), "", knows=True).arguments == {"question": "now"}
+    assert told(plain, turn(), "", knows=False).arguments == {"question": "now"}
+
+
+def test_of_a_long_history_the_newest_is_told() -> None:
+    said = tuple(Message("user", f"{number} " + "x" * 100_000) for number in range(9))
+    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    text = told(plain, turn(history=said), "", knows=False).arguments["question"]
+    assert len(text) < MAX_TOLD + 1_000 and "user: 8 " in text and "user: 0 " not in text
+    assert "left out" in text
+    many = said * 6
+    rows = told(way(SEND), turn(history=many), "new", knows=False).arguments["history"]
+    assert 0 < len(rows) < len(many) and rows[-1]["content"].startswith("8 ")
+
+
+def test_parameters_go_along_where_they_are_taken() -> None:
+    params = Params({"temperature": 0.5})
+    assert told(way(SEND), turn(params=params), "", knows=True).meta["local.pallas/params"] == {
+        "temperature": 0.5
+    }
+    plain = way(Offer("ask", {"question": TEXT}, ("question",)))
+    assert told(plain, turn(params=params), "", knows=True) == ({"question": "now"}, {})
+
+
+def test_a_message_that_no_server_takes_says_how_large_it_is() -> None:
+    with pytest.raises(Fault) as raised:
+        told(way(SEND), turn("x" * 5_000_000), "", knows=True)
+    assert raised.value.type is FaultType.UPSTREAM and raised.value.data["limit"] == 4_194_304
+
+
+def test_handles_are_good_for_what_they_know_and_bounded() -> None:
+    handles, said = Handles(keep=2), (Message("user", "a"), Message("assistant", "b"))
+    handles.keep("id:a", "h1", 2)
+    assert handles.of("id:a", said) == "h1" and handles.of("id:b", said) == ""
+    assert handles.of("id:a", said[:1]) == "" and handles.of("id:a", said) == ""
+    for name in "abc":
+        handles.keep(f"id:{name}", name, 2)
+    assert len(handles) == 2 and handles.of("id:a", said) == ""
+    handles.forget("id:c")
+    handles.keep(None, "h", 2)
+    handles.keep("id:d", "h" * 501, 2)
+    assert len(handles) == 1
+
+
+async def test_progress_becomes_events_sanitised_and_bounded() -> None:
+    events: list[Event] = []
+    progress = Progress(turn(stream_text=True), events.append, "scholar")
+    for line in (
+        "scholar step 1 (llm)",
+        "echo/say\x1b[2J: started",
+        "helper step 2 (tool)",
+        "far step 1 (llm)",
+        "scholar » hel\x1b]52;lo",
+        "helper » aside",
+        "scholar/agent_loop: started",
+        "scholar/agent_loop: step 3 (tool echo)",
+        "half way there",
+    ):
+        await progress.hear(1, None, line)
+    progress.end()
+    await progress.hear(2, None, "scholar step 9 (llm)")
+    steps = [(each.actor, each.step) for each in events if isinstance(each, StepStarted)]
+    assert steps == [("far", 1), ("helper", 2), ("scholar/far", 1), ("far", 3)]
+    calls = [(each.phase, each.call_id) for each in events if isinstance(each, ToolEvent)]
+    assert [phase for phase, _ in calls] == ["started", "failed"] and calls[0][1] == calls[1][1]
+    said = [(each.actor, each.text) for each in events if isinstance(each, TextDelta)]
+    assert said == [("", "hel␛]52;lo"), ("helper", "aside")]
+    assert not any("\x1b" in repr(each) for each in events)
+
+    silent = Progress(turn(), events.append, "scholar")
+    events.clear()
+    await silent.hear(1, None, "scholar » hello")
+    assert events == []
+    for _ in range(MAX_LINES + 10):
+        await silent.hear(1, None, "a step 1 (llm)")
+    assert len(events) <= MAX_LINES
+
+
+def test_a_fault_of_another_pallas_passes_with_its_type_and_nothing_hostile() -> None:
+    # DR-22, UN-4
+    body = (
+        '{"error": "slow \\u001b[31m down, Bearer abcdefghijklmnop", "code": -32002, "data": {"type": '
+        '"UPSTREAM", "retryable": true, "providerId": "openai", "upstreamCode": 429, "partial": "x", '
+        '"reason": "conflict"}}'
+    )
+    fault = reported(body, WHOM)
+    assert (fault.type, fault.code, fault.retryable) == (FaultType.UPSTREAM, -32002, True)
+    assert fault.message.startswith("far: slow ␛[31m down") and "abcdefghijklmnop" not in fault.message
+    assert fault.data == {"providerId": "openai", "upstreamCode": 429}
+    for text in ("kaput", "[1]", '{"error": 1}', '{"error": "x", "code": "y", "data": {"type": "NEW"}}'):
+        plain = reported(text, WHOM)
+        assert (plain.type, plain.retryable, plain.data) == (FaultType.UPSTREAM, False, {"providerId": "far"})
+    assert "no words" in reported("  ", WHOM).message
+
+
+def test_a_conversation_that_is_gone_is_told_from_other_errors() -> None:
+    gone = '{"error": "nothing", "code": -32002, "data": {"type": "UPSTREAM", "reason": "not_found"}}'
+    assert is_forgotten(gone) and is_forgotten("Unknown thread: 12") and is_forgotten("session expired")
+    assert not is_forgotten("file not found") and not is_forgotten("[]") and not is_forgotten("kaput")
+
+
+def test_a_wait_that_is_asked_for_is_passed_on() -> None:
+    noted = Noted()
+    noted.status, noted.retry_after = 429, 7.0
+    fault = of_status(noted, WHOM)
+    assert fault is not None and fault.data["retry_after"] == 7.0
+    noted.status = 200
+    assert of_status(noted, WHOM) is None
+
+
+def test_an_answer_is_sanitised_and_its_handle_found() -> None:
+    result = CallToolResult(
+        content=[TextContent(type="text", text="I look.\n\nfound \x1b[2J")],
+        structured_content={"thread_id": "t1"},
+        _meta={"local.pallas/finalOffset": 9, "local.pallas/usage": {"inputTokens": 3, "outputTokens": True}},
+    )
+    offer = Offer("ask", {"text": TEXT, "thread_id": TEXT}, ("text",))
+    answer = answer_of(result, way(offer))
+    assert answer.texts == ("I look.", "found ␛[2J") and answer.handle == "t1"
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (3, None)
+    bare = CallToolResult(content=[], structured_content={"a": 1})
+    assert answer_of(bare, way(offer)).texts == ('{\n  "a": 1\n}',)
