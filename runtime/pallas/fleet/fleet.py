@@ -233,14 +233,6 @@ class Fleet:
             watch=self._reloader.snapshot(),
         )
 
-    def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What a run said over the wire, oldest first; empty when nothing of it is kept any more.
-
-        Raises Fault (CONFIG) where nothing is kept at all.
-        """
-        if self.kernel.wire is None:
-            raise Fault(
-                FaultType.CONFIG,
     def register(
         self, handler: Any, *, capabilities: Sequence[str] = (), capacity: int = 64, replace: bool = False
     ) -> Registration:
@@ -273,6 +265,14 @@ class Fleet:
         """
         return self.made.registered.remove(id)
 
+    def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        """What a run said over the wire, oldest first; empty when nothing of it is kept any more.
+
+        Raises Fault (CONFIG) where nothing is kept at all.
+        """
+        if self.kernel.wire is None:
+            raise Fault(
+                FaultType.CONFIG,
                 "this fleet does not keep what goes over the wire: start it with PALLAS_WIRE_RECORD=1",
             )
         return self.kernel.wire.exchanges(run_id)
@@ -329,6 +329,7 @@ class Fleet:
         self._warn_when_open()
         for config in self._chosen():
             self._members.add(self.project, config)
+        self.made.live()
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         self._own(watch_log(self.hub))
         await self.front.start()
@@ -337,7 +338,6 @@ class Fleet:
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
             self.api = await make_api(self)
-        self.made.live()
             app = self._pages.app(control, self.api.app if self.api is not None else None)
             await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
         self._own(self._start_programs())
