@@ -34,7 +34,9 @@ def test_the_version_is_told() -> None:
     assert _run("--version").stdout == f"pallas {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["dev", "--help"], ["check", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["dev", "--help"], ["check", "--help"], ["bridge", "--help"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     source = (
         "import sys; from pallas.cli.app import run; status = run(sys.argv[1:]);"
