@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from starlette.types import ASGIApp
 
+    from pallas.tasks import Tasks
+
 log = logging.getLogger(__name__)
 
 STOPPED_BY_HAND: Final = "stopped by hand"
@@ -75,6 +77,7 @@ class FleetAgent:
         provider_problem: Callable[[], str],
         inbound: Inbound,
         pages: Mapping[str, Page] = MappingProxyType({}),
+        tasks: "Callable[[], Tasks | None]" = lambda: None,
     ) -> None:
         self.project = project
         self.config = config
@@ -82,6 +85,7 @@ class FleetAgent:
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
+        self._tasks = tasks
         self.inbound = inbound
         inbound.introduce(config.name, config.auth)
         self._life = Life(self, kernel, make_executor)
@@ -180,6 +184,7 @@ class FleetAgent:
             history=_has_history(self.config),
             authorize=partial(self.inbound.authorize, self.name),
             permit=partial(self.inbound.permit, self.name),
+            tasks=self._tasks,
         )
         for path, page in self._pages.items():
             server.custom_route(path, methods=["GET"])(page)

@@ -118,7 +118,14 @@ class Fleet:
         self.inbound.adopt(project)
         self.catalog: Catalog | None = None
         self.api: Api | None = None
-        self.lasting = Lasting(database, kernel=self.kernel, hub=self.hub, grants=lambda: self.grants)
+        self.lasting = Lasting(
+            database,
+            kernel=self.kernel,
+            hub=self.hub,
+            grants=lambda: self.grants,
+            tasks=lambda: self.project.tasks,
+            stopping=lambda: self.state not in (FleetState.STARTING, FleetState.RUNNING),
+        )
         self._pace = pace
         self._providers = Providers(project, self.hub, self._refresh_health, pace)
         self._pages = Pages(
@@ -135,6 +142,7 @@ class Fleet:
             provider_problem=self._providers.problem,
             pages=self._pages.of_agents,
             inbound=self.inbound,
+            tasks=lambda: self.lasting.tasks,
         )
         self._agents = self._members.by_name
         self._control = Control(

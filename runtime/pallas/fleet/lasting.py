@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.bearer import adopt_salt
 from pallas.config import Project
+from pallas.config.kinds import TasksConfig
 from pallas.events import Hub
 from pallas.grants import Grants
 from pallas.kernel import Kernel
@@ -18,6 +19,7 @@ from pallas.model import Fault, Notice
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
+    from pallas.tasks import Tasks
     from pallas.threads import Threads
 
 log = logging.getLogger(__name__)
@@ -31,16 +33,29 @@ RECORDS: Final = 0.5
 class Lasting:
     """The ledger of one fleet and what stands on it. Belongs to the fleet's loop.
 
-    ``url`` is that of the database, None for a fleet that keeps nothing.
+    ``url`` is that of the database, None for a fleet that keeps nothing. ``tasks`` says what holds for tasks
+    now, ``stopping`` whether the fleet ends.
     """
 
-    def __init__(self, url: str | None, *, kernel: Kernel, hub: Hub, grants: Callable[[], Grants]) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        kernel: Kernel,
+        hub: Hub,
+        grants: Callable[[], Grants],
+        tasks: Callable[[], TasksConfig] = TasksConfig,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._url = url
+        self._limits = tasks
+        self._stopping = stopping
         self._kernel = kernel
         self._hub = hub
         self._grants = grants
         self.ledger: Ledger | None = None
         self.threads: Threads | None = None
+        self.tasks: Tasks | None = None
 
     async def open(self, project: Project) -> None:
         """Open the database, make the tables what they should be, mark what an earlier life left pending.
@@ -50,16 +65,18 @@ class Lasting:
         """
         if self._url is None:
             return
-        ledgers, threads = await asyncio.to_thread(_imported)
+        ledgers, threads, tasks = await asyncio.to_thread(_imported)
+        url = self._url
         try:
-            self.ledger = await ledgers.open_ledger(self._url)
+            self.ledger = await ledgers.open_ledger(url)
         except Fault as fault:
             if project.database_url or os.environ.get("PALLAS_DATABASE_URL"):
                 raise
             text = f"{fault.message}; until then conversations are kept in memory and end with the fleet"
             log.error("%s", text)
             self._hub.publish(Notice(level="error", text=text))
-            self.ledger = await ledgers.open_ledger(MEMORY)
+            url = MEMORY
+            self.ledger = await ledgers.open_ledger(url)
         ledger = self.ledger
         assert ledger is not None
         _same_principals(ledger.salt)
@@ -67,6 +84,15 @@ class Lasting:
         self.threads = threads.Threads(
             ledger, self._grants(), self._kernel.forget_thread, self._kernel.unwritten
         )
+        if url != MEMORY:  # a handle that ends with the fleet would be no durable one
+            self.tasks = tasks.Tasks(
+                ledger,
+                self._kernel,
+                self._hub,
+                self._grants(),
+                config=self._limits,
+                stopping=self._stopping,
+            )
         if found := len(ledger.recovered):
             runs = "1 run" if found == 1 else f"{found} runs"
             text = f"{runs} had not ended when the fleet last stopped; the threads say so and go on"
@@ -82,6 +108,9 @@ class Lasting:
         if ledger is None:
             return
         began = monotonic()
+        tasks, self.tasks = self.tasks, None
+        if tasks is not None:
+            await tasks.close(seconds * RECORDS / 2)
         await self._kernel.close_records(seconds * RECORDS)
         task = asyncio.create_task(ledger.close(), name="close the ledger")
         await asyncio.wait({task}, timeout=max(0.0, began + seconds - monotonic()))
@@ -113,5 +142,7 @@ def _same_principals(salt: bytes) -> None:
         adopt_salt(salt)
 
 
-def _imported() -> tuple[Any, Any]:
-    return importlib.import_module("pallas.ledger.ledger"), importlib.import_module("pallas.threads")
+def _imported() -> tuple[Any, Any, Any]:
+    names = ("pallas.ledger.ledger", "pallas.threads", "pallas.tasks")
+    ledgers, threads, tasks = (importlib.import_module(name) for name in names)
+    return ledgers, threads, tasks

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pallas.config import AgentConfig, Project
 from pallas.events import Hub
@@ -15,6 +16,9 @@ from pallas.surfaces.status import Page
 from .agent import FleetAgent
 from .doors import Doors
 from .succession import MakeExecutor
+
+if TYPE_CHECKING:
+    from pallas.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +36,7 @@ class Members:
         provider_problem: Callable[[], str],
         pages: Callable[[], Mapping[str, Page]],
         inbound: Inbound,
+        tasks: "Callable[[], Tasks | None]" = lambda: None,
     ) -> None:
         self._doors = doors
         self._hub = hub
@@ -40,6 +45,7 @@ class Members:
         self._provider_problem = provider_problem
         self._pages = pages
         self._inbound = inbound
+        self._tasks = tasks
         self._leaving: dict[asyncio.Task[None], FleetAgent] = {}
         self._changed: tuple[Callable[[], None], ...] = ()
         self.by_name: dict[str, FleetAgent] = {}
@@ -61,6 +67,7 @@ class Members:
             provider_problem=self._provider_problem,
             pages=self._pages(),
             inbound=self._inbound,
+            tasks=self._tasks,
         )
         self._kernel.attach(agent)
         self.by_name[config.name] = agent

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, tuple_, update
 
-from pallas.codec import visible
 from pallas.model import Fault, FaultType, Page, TaskRecord, TaskStatus
 
 from .database import Database
 from .pages import check_limit, cursor_of, place_of
 from .tables import UNDER_WAY, runs, tasks, threads
+from .words import storable
 
 STOPPED: Final = "the fleet stopped in the middle of this task"
 """How the reason of a task begins that was under way when its fleet went."""
@@ -187,5 +187,12 @@ def _record(row: Any) -> TaskRecord:
     )
 
 
-def _plain(value: Mapping[str, Any] | None) -> Any:
-    return None if value is None else visible(dict(value))
+def _plain(value: Any) -> Any:
+    """JSON values as databases take them, else as they are: a result is given back as it was."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable(str(name)): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -9,6 +9,7 @@ from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
+from mcp_types import Result
 
 from pallas.model import Fault, FaultType, Principal, TraceContext
 from pallas.text import one_line
@@ -60,7 +61,8 @@ class Access(Middleware):
             if name != called:
                 context = context.copy(message=context.message.model_copy(update={"name": name}))
             result = await call_next(context)
-            if not isinstance(result, ToolResult):
+            # An extension may have begun something else than a result, and says so in one of its own.
+            if not isinstance(result, ToolResult | Result):
                 raise TypeError(f"a middleware returned {type(result).__name__}, no result")
             return result
         except Fault as fault:

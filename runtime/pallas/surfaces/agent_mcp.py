@@ -1,7 +1,8 @@
 """What each agent serves over MCP: two tools, a hidden alias and a prompt."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import PromptError
@@ -31,6 +32,9 @@ from .history import prompt_messages
 from .running import run_for
 from .wire_tap import WireTap
 
+if TYPE_CHECKING:
+    from pallas.tasks import Tasks
+
 SEND_MESSAGE: Final = "send_message"
 GET_HEALTH: Final = "get_health"
 HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its downstream dependencies."
@@ -49,12 +53,14 @@ def agent_app(
     history: bool = True,
     authorize: Authorize | None = None,
     permit: Permit | None = None,
+    tasks: "Callable[[], Tasks | None]" = lambda: None,
 ) -> FastMCP:
     """The MCP server of one agent (PR-15).
 
     Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
     listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize``, who a caller is, and
-    ``permit``, what it was granted, are asked before all of them but ``get_health``.
+    ``permit``, what it was granted, are asked before all of them but ``get_health``. With ``tasks`` a
+    ``send_message`` becomes one for clients that declare the extension.
     """
     server: FastMCP = FastMCP(
         name,
@@ -67,6 +73,14 @@ def agent_app(
     access = Access((SEND_MESSAGE, GET_HEALTH), aliases=aliases, authorize=authorize, permit=permit)
     server.add_middleware(access)
     server.add_tool(_SendMessage(kernel, name, description))
+    if tasks() is not None:
+        from .tasks_extension import TasksExtension
+        from .tasks_sending import begin_sending
+
+        begin = partial(begin_sending, kernel, name)
+        server.add_extension(
+            TasksExtension(tasks, {SEND_MESSAGE: begin}, agent=name, authorize=authorize, permit=permit)
+        )
     server.add_tool(_GetHealth(health))
     if history:
         server.add_prompt(_History(kernel, name))

@@ -1,0 +1,253 @@
+"""The MCP extension ``io.modelcontextprotocol/tasks`` (2026-07-28): long work with a handle to come back for.
+
+A ``tools/call`` of a client that declares the extension on that very request is answered with a task; the
+client asks ``tasks/get`` how far it is, answers questions with ``tasks/update`` and ends it with
+``tasks/cancel``. Everybody else is answered as ever. What went wrong in the work is a result with
+``isError``, as the tool would have answered it: a task is ``failed`` on the wire only where the tool never
+came to answer.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fastmcp.server.context import Context
+from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.server.extensions import (
+    MethodBinding,
+    ServerExtension,
+    ToolCallContinuation,
+    ToolCallOutcome,
+)
+from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolRequestParams,
+    RequestParams,
+    Result,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from pallas.asking import Answered
+from pallas.model import Fault, Principal, TaskRecord
+from pallas.refusals import REASON
+from pallas.tasks import is_over
+from pallas.text import one_line, sanitize
+
+from .access import Authorize, Permit
+from .calls import caller_of, fault_result, trace_of
+
+if TYPE_CHECKING:
+    from pallas.tasks import Tasks
+
+IDENTIFIER: Final = TASKS_EXTENSION_ID
+POLL_EARLY: Final = 500
+POLL_LATER: Final = 2_000
+"""Milliseconds between two looks that a client is asked to keep: in the first ten seconds, and after them."""
+_EARLY: Final = 10.0
+_ERA: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
+_INTERNAL: Final = -32603
+
+Begin = Callable[["Tasks", Mapping[str, Any], FastMCPRequestContext, bool], Awaitable[TaskRecord]]
+"""Begins the task of a call: with its arguments, its context, and whether its caller can be asked. Raises
+Fault."""
+
+
+class _Task(Result):
+    """A call was answered with a task."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: str
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int
+
+    @model_serializer(mode="wrap")
+    def _whole(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """With the null that says that it is kept for as long as it is under way."""
+        return {"ttlMs": None, **handler(self)}
+
+
+class _Which(RequestParams):
+    task_id: str
+
+
+class _Answers(_Which):
+    input_responses: dict[str, Any] = Field(default_factory=dict)
+
+
+class TasksExtension(ServerExtension):
+    """``begins`` says of which tools calls become tasks, and how.
+
+    With ``agent`` only tasks of that agent are known here. ``authorize`` and ``permit`` are asked as before
+    the tool itself, for each request about a task.
+    """
+
+    identifier = IDENTIFIER
+
+    def __init__(
+        self,
+        tasks: "Callable[[], Tasks | None]",
+        begins: Mapping[str, Begin],
+        *,
+        agent: str = "",
+        authorize: Authorize | None = None,
+        permit: Permit | None = None,
+    ) -> None:
+        self._tasks = tasks
+        self._begins = dict(begins)
+        self._agent = agent
+        self._authorize = authorize
+        self._permit = permit
+
+    def methods(self) -> Sequence[MethodBinding]:
+        """The three methods, which the handshake era does not have."""
+        return (
+            MethodBinding("tasks/get", _Which, self._get, _ERA),
+            MethodBinding("tasks/update", _Answers, self._update, _ERA),
+            MethodBinding("tasks/cancel", _Which, self._cancel, _ERA),
+        )
+
+    async def intercept_tool_call(
+        self, params: CallToolRequestParams, context: Context, call_next: ToolCallContinuation
+    ) -> ToolCallOutcome:
+        """A task for a client that declared the extension on this call, else what the tool answers."""
+        begin, tasks, call = self._begins.get(params.name), self._tasks(), fastmcp_request_ctx.get()
+        if begin is None or tasks is None or call is None or not declares(call):
+            return await call_next()
+        try:
+            return created(await begin(tasks, params.arguments or {}, call, can_answer(call)))
+        except Fault as fault:
+            return fault_result(fault)
+
+    async def _get(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
+        tasks, who = await self._admit(context)
+        return {"resultType": "complete", **detailed(await self._found(tasks, params.task_id, who))}
+
+    async def _update(self, context: ServerRequestContext[Any, Any], params: _Answers) -> dict[str, Any]:
+        tasks, who = await self._admit(context)
+        await self._found(tasks, params.task_id, who)
+        answers = {key: found for key, each in params.input_responses.items() if (found := _answered(each))}
+        await _told(tasks.answer(params.task_id, who, answers))
+        return {"resultType": "complete"}
+
+    async def _cancel(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
+        tasks, who = await self._admit(context)
+        await self._found(tasks, params.task_id, who)
+        await _told(tasks.cancel(params.task_id, who))
+        return {"resultType": "complete"}
+
+    async def _admit(self, context: ServerRequestContext[Any, Any]) -> "tuple[Tasks, Principal]":
+        if self.client_settings(context) is None:
+            needed: dict[str, Any] = {"extensions": {IDENTIFIER: {}}}
+            raise MCPError(
+                code=MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=f"Missing required client capability: declare the extension {IDENTIFIER}",
+                data={"requiredCapabilities": needed},
+            )
+        call, tasks = fastmcp_request_ctx.get(), self._tasks()
+        who = caller_of(call)
+        if self._authorize is not None:
+            await _told(self._authorize(next(iter(self._begins)), who))
+        if self._permit is not None:
+            try:
+                self._permit(who, trace_of(call))
+            except Fault as fault:
+                raise _error(fault) from None
+        if tasks is None:
+            raise MCPError(code=INVALID_PARAMS, message="this fleet keeps no tasks any more: it is stopping")
+        return tasks, who
+
+    async def _found(self, tasks: "Tasks", task_id: str, who: Principal) -> TaskRecord:
+        found = await _told(tasks.find(task_id, who))
+        if self._agent and found.agent != self._agent:
+            raise MCPError(code=INVALID_PARAMS, message=f"task not found: {self._agent} has none of that id")
+        return found
+
+
+def declares(context: FastMCPRequestContext | None) -> bool:
+    """Whether the client said on this very request that it knows tasks."""
+    return IDENTIFIER in (_capabilities(context).get("extensions") or {})
+
+
+def can_answer(context: FastMCPRequestContext | None) -> bool:
+    """Whether the client said on this very request that its user can be asked."""
+    return isinstance(_capabilities(context).get("elicitation"), Mapping)
+
+
+def created(task: TaskRecord) -> Result:
+    """The result of a call that became a task."""
+    return _Task.model_validate(_seed(task))
+
+
+def detailed(task: TaskRecord) -> dict[str, Any]:
+    """A task as ``tasks/get`` tells it."""
+    told = _seed(task)
+    if task.status == "input_required":
+        return {**told, "inputRequests": dict(task.request or {})}
+    if task.result is not None and task.status != "cancelled":
+        return {**told, "status": "completed", "result": {"resultType": "complete", **task.result}}
+    if task.status == "failed":
+        fault = task.fault or {}
+        message = sanitize(str(fault.get("error") or "the task failed"), 1_000)
+        return {**told, "error": {"code": _INTERNAL, "message": message, "data": dict(fault)}}
+    return told
+
+
+def _seed(task: TaskRecord) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "taskId": task.id,
+        "status": task.status,
+        "createdAt": _iso(task.created_at),
+        "lastUpdatedAt": _iso(task.updated_at),
+        # How long it is kept is known from its end on: until then it stays.
+        "ttlMs": round((task.updated_at - task.created_at + task.ttl) * 1000)
+        if is_over(task) and task.ttl is not None
+        else None,
+        "pollIntervalMs": POLL_EARLY if time() - task.created_at < _EARLY else POLL_LATER,
+    }
+    message = one_line(str((task.fault or {}).get("error") or ""), 300) or task.progress
+    return {**told, "statusMessage": message} if message else told
+
+
+def _capabilities(context: FastMCPRequestContext | None) -> Mapping[str, Any]:
+    if context is None or context.protocol_version not in _ERA:
+        return {}
+    found = (context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _answered(given: Any) -> Answered | None:
+    """What a client said to a question; None for what is no answer."""
+    action = given.get("action") if isinstance(given, Mapping) else None
+    if action not in ("accept", "decline", "cancel"):
+        return None
+    content = given.get("content")
+    return Answered(action, dict(content) if isinstance(content, Mapping) else {})
+
+
+async def _told[T](work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except Fault as fault:
+        raise _error(fault) from None
+
+
+def _error(fault: Fault) -> MCPError:
+    """A Fault as an error of the protocol: a task that is not there is a wrong parameter."""
+    missing = fault.data.get(REASON) == "not_found"
+    body = fault.to_body()
+    return MCPError(code=INVALID_PARAMS if missing else fault.code, message=fault.message, data=body["data"])
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

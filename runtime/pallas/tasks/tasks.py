@@ -1,0 +1,321 @@
+"""The tasks of one fleet: begun, followed, answered, cancelled, found again.
+
+A task is written down before its work begins, and belongs to who asked for it: another one's is not found,
+in the same words as one that is not there. What it does goes on when its caller's connection ends.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import replace
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas import refusals
+from pallas.asking import Answered, asker
+from pallas.config.kinds import TasksConfig
+from pallas.events import Hub
+from pallas.grants import Grants
+from pallas.kernel import Kernel
+from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus
+from pallas.text import one_line
+from pallas.threads import ADMIN
+
+from .work import Finished, MakeRun, Work, is_over
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+KEEP_EVERY: Final = 5.0
+"""Seconds between two times that a task's progress is written down."""
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks at a task that another fleet of the same ledger does."""
+_TRIES: Final = (1.0, 5.0, 20.0)
+"""Seconds after which an end that could not be written down is tried again."""
+_CANCELLED: Final = {"cancelled": True}
+
+type _End = dict[str, Any]
+
+
+class Tasks:
+    """Belongs to the fleet's event loop. ``stopping`` says whether the fleet ends, ``config`` what holds now.
+
+    Every verb raises Fault: not found, PROTOCOL on a bad limit or cursor, TRANSPORT and TIMEOUT when the
+    database does not answer.
+    """
+
+    def __init__(
+        self,
+        ledger: "Ledger",
+        kernel: Kernel,
+        hub: Hub,
+        grants: Grants,
+        *,
+        config: Callable[[], TasksConfig] = TasksConfig,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._ledger = ledger
+        self._store = ledger.tasks
+        self._kernel = kernel
+        self._hub = hub
+        self._grants = grants
+        self._config = config
+        self._stopping = stopping
+        self._works: dict[str, Work] = {}
+        self._own: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def under_way(self) -> int:
+        """How many are."""
+        return len(self._works)
+
+    async def begin(
+        self,
+        agent: str,
+        principal: Principal,
+        run: MakeRun,
+        *,
+        kind: str = "send_message",
+        preview: str = "",
+        run_id: str = "",
+        answers: bool = False,
+    ) -> TaskRecord:
+        """Write a task down, then have its work begin. With ``answers`` its owner can be asked on the way.
+
+        Raises Fault (TRANSPORT) where the fleet ends, or ``max`` are under way.
+        """
+        config = self._config()
+        if self._closed or self._stopping():
+            raise Fault(FaultType.TRANSPORT, "the fleet is stopping; try again when it is back")
+        if len(self._works) >= config.max:
+            text = f"Server overloaded: {config.max} tasks are under way; try again when some are over"
+            raise Fault(FaultType.TRANSPORT, text, data={"retry_after": 5.0})
+        now = time()
+        record = TaskRecord(
+            id=secrets.token_hex(16),
+            agent=agent,
+            owner=principal.id,
+            status="working",
+            created_at=now,
+            updated_at=now,
+            run_id=run_id,
+            kind=kind,
+            preview=one_line(preview, 120),
+            ttl=config.ttl,
+        )
+        work = self._works[record.id] = Work(record, self._tell)
+        try:
+            await self._store.begin(record)
+        except BaseException:
+            del self._works[record.id]
+            self._spawn(self._forget(record.id))  # it may have been written, and nobody will ever ask for it
+            raise
+        self._tell(record)
+        # Nothing of the request that asked for it goes along: that is over long before the work is.
+        context = Context()
+        if answers:
+            context.run(asker.set, work.ask)
+        task = asyncio.get_running_loop().create_task(
+            self._do(work, run), name=f"task {record.id[:8]}", context=context
+        )
+        work.task = task
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+        return record
+
+    async def find(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - the word of the record
+        """The task of that id, as it is now."""
+        work = self._works.get(id)
+        found = work.record if work is not None else await self._store.get(id)
+        if found is None or not self._may_see(found.owner, principal):
+            raise _not_found()
+        return found
+
+    async def list(
+        self,
+        principal: Principal,
+        *,
+        agent: str | None = None,
+        status: TaskStatus | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[TaskRecord]:
+        """The principal's tasks, or everybody's for who may see those, the newest first, without answers."""
+        self._grants.require_known(principal)
+        owner = None if self._sees_all(principal) else principal.id
+        page = await self._store.list(agent=agent, owner=owner, status=status, limit=limit, cursor=cursor)
+        return Page(tuple(self._now(each) for each in page.items), page.next)
+
+    async def cancel(self, id: str, principal: Principal) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for it to be cancelled: it ends in a moment. One that is over stays as it is.
+
+        Raises Fault (conflict) for one that another fleet of the same ledger does.
+        """
+        found = await self.find(id, principal)
+        if is_over(found):
+            return found
+        work = self._works.get(id)
+        if work is None:
+            raise refusals.conflict("another fleet that shares this database does this task; cancel it there")
+        work.cancelled = True
+        asked = bool(work.record.run_id) and self._kernel.cancel(work.record.run_id)
+        if not asked and not work.ending and work.task is not None:
+            work.task.cancel()
+        return work.record
+
+    async def answer(self, id: str, principal: Principal, answers: Mapping[str, Answered]) -> None:  # noqa: A002
+        """What its owner says to its questions; nothing for those that nobody waits for an answer to."""
+        await self.find(id, principal)
+        if (work := self._works.get(id)) is not None:
+            work.answer(answers)
+
+    async def follow(self, id: str, principal: Principal) -> AsyncIterator[TaskRecord]:  # noqa: A002
+        """The task as it is, and whenever that is different, to its end."""
+        told = await self.find(id, principal)
+        yield told
+        while not is_over(told):
+            work = self._works.get(id)
+            if work is None:
+                await asyncio.sleep(0 if (await self.find(id, principal)) != told else LOOK_EVERY)
+            elif work.record == told:
+                await work.changes(60.0)
+            if (now := await self.find(id, principal)) != told:
+                told = now
+                yield told
+
+    async def wait(self, id: str, principal: Principal, seconds: float) -> TaskRecord:  # noqa: A002
+        """The task once it is over, or as it is after so many ``seconds``."""
+        found = await self.find(id, principal)
+        until = monotonic() + seconds
+        while not is_over(found) and (left := until - monotonic()) > 0:
+            work = self._works.get(id)
+            if work is None:
+                await asyncio.sleep(min(left, LOOK_EVERY))
+            else:
+                await work.changes(left)
+            found = await self.find(id, principal)
+        return found
+
+    async def close(self, seconds: float = 1.0) -> None:
+        """The fleet ends: what is still under way has failed, and is told so. Safe to call twice."""
+        self._closed = True
+        for work in self._works.values():
+            work.stopped = True
+            if work.task is not None and not work.ending:
+                work.task.cancel()
+        if self._own:
+            await asyncio.wait(self._own, timeout=seconds)
+        for task in self._own:
+            task.cancel()
+
+    async def _do(self, work: Work, run: MakeRun) -> None:
+        keeping = asyncio.create_task(self._keep(work), name="keep a task")
+        try:
+            end = self._end_of(work, await run(work.hear))
+        except Fault as fault:
+            end = self._failed(work, fault)
+        except asyncio.CancelledError:
+            end = self._failed(work, Fault(FaultType.UPSTREAM, "the task was cancelled", data=_CANCELLED))
+        except Exception as error:
+            log.exception("task %s of %s broke", work.record.id[:8], work.record.agent)
+            text = f"the task failed ({type(error).__name__}); the log has the details"
+            end = self._failed(work, Fault(FaultType.INTERNAL, text))
+        finally:
+            keeping.cancel()
+        work.ending = True
+        # Nobody is told that it is over before it would still be so after a restart.
+        over = replace(work.record, updated_at=time(), request=None, **end)
+        try:
+            await self._finish(over)
+        finally:
+            self._works.pop(over.id, None)
+            work.change(**end, request=None)
+
+    async def _finish(self, over: TaskRecord) -> None:
+        for pause in (*_TRIES, None):
+            try:
+                await self._store.finish(over)
+            except Fault as fault:
+                if pause is None or self._closed:
+                    log.error("task %s: its end was not written down: %s", over.id[:8], fault.message)
+                    return
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def _keep(self, work: Work) -> None:
+        """Write down how far it has come, now and then."""
+        while True:
+            await work.unkept.wait()
+            work.unkept.clear()
+            with suppress(Fault):
+                await self._store.move(work.record)
+            await asyncio.sleep(KEEP_EVERY)
+
+    def _end_of(self, work: Work, done: Finished) -> _End:
+        """How it ends with what came of it."""
+        if done.fault is None:
+            end: _End = {"status": "completed", "result": done.result, "text": done.text}
+        else:
+            end = self._failed(work, done.fault)
+            if "result" in end:
+                end["result"] = done.result
+        return {**end, **({"thread": done.thread} if done.thread else {})}
+
+    def _failed(self, work: Work, fault: Fault) -> _End:
+        """How it ends with that Fault."""
+        cut = bool(fault.data.get("cancelled"))
+        if cut and not work.cancelled and (work.stopped or self._stopping()):
+            from pallas.ledger.tasks import STOPPED
+
+            left = {key: fault.data[key] for key in ("partial", "conversation_id") if key in fault.data}
+            text = f"{STOPPED}; what it did until then was done: look at its thread, and ask again"
+            lost = Fault(FaultType.UPSTREAM, text, data={"stopped": True, **left})
+            return {"status": "failed", "fault": lost.to_body()}
+        body = fault.to_body()
+        text = json.dumps(body, ensure_ascii=False)
+        result = {"content": [{"type": "text", "text": text}], "isError": True}
+        return {"status": "cancelled" if cut else "failed", "fault": body, "result": result}
+
+    async def _forget(self, id: str) -> None:  # noqa: A002 - the word of the record
+        with suppress(Fault):
+            await self._store.forget(id)
+
+    def _now(self, task: TaskRecord) -> TaskRecord:
+        work = self._works.get(task.id)
+        return work.record if work is not None else task
+
+    def _tell(self, task: TaskRecord) -> None:
+        fault = (task.fault or {}).get("error", "")
+        # Its id opens a task for its owner: no more of it is shown than tells two apart.
+        event = TaskChanged(
+            agent=task.agent, task=task.id[:8], status=task.status, detail=one_line(str(fault), 200)
+        )
+        self._hub.publish(event)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+
+    def _may_see(self, owner: str, principal: Principal) -> bool:
+        return owner == principal.id or self._sees_all(principal)
+
+    def _sees_all(self, principal: Principal) -> bool:
+        grants = self._grants
+        if not grants.enforced:
+            return principal.id == ADMIN
+        return grants.allows(principal, "view", "agents") and grants.allows(principal, "admin", "threads")
+
+
+def _not_found() -> Fault:
+    return refusals.not_found(
+        "task not found: it is unknown, over for too long, or belongs to another caller"
+    )
