@@ -114,6 +114,7 @@ class _Inside:
         self._lost = 0
         self._lag = self._allowed_lag = 0.0
         self._over = asyncio.Event()
+        self._refused = False
 
     async def serve(self) -> None:
         """Until the fleet goes away, says close, or a SIGTERM comes."""
@@ -149,7 +150,8 @@ class _Inside:
             case Begin():
                 self._begin(said)
             case Do():
-                self._own(self._do(said))
+                if not self._refused:
+                    self._own(self._do(said))
             case Given():
                 self._given.setdefault(said.call, []).extend(map(_message, said.pieces))
             case Run():
@@ -172,7 +174,8 @@ class _Inside:
 
     def _begin(self, said: Begin) -> None:
         if (said.version, said.protocol) != (__version__, PROTOCOL):
-            self._over.set()  # the fleet tells why
+            self._refused = True  # the fleet tells why
+            self._over.set()
             return
         adopt_salt(bytes.fromhex(said.salt))
         project = said.project
@@ -240,7 +243,9 @@ class _Inside:
                 self._say(Made(call, part))
                 await self._channel.room()
             self._threads.end(call, asked.lease, result.messages, replaces=result.replaces)
-            self._say(Result(call, result.texts, result.usage, result.stop_reason, result.replaces))
+            self._say(
+                Result(call, result.texts, result.usage, result.stop_reason, result.replaces, result.backend)
+            )
         except asyncio.CancelledError:
             self._say(Failed(call, cancelled=True))
         except MemoryError:
@@ -272,6 +277,7 @@ class _Inside:
             durable=asked.durable,
             params=asked.params,
             bearer=asked.bearer,
+            provider=asked.provider,
         )
         trace = RunTrace(asked.run_id, asked.agent, asked.trace or child_of(None), wire)
 
