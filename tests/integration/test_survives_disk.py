@@ -46,7 +46,8 @@ async def test_a_full_disk_costs_the_log_its_records_and_nobody_an_answer(tmp_pa
         while not any("cannot be written" in line for line in fleet.err):
             for era in ERAS:
                 await answers(fleet, era)
-        line = await fleet.says("cannot be written (No space left on device), its records are lost")
+        line = await fleet.says("cannot be written")
+        assert "cannot be written (No space left on device), its records are lost" in line, fleet.err
         assert f"error: the log {disk}/pallas.log" in line
         assert (await fleet.get("/readyz")).status_code == 200
         filler.unlink()
