@@ -12,7 +12,7 @@ from pallas.model import AgentKind
 
 from .command import read_command
 from .files import is_folder, module_file, module_like, module_problem
-from .kinds import Dialect, HandlerConfig, RemoteConfig, RouteBy, RouterConfig, WorkerConfig
+from .kinds import Dialect, HandlerConfig, Permissions, RemoteConfig, RouteBy, RouterConfig, WorkerConfig
 from .network import local_port, url_problem
 from .notes import allowed, did_you_mean, suggest
 from .section import Section
@@ -55,6 +55,7 @@ WORKER_KEYS: Final = (
     "agent_id",
     "request_timeout",
     "capacity",
+    "permissions",
 )
 REMOTE_KEYS: Final = (
     "url",
@@ -163,6 +164,7 @@ def read_worker(section: Section, name: str, root: Path) -> WorkerConfig | None:
         agent_id=section.text("agent_id", most=_MAX_NAMED) or name,
         request_timeout=30.0 if timeout is None else timeout,
         capacity=_capacity(section, 1_000),
+        permissions=_choice(section, "permissions", get_args(Permissions), "reject"),
     )
     return config if command else None
 

@@ -48,6 +48,7 @@ class Conversations:
         self._most = most
         self._close = close
         self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._leases: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -71,6 +72,17 @@ class Conversations:
         kept = self._kept.get(lease)
         if kept is not None:
             self.drop(kept)
+
+    def belongs(self, lease: str, session: str) -> None:
+        """That conversation is the one of a session, which may be closed by its own name."""
+        self._leases[session] = lease
+        while len(self._leases) > 2 * self._most:
+            del self._leases[next(iter(self._leases))]
+
+    def close(self, session: str) -> None:
+        """A session is over, and with it what is kept for its conversation."""
+        if (lease := self._leases.pop(session, None)) is not None:
+            self.release(lease)
 
     def drop(self, kept: Kept) -> None:
         """Let go of it: whoever comes next gets a new one."""

@@ -133,8 +133,9 @@ class WorkerExecutor:
         self._alive()
 
     async def session_closed(self, session: str, reason: str) -> None:
-        """Close what is kept under that name."""
-        self.release(session)
+        """Close its session there, if it ever had a turn."""
+        if self._running is not None:
+            self._running.conversations.close(session)
 
     async def session_cancelled(self, session: str) -> None:
         """Its run was cancelled with ``run`` already, and where none was there is nothing to do (DR-16)."""
@@ -167,6 +168,8 @@ class WorkerExecutor:
         """The session for a turn, for it alone until it is ``answered``; one may have to end first."""
         while True:
             kept = running.conversations.of(turn.lease)
+            if turn.lease and turn.session:
+                running.conversations.belongs(turn.lease, turn.session)
             await kept.lock.acquire()
             if kept.gone or running.over:
                 running.answered(kept)

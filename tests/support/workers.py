@@ -1,0 +1,53 @@
+"""Agents that are workers, without a fleet around them."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import WorkerConfig
+from pallas.executors import Turn
+from pallas.executors.worker.executor import WorkerExecutor
+from pallas.executors.worker.limits import LIMITS, Limits
+from pallas.model import Event
+
+SIMPLE = Path(__file__).with_name("worker_simple.py")
+ACP = Path(__file__).with_name("worker_acp.py")
+
+
+def worker(root: Path, program: Path = SIMPLE, *, limits: Limits = LIMITS, **keys: Any) -> WorkerExecutor:
+    """The executor of an agent ``coder`` whose worker is that program; ``keys`` of its configuration."""
+    env: Mapping[str, str] = {"PYTHONUNBUFFERED": "1", **keys.pop("env", {})}
+    keys = {"command": ("python", str(program)), "cwd": root, "env": env, **keys}
+    config = AgentConfig("coder", 0, "Coder", "", kind="worker", worker=WorkerConfig(**keys))
+    project = Project(root, root / "agents.yaml", "test", {"coder": config})
+    return WorkerExecutor(project, config, limits)
+
+
+@asynccontextmanager
+async def working(
+    root: Path, program: Path = SIMPLE, *, limits: Limits = LIMITS, **keys: Any
+) -> AsyncIterator[WorkerExecutor]:
+    """A worker that was started, and closed at the end."""
+    executor = worker(root, program, limits=limits, **keys)
+    try:
+        await executor.load()
+        await executor.start()
+        yield executor
+    finally:
+        await executor.close(2.0)
+
+
+async def say(
+    executor: WorkerExecutor,
+    text: str,
+    lease: str | None = None,
+    emit: Callable[[Event], None] | None = None,
+    **more: Any,
+) -> str:
+    """The text that it answers."""
+    turn = Turn(os.urandom(4).hex(), "coder", text, lease=lease, **more)
+    result = await executor.run(turn, emit or (lambda event: None))
+    return "\n\n".join(result.texts)
