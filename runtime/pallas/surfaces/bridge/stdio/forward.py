@@ -136,8 +136,11 @@ class Forward:
             async for event in httpx2.EventSource(answer, max_event_size=_EVENT):
                 if not event.data:
                     continue
+                found = _json(event.data)
+                if ended := _ends(found, document):
+                    self._note(document, found, answer)  # before the client goes on with it
                 await self._say(one_line_of(event.data))
-                if _ends(event.data, document):
+                if ended:
                     return
             raise Fault(FaultType.TRANSPORT, f"{place.origin} ended its answer before it was whole")
         if kind == "application/json":
@@ -242,9 +245,8 @@ def _first_event(answer: "httpx2.Response") -> str:
     return next((line for line in lines if line), "")
 
 
-def _ends(data: str, document: dict[str, Any]) -> bool:
+def _ends(found: Any, document: dict[str, Any]) -> bool:
     """Whether this message is the answer, after which nothing of the request comes any more."""
-    found = _json(data)
     if not isinstance(found, dict) or "method" in found or found.get("id") != document.get("id"):
         return False
     return "result" in found or "error" in found
