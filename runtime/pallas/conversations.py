@@ -145,6 +145,10 @@ class Conversations:
         found.used = self._clock()
         return found
 
+    def peek(self, key: str) -> Conversation | None:
+        """The conversation of that key, whoever's it is; looking is no use of it."""
+        return self._all.get(key)
+
     def adopt(self, conversation: Conversation) -> str:
         """Keep a throw-away conversation after all; returns the handle made for it."""
         handle = mint()

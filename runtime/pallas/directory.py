@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final, Protocol
 
+from pallas.answering import Answering
 from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.model import (
@@ -36,13 +37,9 @@ def rank(kind: AgentKind) -> int:
     return 0 if kind in IN_PROCESS else 1 if kind == "worker" else 2
 
 
-class Listed(Protocol):
+class Listed(Answering, Protocol):
     """What the directory asks of an agent: the fleet's own object offers it."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def executor(self) -> Executor | None: ...
     def snapshot(self) -> AgentSnapshot: ...
 
 
@@ -61,6 +58,12 @@ class Entry:
     def kind(self) -> AgentKind:
         """What answers for it."""
         return self.info.kind
+
+    @property
+    def capacity(self) -> int:
+        """What its executor says of how much it takes at a time, 0 where it says nothing."""
+        executor = self.agent.executor
+        return 0 if executor is None else executor.info.capacity
 
     def now(self, match: str = "") -> AgentInfo:
         """The agent as it is at this moment."""
@@ -132,6 +135,10 @@ class Directory:
     def entry(self, agent: str) -> Entry | None:
         """The agent of that id, whoever asks; None where there is none."""
         return self._all().get(agent)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All agents, whoever asks, in their order."""
+        return tuple(self._all().values())
 
     def _of(self, principal: Principal) -> list[Entry]:
         return [entry for id, entry in self._all().items() if self._may_run(principal, id)]  # noqa: A001

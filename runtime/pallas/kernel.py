@@ -22,7 +22,6 @@ from pallas.leases import Leases
 from pallas.limits import check_text, fits, too_large
 from pallas.log import forget, redact
 from pallas.model import (
-    AgentState,
     Fault,
     FaultType,
     Health,
@@ -32,16 +31,17 @@ from pallas.model import (
     RunRecord,
     RunRequest,
     RunResult,
-    RunStarted,
+    TraceContext,
     Usage,
 )
+from pallas.outcomes import cut_short, started, what_answers
 from pallas.overrides import read_messages
 from pallas.recorder import Recorder
 from pallas.refusals import taken_run
 from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
 from pallas.trace import RunTrace, child_of, running
-from pallas.turns import Turns
+from pallas.turns import Turns, late
 from pallas.wire import WireRecord
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -53,6 +53,8 @@ MAX_RUNS: Final = 1_000
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Seconds between two looks for conversations that expired.
 SWEEP_EVERY: Final = 60.0
+# What a run has to end once its caller's time is up; the caller waits no longer than that (DR-15).
+LEEWAY: Final = 0.05
 RETRY_AFTER: Final = 5.0
 """Seconds after which a caller that a fleet on its way out has refused does well to come again."""
 
@@ -122,9 +124,22 @@ class Kernel:
         """Names of the agents, in the order of the project."""
         return tuple(self._agents)
 
-    def answering(self, agent: str) -> Answering:
-        """The agent that answers to this name now. Raises Fault (UPSTREAM) where there is none."""
-        return self._agent(agent)
+    def ready(self, agent: str) -> tuple[Answering, Executor]:
+        """The agent of this name and what answers for it now. Raises Fault that says why nothing does."""
+        self._admit(None)
+        found = self._agent(agent)
+        return found, what_answers(found)
+
+    def conversation(self, agent: str, handle: str) -> Conversation | None:
+        """What is known here of the conversation of that handle, whoever asks."""
+        known = self._conversations.get(agent)
+        return None if known is None else known.peek(f"id:{handle}")
+
+    def let_go(self, agent: Answering, handle: str) -> None:
+        """What answers keeps nothing for a conversation any more, unless a run is in it; its thread stays."""
+        found = self.conversation(agent.name, handle)
+        if agent.executor is not None and (found is None or not found.busy):
+            agent.executor.release(f"id:{handle}")
 
     def remembers(self, agent: str) -> bool:
         """Whether the agent's conversations are kept: then the handle of a new one is its thread's id."""
@@ -165,7 +180,7 @@ class Kernel:
         Runs of one conversation go one after the other. Cancelling this call cancels the run: the
         model's stream, the tool call and what they wait for. Raises Fault.
         """
-        self._admit(request)
+        self._admit(request.trace)
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
@@ -175,7 +190,7 @@ class Kernel:
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
             check_images(images, vision=executor.info.vision, model=executor.info.model)
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
-        self._admit(request)
+        self._admit(request.trace)
         if request.run_id:
             await self._not_taken(request.run_id)
         run_id = request.run_id or mint_run()
@@ -192,14 +207,18 @@ class Kernel:
             run.task.add_done_callback(lambda _: forget(bearer))
         run.left = asyncio.get_running_loop().create_future()
         ends: set[asyncio.Future[Any]] = {run.task, run.left}
+        patience = None if run.seconds_left is None else max(0.0, run.seconds_left) + LEEWAY
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(ends, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             run.task.cancel()
             raise
+        if not done:  # it was cancelled in time, and what it does about that takes its own
+            run.task.add_done_callback(_seen)
+            raise late(run, request, request.timeout or 0.0)
         if run.task.done() and not run.task.cancelled():
             return run.task.result()
-        raise _cut_short(run, request)
+        raise cut_short(run, request)
 
     def cancel(self, run_id: str) -> bool:
         """Ask a run to stop; False when there is none of that id. What it has written so far is kept."""
@@ -307,24 +326,7 @@ class Kernel:
     ) -> RunResult:
         outcome: Outcome = "error"
         fault, usage, partial = "", Usage(), ""
-        run.emit(
-            RunStarted(
-                run_id=run.id,
-                agent=run.agent,
-                preview=one_line(request.text, 120),
-                images=len(request.images),
-                # A handle opens its conversation: no more of it is shown than tells two apart.
-                conversation=one_line(request.conversation or "", 9),
-                principal=request.principal.fingerprint,
-                identity=request.principal.name,
-                caller=request.caller,
-                trace_id=trace.context.trace_id,
-                span_id=trace.context.span_id,
-                parent_span=request.trace.span_id if request.trace is not None else "",
-                surface=request.surface,
-                thread=one_line(conversation.thread, 9),
-            )
-        )
+        run.emit(started(run, request, trace.context, conversation.thread))
         try:
             async with conversation.turn(run.seconds_left):
                 run.stats.active += 1
@@ -387,11 +389,11 @@ class Kernel:
             handle = await self._turns.adopt(run, request, conversation, result)
         raise too_large(done.text, handle, kept=conversation.key is not None)
 
-    def _admit(self, request: RunRequest) -> None:
+    def _admit(self, trace: TraceContext | None) -> None:
         """Raises Fault (TRANSPORT) for a run that the fleet does not take any more."""
         if self._closing:
             text = "the fleet is stopping; try again when it is back"
-        elif self._draining and not self._runs.asked_for(request.trace):
+        elif self._draining and not self._runs.asked_for(trace):
             text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
         else:
             return
@@ -409,26 +411,7 @@ class Kernel:
         return agent
 
     def _executor(self, name: str) -> Executor:
-        agent = self._agent(name)
-        executor = agent.executor
-        if executor is not None and agent.state is AgentState.READY:
-            return executor
-        if agent.state in (AgentState.ERROR, AgentState.CRASH_LOOP):
-            stage = "start" if agent.state is AgentState.ERROR else agent.state.value
-            raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": stage})
-        if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
-            raise Fault(
-                FaultType.UPSTREAM,
-                f"{name} is {agent.reason}; start it in the workbench, or start the fleet again",
-                data={"stage": "stopped"},
-            )
-        # While it is started again it is not in ``backoff``, and a moment is all that can be said.
-        again = agent.retry_after if agent.state is AgentState.BACKOFF else None
-        seconds = {} if again is None else {"retry_after": round(again + 0.05, 1)}
-        what = f"failed ({agent.reason})" if agent.state is AgentState.BACKOFF else f"is {agent.state.value}"
-        when = f"in {seconds['retry_after']:g} s" if seconds else "in a moment"
-        data = {"stage": agent.state.value, **seconds}
-        raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data)
+        return what_answers(self._agent(name))
 
 
 def mint_run() -> str:
@@ -436,13 +419,7 @@ def mint_run() -> str:
     return secrets.token_hex(6)
 
 
-def _cut_short(run: Run, request: RunRequest) -> Fault:
-    if (broken := run.broken) is not None:
-        data = {**broken.data, **run.rest(request)}
-        return Fault(broken.type, broken.message, retryable=broken.retryable, data=data)
-    because = f": {run.why}" if run.why else ""
-    return Fault(
-        FaultType.UPSTREAM,
-        f"the run was cancelled{because}",
-        data={"cancelled": True, **run.rest(request)},
-    )
+def _seen(task: asyncio.Task[RunResult]) -> None:
+    """How it ended interests nobody any more."""
+    if not task.cancelled():
+        task.exception()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -107,7 +107,7 @@ class Turns:
             async with asyncio.timeout(seconds) as deadline:
                 used = await self._make_room(agent, executor, run, request, conversation, kept)
                 turn = self._turn(agent, run, request, conversation, durable=run.journal is not None)
-                result = await executor.run(turn, run.emit)
+                result = await _of_agent(executor.run(turn, run.emit))
                 return replace(result, usage=both(used, result.usage))
         except TimeoutError:
             if not deadline.expired():
@@ -198,6 +198,14 @@ class Turns:
     def _forget(self, run: Run, conversation: Conversation) -> None:
         if (conversations := self._conversations.get(run.agent)) is not None:
             conversations.drop(conversation.thread)
+
+
+async def _of_agent(work: Awaitable[TurnResult]) -> TurnResult:
+    try:
+        return await work
+    except Fault as fault:
+        fault.of_agent = True
+        raise
 
 
 def late(run: Run, request: RunRequest, seconds: float) -> Fault:

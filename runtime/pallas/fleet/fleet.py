@@ -401,6 +401,7 @@ class Fleet:
         return Parts(
             tasks=tuple(self._tasks),
             helpers=(
+                self.front.end,
                 self.made.close,
                 self._control.close,
                 self._inspector.close,

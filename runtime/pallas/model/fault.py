@@ -34,8 +34,11 @@ class Fault(Exception):
 
     ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault
     that stands for a provider's 429 or 5xx is retryable, others are not. ``data`` holds plain
-    JSON values. Tracebacks stay in the log, at their origin.
+    JSON values. Tracebacks stay in the log, at their origin. ``of_agent`` says that the agent's own work
+    came to this; else something refused the work, or ended it.
     """
+
+    of_agent = False
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from pallas.text import one_line
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 30.0
-HOOK_SECONDS: Final = 5.0
+HOOK_SECONDS: Final = 12.0
 """What an executor has to do its part when a session opens, and when one ends or is cancelled."""
 
 

@@ -36,7 +36,9 @@ class Lease:
     ``answering`` is the very agent that it was opened with. ``handle`` is that of its conversation, which is
     new until ``begun``; ``thread`` the durable thread of that, once it is known. ``prompts`` are those under
     way, what runs first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
-    ``opening`` while nobody knows of it yet, ``over`` when it has ended.
+    ``asked`` once something was said since it was opened; ``opening`` while it cannot be used yet; ``over``
+    is why it has ended, empty before. ``quiet`` is set while no prompt is under way, ``told`` once its state
+    was said.
     """
 
     id: str
@@ -54,12 +56,16 @@ class Lease:
     thread: str = ""
     turns: int = 0
     failed: str = ""
+    asked: bool = False
     opening: bool = True
-    over: bool = False
+    over: str = ""
+    told: bool = False
     prompts: list[Prompt] = field(default_factory=list)
     turn: Conversation = field(init=False)
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
+        self.quiet.set()
         # Not that of its thread, in which others may run: only whose turn it is here.
         self.turn = Conversation(None, self.owner)
 
@@ -75,7 +81,7 @@ class Lease:
             return "failed"
         if self.busy:
             return "busy"
-        return "idle" if self.turns else "active"
+        return "idle" if self.asked else "active"
 
     @property
     def reaped(self) -> bool:

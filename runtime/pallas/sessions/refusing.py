@@ -13,7 +13,7 @@ VALID: Final = "sessionValid"
 
 
 def no_session(session: str, ended: str = "") -> Fault:
-    """There is none of that id: never, no more, or not for this caller (UPSTREAM). ``ended`` says how it did."""
+    """There is none of that id: never, no more, or another's (UPSTREAM). ``ended`` says how it ended."""
     data = {VALID: False, REASON: "not_found", **({"ended": ended} if ended else {})}
     return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
 

@@ -1,18 +1,40 @@
 """The sessions of a fleet: opened, asked, closed, expired (SPEC 7.4)."""
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from time import time
-from typing import Any
+from typing import Any, Final
 
 from pallas.config.kinds import SessionLimits
-from pallas.directory import Directory
+from pallas.conversations import mint
+from pallas.directory import IN_PROCESS, Directory
 from pallas.events import Hub
-from pallas.kernel import Kernel
-from pallas.model import NO_PARAMS, Image, Params, Principal, RunResult, SessionRecord, TraceContext
+from pallas.kernel import RETRY_AFTER, Kernel, mint_run
+from pallas.model import (
+    NO_PARAMS,
+    Fault,
+    FaultType,
+    Image,
+    Params,
+    Principal,
+    RunResult,
+    SessionRecord,
+    TraceContext,
+)
 from pallas.runs import Listener
+from pallas.text import one_line
 
-from .delegating import Delegated
+from . import hooks
+from .delegating import Delegated, delegate
+from .lease import Lease, Prompt
+from .opening import Wanted, check_provider, check_room, wanted_by
+from .prompting import Asked, about, answer, stop
+from .refusing import check_prompt, has_failed, is_busy, no_session
+from .table import GONE, Table
+
+CLOSED: Final = "closed"
+REOPENED: Final = "reopened"
 
 
 class Sessions:
@@ -20,7 +42,8 @@ class Sessions:
 
     A session is its principal's: for all others there is none of that id. It remembers which agent it was
     opened with, and no other one ever answers in it (DR-17). Its first prompt begins a thread, which outlives
-    it (C11). ``limits`` are asked each time; ``clock`` is Unix seconds.
+    it (C11). ``limits`` are asked each time; ``permit`` raises a Fault for who may not use an agent (any
+    more); ``clock`` is Unix seconds.
     """
 
     def __init__(
@@ -33,25 +56,36 @@ class Sessions:
         permit: Callable[[str, Principal, TraceContext | None], None] = lambda agent, principal, trace: None,
         clock: Callable[[], float] = time,
     ) -> None:
+        self._kernel = kernel
         self._directory = directory
+        self._limits = limits
+        self._permit = permit
+        self._clock = clock
+        self._closing = False
+        self._table = Table(kernel, hub, limits, clock, self._gone)
+        self._counts = kernel.leases
+        self._counts.limits = limits
 
     @property
     def active(self) -> int:
         """Sessions that are open."""
-        return 0
+        return self._counts.active
 
     @property
     def capacity(self) -> int:
-        """Sessions that there may be: of agents in this process, and of each other one."""
-        return 0
+        """Sessions that there may be: of agents in this process together, and of each other one."""
+        others = (entry for entry in self._directory.entries() if entry.kind not in IN_PROCESS)
+        return self._limits().max + sum(self._counts.capacity(each.kind, each.capacity) for each in others)
 
     def of(self, agent: str) -> int:
         """Sessions that are open with an agent."""
-        return 0
+        return self._counts.of(agent)
 
     def records(self, principal: Principal | None = None) -> tuple[SessionRecord, ...]:
         """The sessions of a principal, or all, oldest first."""
-        raise NotImplementedError
+        limits = self._limits()
+        found = (each for each in tuple(self._table.all.values()) if principal in (None, each.owner))
+        return tuple(lease.record(limits) for lease in found if not lease.opening)
 
     async def create(
         self,
@@ -66,7 +100,21 @@ class Sessions:
         and ``resume``: the id of a session that failed, which is opened again in place of a new one.
         Raises Fault; then nothing is left behind.
         """
-        raise NotImplementedError
+        limits = self._limits()
+        wanted = wanted_by(metadata, limits.metadata_bytes)
+        if self._closing:
+            text = "the fleet is stopping; try again when it is back"
+            raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
+        if wanted.resume:
+            return await self._resume(wanted, agent, principal)
+        lease = self._lease(self._directory.resolve(agent, principal), principal, wanted)
+        self._table.add(lease)
+        try:
+            await hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            self._table.take_out(lease, CLOSED)
+            raise
+        return await self._opened(lease)
 
     async def prompt(
         self,
@@ -88,19 +136,42 @@ class Sessions:
         One that is busy refuses, unless with ``queue``. A run that is cancelled ends with the
         ``stop_reason`` ``cancelled`` and what it had written. Raises Fault; its data says ``sessionValid``.
         """
-        raise NotImplementedError
+        lease = self._table.find(session_id, principal)
+        try:
+            self._permit(lease.agent, principal, trace)
+            check_prompt(text, self._limits().prompt_bytes)
+            if lease.failed:
+                raise has_failed(lease.id, lease.failed)
+            if lease.busy and not queue:
+                raise is_busy(lease.id)
+            asked = Asked(text, images, timeout, params, listener, bearer, trace, caller)
+            return await self._ask(lease, asked)
+        except Fault as fault:
+            raise about(fault, valid=not (lease.failed or lease.over)) from fault
 
     async def cancel(self, session_id: str, principal: Principal, run_id: str | None = None) -> bool:
         """Stop what runs in a session now, or only that run; False where nothing does. Raises Fault."""
-        raise NotImplementedError
+        lease = self._table.find(session_id, principal)
+        found = next((each for each in lease.prompts if run_id in (None, each.run_id)), None)
+        if found is None:
+            return False
+        stop(self._kernel, found)
+        await hooks.cancelled(lease.answering, lease.id)
+        return True
 
     def status(self, session_id: str, principal: Principal) -> SessionRecord:
         """The session. Raises Fault (UPSTREAM) ``Session not found: ...``."""
-        raise NotImplementedError
+        return self._table.find(session_id, principal).record(self._limits())
 
-    async def close(self, session_id: str, principal: Principal, reason: str = "closed") -> bool:
+    async def close(self, session_id: str, principal: Principal, reason: str = CLOSED) -> bool:
         """End a session; False where there is none of that id any more, or ever: that is no error."""
-        raise NotImplementedError
+        lease = self._table.all.get(session_id)
+        if lease is None or lease.owner != principal:
+            return False
+        for each in tuple(lease.prompts):
+            stop(self._kernel, each)
+        await asyncio.shield(self._table.end(lease, one_line(reason) or CLOSED))
+        return True
 
     async def delegate(
         self,
@@ -117,19 +188,119 @@ class Sessions:
         caller: str = "",
     ) -> Delegated:
         """A session for this prompt alone, closed when it is over. Raises nothing but what cancels it."""
-        raise NotImplementedError
+        return await delegate(
+            self,
+            text,
+            principal,
+            agent=agent,
+            timeout=timeout,
+            metadata=metadata,
+            params=params,
+            listener=listener,
+            bearer=bearer,
+            trace=trace,
+            caller=caller,
+        )
 
     def look(self) -> None:
-        """Agents may have come or gone: sessions of those that went are over."""
+        """Agents may have come or gone: sessions of those that went are over, busy ones once they are not."""
+        self._table.look()
 
     async def reap(self) -> int:
         """End those that are too old or idle for too long, none that is busy; how many (DR-13)."""
-        raise NotImplementedError
+        if ended := self._table.expire():
+            await asyncio.wait(ended)
+        return len(ended)
 
     async def tend(self) -> None:
         """``reap`` now and then, until cancelled."""
         while True:
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(max(0.01, self._limits().reap_every))
+            await self.reap()
 
     async def end(self) -> None:
-        """The fleet stops: all are over, within two seconds."""
+        """The fleet stops: all are over, within two seconds. Runs in flight are somebody else's to end."""
+        self._closing = True
+        await self._table.close()
+
+    def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
+        """A session that nobody knows of yet. Raises Fault where there is none to be had."""
+        answering, executor = self._kernel.ready(agent)
+        entry = self._directory.entry(agent)
+        if entry is None or entry.agent is not answering:  # it goes in this moment
+            raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
+        check_provider(executor.info, wanted.provider)
+        self._table.expire()
+        check_room(self._counts, entry)
+        now = self._clock()
+        return Lease(
+            id=secrets.token_hex(16),
+            agent=agent,
+            kind=entry.kind,
+            owner=principal,
+            answering=answering,
+            handle=mint(),
+            created_at=now,
+            used_at=now,
+            provider=wanted.provider,
+            params=wanted.layer,
+        )
+
+    async def _resume(self, wanted: Wanted, agent: str | None, principal: Principal) -> SessionRecord:
+        """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
+        lease = self._table.find(wanted.resume, principal)
+        if agent is not None and agent != lease.agent:
+            text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
+            raise Fault(FaultType.CONFIG, f"{text}; leave agentId out, or name that one")
+        self._permit(lease.agent, principal, None)
+        if lease.opening:
+            raise is_busy(lease.id)
+        if not lease.failed:
+            return lease.record(self._limits())
+        _, executor = self._kernel.ready(lease.agent)
+        check_provider(executor.info, wanted.provider)
+        lease.opening = True
+        try:
+            await hooks.closed(lease.answering, lease.id, REOPENED)
+            self._kernel.let_go(lease.answering, lease.handle)
+            await hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            lease.opening = False
+            raise
+        lease.failed, lease.asked = "", False
+        lease.provider = wanted.provider or lease.provider
+        lease.params = lease.params if wanted.params is None else wanted.params
+        return await self._opened(lease)
+
+    async def _opened(self, lease: Lease) -> SessionRecord:
+        lease.opening, lease.used_at = False, self._clock()
+        if lease.over:  # meanwhile
+            await hooks.closed(lease.answering, lease.id, lease.over)
+            raise no_session(lease.id, lease.over)
+        self._table.tell(lease)
+        self._table.find(lease.id, lease.owner)
+        return lease.record(self._limits())
+
+    async def _ask(self, lease: Lease, asked: Asked) -> RunResult:
+        prompt = Prompt(mint_run())
+        lease.prompts.append(prompt)
+        lease.quiet.clear()
+        lease.used_at = self._clock()
+        if len(lease.prompts) == 1:
+            self._table.tell(lease)
+        try:
+            return await answer(self._kernel, lease, prompt, asked)
+        finally:
+            lease.prompts.remove(prompt)
+            lease.used_at = self._clock()
+            if not lease.prompts:
+                lease.quiet.set()
+                if not lease.over:
+                    self._table.tell(lease)
+                    if self._gone(lease):
+                        self._table.end(lease, GONE)
+
+    def _gone(self, lease: Lease) -> bool:
+        """Whether what it was opened with has left, or another one has its name (DR-17)."""
+        entry = self._directory.entry(lease.agent)
+        return entry is None or entry.agent is not lease.answering or entry.kind != lease.kind
