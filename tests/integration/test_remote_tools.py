@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
+from support.dials import dials
+from support.fake_downstreams import FakeDownstream, redirect, serving
+from support.remotes import QUICK, Talk, other, remote
+from support.waiting import until
 
 from pallas.executors.remote.credentials import Noted
 from pallas.executors.remote.faults import Whom, explain
 from pallas.executors.remote.watch import Pace
 from pallas.model import Fault, FaultType, Image, ToolEvent
-from tests.support.dials import dials
-from tests.support.fake_downstreams import FakeDownstream, redirect, serving
-from tests.support.remotes import QUICK, Talk, other, remote
-from tests.support.waiting import until
 
 ERAS = ("modern", "handshake")
 

@@ -10,7 +10,7 @@ from fastmcp import Context, FastMCP
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.kinds import RemoteConfig
-from pallas.config.models import AgentConfig, Project
+from pallas.config.models import AgentConfig
 from pallas.executors import Turn, TurnResult
 from pallas.executors.remote.executor import RemoteExecutor
 from pallas.executors.remote.watch import PACE, Pace
@@ -113,7 +113,6 @@ async def remote(
 ) -> AsyncIterator[RemoteExecutor]:
     """The executor of a remote agent ``far``, started, closed at the end."""
     project: Any = None  # it asks nothing of its project
-    assert project is None or isinstance(project, Project)
     executor = RemoteExecutor(project, remote_config(url, **more), pace=pace)
     try:
         await executor.load()
