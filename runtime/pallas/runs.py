@@ -15,10 +15,12 @@ from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.log import redact_text
 from pallas.model import (
+    ANONYMOUS,
     Event,
     Fault,
     Notice,
     Outcome,
+    Principal,
     Rerouted,
     Routed,
     RunFinished,
@@ -100,8 +102,8 @@ class Run:
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
     ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
-    conversation. ``started_at`` is when it began, in seconds of the epoch; ``owner`` and ``surface`` are as
-    in its request, ``about`` is the thread that it waits for. ``until`` is when its caller's patience ends
+    conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
+    ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is when its caller's patience ends
     (``perf_counter``), ``routed`` and ``rerouted`` as in its result.
     """
 
@@ -121,6 +123,7 @@ class Run:
     tools: int = 0
     began: float = field(default_factory=perf_counter)
     started_at: float = field(default_factory=time)
+    principal: Principal = ANONYMOUS
     owner: str = ""
     surface: str = ""
     about: str = ""

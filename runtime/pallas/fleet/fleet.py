@@ -62,6 +62,7 @@ from .pages import Pages
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
 from .registering import Registration
+from .reach import Reach
 from .reload.applier import Ground
 from .reload.reloader import Reloader
 from .succession import MakeExecutor
@@ -138,7 +139,7 @@ class Fleet:
             self.doors,
             hub=self.hub,
             kernel=self.kernel,
-            make_executor=make_executor,
+            make_executor=Reach(self).making(make_executor),
             provider_problem=self._providers.problem,
             pages=self._pages.of_agents,
             inbound=self.inbound,
