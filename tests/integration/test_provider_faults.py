@@ -53,13 +53,13 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 async def test_a_providers_refusal_has_its_type_and_no_key(
     fleet: Fleet, text: str, kind: str, code: int, retryable: bool, says: str
 ) -> None:
-    # PR-36
+    # PR-36, DR-22
     async with client(fleet, "here") as here:
         result = await here.call_tool("send_message", {"message": text, "conversation_id": "c"})
         body = json.loads(result.content[0].text)  # type: ignore[union-attr]
         assert result.is_error
         assert body["code"] == code
-        assert body["data"] == {"type": kind, "retryable": retryable}
+        assert body["data"] == {"type": kind, "retryable": retryable, "providerId": "generic"}
         assert says in body["error"]
         assert "sk-abc" not in repr(result)
         again = await here.call_tool("send_message", {"message": "hello", "conversation_id": "c"})
@@ -67,6 +67,7 @@ async def test_a_providers_refusal_has_its_type_and_no_key(
 
 
 async def test_a_provider_that_is_away_says_so_and_may_be_tried_again(tmp_path: Path) -> None:
+    # DR-22
     (nobody,) = free_ports(1)
     settings = {
         "default_model": "generic.scripted",
@@ -77,7 +78,6 @@ async def test_a_provider_that_is_away_says_so_and_may_be_tried_again(tmp_path: 
     async with running(tmp_path) as fleet, client(fleet, "away") as away:
         result = await away.call_tool("send_message", {"message": "hello"})
         body = json.loads(result.content[0].text)  # type: ignore[union-attr]
-        # The provider's own library calls a refused connection a time-out.
-        assert body["data"]["type"] in ("TRANSPORT", "TIMEOUT")
-        assert body["data"]["retryable"]
+        # The provider's own library calls a refused connection a time-out; it is none.
+        assert body["data"] == {"type": "TRANSPORT", "retryable": True, "providerId": "generic"}
         assert "check its base_url" in body["error"]

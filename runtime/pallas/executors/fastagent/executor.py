@@ -16,6 +16,7 @@ from fast_agent.types import PromptMessageExtended
 from pallas.bearer import Grant, Slot, connecting, fingerprint, lending
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
+from pallas.images import check_images
 from pallas.log import redact_text
 from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
 from pallas.text import one_line, sanitize
@@ -23,13 +24,16 @@ from pallas.text import one_line, sanitize
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
 from .beside import beside
-from .faults import fault_of, raise_failure, refused_fault, servers_in
+from .faults import ProviderFault, fault_of, raise_failure, refused_fault, servers_in
 from .loading import defined_at, load
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
 from .pool import Pool
 from .preload import files_of, preload, sought
 from .progress import RunProgress, stream_listener
+from .providers import Asked, Providers, refuse_model
+from .providers_failover import Heard, answered, with_id
+from .providers_llm import Models, answer_with, failure_of, note_failures
 from .reads import Reads, noting
 from .saying import Saying
 from .text_seam import asking_for_text
@@ -51,6 +55,7 @@ class _Instance:
     all: tuple[Any, ...]
     prefix: list[Kept]
     slot: Slot
+    models: Models | None = None
     text: Callable[[str, bool, bool], None] | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
 
@@ -68,6 +73,7 @@ class FastAgentExecutor:
         self._forwards = False
         self._fresh = False
         self._reads = Reads(project)
+        self._providers = Providers(project, config)
         # Whose the instance of a conversation is, where callers' bearers are forwarded.
         self._shown: dict[str, str] = {}
         self._pool = self._new_pool()
@@ -117,11 +123,15 @@ class FastAgentExecutor:
                 f"{self._config.module or self._config.card}: no agent is defined; decorate a function "
                 "with @fast.agent(...)",
             )
+        self._providers.load()
         model = (getattr(settings, "model", None) or "").partition("?")[0]
         model = model.partition(".")[2] if "." in model else model
-        model = model or self._project.model
+        model = self._providers.default.model if self._providers else model or self._project.model
         self._declare(model)
-        servers, named = seam.all_servers(fast), seam.models_of(fast)
+        servers = seam.all_servers(fast)
+        named = (*seam.models_of(fast, without=name if self._providers else ""), *self._providers.specs)
+        capabilities = self._config.model_capabilities
+        names = self._providers.names or (model,)
         opted_in = [each for each in servers if self._forwarding(each)]
         auth_seam.forward_to(fast, opted_in)
         self._forwards = bool(opted_in)
@@ -129,8 +139,9 @@ class FastAgentExecutor:
         self._fast, self._name = fast, name
         self._info = ExecutorInfo(
             model=model,
-            vision=models.has_vision(model, self._config.model_capabilities),
-            window=models.window(model, self._config.model_capabilities),
+            vision=any(models.has_vision(each, capabilities) for each in names),
+            # A thread that one of them takes in whole, all of them do.
+            window=min(models.window(each, capabilities) for each in names),
             servers=servers,
             keeps_history=self._config.instance_scope != "request"
             and bool(getattr(settings, "use_history", True)),
@@ -140,6 +151,8 @@ class FastAgentExecutor:
             children=seam.children_of(fast, name),
             providers=models.providers_of(named, self._project),
             names_models=all(named),
+            providers_known=self._providers.facts(),
+            capabilities=self._config.capabilities,
         )
 
     def load_agent(self) -> FastAgent:
@@ -193,12 +206,13 @@ class FastAgentExecutor:
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
         forward_trace.name_run(turn.run_id)
-        progress = RunProgress(turn.run_id, turn.agent, emit, with_text=turn.stream_text)
+        heard = Heard(emit)
+        progress = RunProgress(turn.run_id, turn.agent, heard.emit, with_text=turn.stream_text)
         grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
                 with lending(grant, instance.slot):
-                    return await self._generate(instance, turn, progress, emit)
+                    return await self._answered(instance, turn, progress, heard)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -290,6 +304,8 @@ class FastAgentExecutor:
         try:
             async with self._fast.harness() as harness:
                 seam.silence_consoles()
+                if self._providers:
+                    answer_with(harness, self._name, self._providers)
                 self._harness = harness
                 if not started.done():  # whoever asked for the start may have gone
                     started.set_result(None)
@@ -362,24 +378,60 @@ class FastAgentExecutor:
             if instance.text is not None:
                 instance.text("", False, True)
 
-        for each in everyone:
+        def prepare(each: Any) -> None:
             seam.retry_sooner(each)
-            lean_seam.no_panels(each)
             lean_seam.merge_once(each)
             params_seam.prepare(each)
             models.keep_to(each, self._config.model_capabilities)
-        if hasattr(agent, "add_stream_listener"):
-            instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+            note_failures(each)
+            if each is agent and hasattr(agent, "add_stream_listener"):
+                instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+
+        for each in everyone:
+            lean_seam.no_panels(each)
+            prepare(each)
+        if self._providers:
+            instance.models = Models(agent, self._providers, prepare)
         return instance
 
     async def _drop(self, instance: _Instance) -> None:
         for remove in instance.remove:
             remove()
+        if instance.models is not None:
+            await instance.models.close()
         if self._harness is not None:
             await self._harness.sessions.delete(instance.key)
 
+    async def _answered(
+        self, instance: _Instance, turn: Turn, progress: RunProgress, heard: Heard
+    ) -> TurnResult:
+        """Have the turn answered by the model that is meant, or one that stands in for it."""
+        if instance.models is None:
+            if turn.provider:
+                self._providers.asked(turn.provider, "")
+            if wanted := turn.params.get("model"):
+                refuse_model(wanted, self._info.model)
+            try:
+                return await self._generate(instance, turn, self._info.model, progress, heard.emit)
+            except Exception as error:
+                fault = fault_of(error)
+                if not isinstance(fault, ProviderFault):
+                    raise
+                raise with_id(fault, models.provider_of(getattr(instance.agent, "llm", None))) from error
+
+        async def answer(turn: Turn, asked: Asked) -> TurnResult:
+            check_images(
+                turn.images,
+                vision=models.has_vision(asked.model, self._config.model_capabilities),
+                model=asked.model,
+            )
+            turn = replace(turn, params=turn.params.over(asked.params))
+            return await self._generate(instance, turn, asked.model, progress, heard.emit)
+
+        return await answered(self._providers, instance.models, turn, heard, answer)
+
     async def _generate(
-        self, instance: _Instance, turn: Turn, progress: RunProgress, emit: Emit
+        self, instance: _Instance, turn: Turn, model: str, progress: RunProgress, emit: Emit
     ) -> TurnResult:
         agent = instance.agent
         loaded = [*instance.prefix, *natives(turn.history)]
@@ -390,7 +442,7 @@ class FastAgentExecutor:
             threshold=self._config.loop_repeat_threshold,
             max_iterations=self._config.max_iterations,
         )
-        limit = models.max_output(self._info.model, self._config.model_capabilities)
+        limit = models.max_output(model, self._config.model_capabilities)
         prompts = self._config.definition.prompts if self._config.definition is not None else ""
         wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
         saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
@@ -419,7 +471,7 @@ class FastAgentExecutor:
             wants_text = asking_for_text(turn.stream_text)
             with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
                 answer = await agent.generate([question], wish.over(params), **wish.tools)
-            raise_failure(answer)
+            raise_failure(answer, failure_of(agent))
             history = list(agent.message_history)
             usage = _usage(agent)
         finally:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,7 +24,14 @@ from pallas.text import one_line
 _CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "RemoteProtocolError")
 # It was there a moment ago, and went while its connection was made anew.
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
+_MAX_CAUSES: Final = 10
 _TIMEOUT: Final = ("APITimeoutError", "ReadTimeout", "TimeoutError")
+
+
+class ProviderFault(Fault):
+    """A provider of models failed. ``elsewhere``: it may be well with another one (C13, HC-27)."""
+
+    elsewhere = False
 
 
 def raise_if_cancelled() -> None:
@@ -37,12 +45,15 @@ def raise_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def raise_failure(answer: PromptMessageExtended) -> None:
-    """Raise what an answer stands for: a cancelled run, the Fault of a provider (DR-22); else return."""
+def raise_failure(answer: PromptMessageExtended, cause: BaseException | None = None) -> None:
+    """Raise what an answer stands for: a cancelled run, the Fault of a provider (DR-22); else return.
+
+    ``cause`` is the exception that it was made of, where that is known.
+    """
     raise_if_cancelled()
     if answer.stop_reason is None or answer.stop_reason.value != "error":
         return
-    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL))
+    raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause)
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -58,9 +69,11 @@ def fault_of(error: BaseException) -> Fault:
             retryable=True,
         )
     if isinstance(error, ProviderKeyError):
-        return Fault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
+        return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
+    if (status := getattr(error, "status_code", None)) and isinstance(status, int):
+        return _provider_fault((status, type(error).__name__), str(error), error)
     if isinstance(error, TimeoutError):
         return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
     return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
@@ -93,27 +106,56 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
     return (one_line(parts[1], 80),) if len(parts) > 2 else ()
 
 
-def _provider_fault(status: tuple[int | None, str], detail: str) -> Fault:
+def _provider_fault(
+    status: tuple[int | None, str], detail: str, cause: BaseException | None = None
+) -> ProviderFault:
     code, kind = status
     said = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
-        return Fault(
+        return ProviderFault(
             FaultType.AUTH,
             f"the model's provider refused the key, HTTP {code}; correct it in the secrets{said}",
         )
     if code == 429:
-        return Fault(
+        return _elsewhere(
             FaultType.UPSTREAM, f"the model's provider is over its rate limit, HTTP 429{said}", retryable=True
         )
     if code is not None:
-        return Fault(
-            FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{said}", retryable=code >= 500
+        again = code >= 500 or code == 408
+        make = _elsewhere if again else ProviderFault
+        return make(FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{said}", retryable=again)
+    refused, late = _connecting(cause)
+    if refused or (kind in _CONNECTION and not late):
+        return _elsewhere(
+            FaultType.TRANSPORT, f"the model's provider cannot be reached; check its base_url{said}"
         )
-    if kind in _TIMEOUT:
-        return Fault(FaultType.TIMEOUT, f"the model's provider did not answer; check its base_url{said}")
-    if kind in _CONNECTION:
-        return Fault(FaultType.TRANSPORT, f"the model's provider cannot be reached; check its base_url{said}")
-    return Fault(FaultType.UPSTREAM, f"the model's provider failed{said}")
+    if kind in _TIMEOUT or late:
+        make = _elsewhere if late else ProviderFault
+        return make(FaultType.TIMEOUT, f"the model's provider did not answer; check its base_url{said}")
+    return ProviderFault(FaultType.UPSTREAM, f"the model's provider failed{said}")
+
+
+def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) -> ProviderFault:
+    fault = ProviderFault(kind, message, retryable=retryable)
+    fault.elsewhere = True
+    return fault
+
+
+def _connecting(error: BaseException | None) -> tuple[bool, bool]:
+    """Whether a connection was refused, and whether making one took too long: nobody was asked then.
+
+    A provider's library calls both a time-out; what it was stands among the causes.
+    """
+    late = False
+    for _ in range(_MAX_CAUSES):
+        if error is None:
+            break
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(error, ConnectionError | socket.gaierror) or "ClientConnectorError" in kinds:
+            return True, False
+        late = late or bool(kinds & {"ConnectTimeout", "ConnectionTimeoutError"})
+        error = error.__cause__ or error.__context__
+    return False, late
 
 
 def _status(answer: PromptMessageExtended) -> tuple[int | None, str]:

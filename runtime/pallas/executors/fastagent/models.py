@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
-from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.model_factory import ModelConfig, ModelFactory
 
-from pallas.config import Capabilities, Project
+from pallas.config import AgentConfig, Capabilities, Project
 
 
 def register(model: str, capabilities: Capabilities) -> None:
@@ -27,6 +27,26 @@ def register(model: str, capabilities: Capabilities) -> None:
             tokenizes=ModelDatabase.QWEN_MULTIMODAL if vision else ModelDatabase.TEXT_ONLY,
         ),
     )
+
+
+def declared(config: AgentConfig) -> Capabilities:
+    """What an agent declares of its model, else the defaults."""
+    return config.model_capabilities or Capabilities()
+
+
+def known(model: str) -> bool:
+    """Whether fast-agent itself knows a model, by its name without a provider."""
+    return bool(model) and not _ours(model)
+
+
+def provider_of(llm: Any) -> str:
+    """What fast-agent calls the provider of a model object; empty where that is unknown."""
+    return str(getattr(getattr(llm, "provider", None), "config_name", ""))
+
+
+def parsed(spec: str, project: Project) -> ModelConfig:
+    """A model as it is named in code or configuration. Raises what fast-agent has against it."""
+    return ModelFactory.parse_model_string(_referred(spec, project))
 
 
 def max_output(model: str, capabilities: Capabilities | None) -> int | None:
@@ -85,7 +105,7 @@ def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | N
     found = set()
     for model in models:
         try:
-            spec = ModelFactory.parse_model_string(_referred(model, project) or default)
+            spec = parsed(model, project) if model else ModelFactory.parse_model_string(default)
         except Exception:  # whatever is wrong with a model is told by whoever needs it
             return None
         found.add(spec.provider.config_name)

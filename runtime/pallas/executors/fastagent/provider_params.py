@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 from pallas.model import Params
 from pallas.model.params import KEYS
 
+from .provider_pictures import look
+
 Family = Literal["openai", "anthropic", "responses", "other"]
 
 # Fields of fast-agent's own request parameters, which it writes as each provider wants them.
@@ -85,6 +87,7 @@ _OURS: Final = (
         "model", "input", "instructions", "system", "tools", "functions", "function_call", "stream",
         "stream_options", "max_completion_tokens", "max_output_tokens", "stop_sequences", "n", "timeout",
         "extra_headers", "extra_query", "extra_body", "previous_response_id", "conversation", "background",
+        "detail",
     }
 )  # fmt: skip
 
@@ -153,6 +156,7 @@ def edit_openai(arguments: dict[str, Any], params: Params, *, compatible: bool) 
     if choice is not None and arguments.get("tools"):
         last = (arguments.get("messages") or [{}])[-1]
         arguments["tool_choice"] = "auto" if _forces(choice) and last.get("role") == "tool" else choice
+    look(arguments.get("messages"), params, "image_url")
     _tell(arguments, params, _openai_extra(params, _OPENAI_EXTRA, compatible=compatible))
 
 
@@ -170,6 +174,7 @@ def edit_responses(arguments: dict[str, Any], params: Params, *, compatible: boo
             choice = "auto"
         named = {"type": "function", "name": named_in(choice)}
         arguments["tool_choice"] = named if isinstance(choice, dict) else choice
+    look(arguments.get("input"), params, "input_image")
     _tell(arguments, params, _openai_extra(params, _RESPONSES_EXTRA, compatible=compatible))
 
 

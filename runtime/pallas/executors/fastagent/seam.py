@@ -73,9 +73,13 @@ def children_of(fast: FastAgent, name: str) -> tuple[Child, ...]:
     )
 
 
-def models_of(fast: FastAgent) -> tuple[str, ...]:
-    """What each agent of a definition names as its model; empty where it names none."""
-    return tuple(str(getattr(data.get("config"), "model", None) or "") for data in fast.agents.values())
+def models_of(fast: FastAgent, *, without: str = "") -> tuple[str, ...]:
+    """What each agent of a definition but ``without`` names as its model; empty where it names none."""
+    return tuple(
+        str(getattr(data.get("config"), "model", None) or "")
+        for name, data in fast.agents.items()
+        if name != without
+    )
 
 
 def source_of(fast: FastAgent, name: str) -> tuple[str, int]:

@@ -128,6 +128,7 @@ class ProcessExecutor:
             durable=turn.durable,
             params=turn.params,
             bearer=turn.bearer,
+            provider=turn.provider,
         )
         result: TurnResult | None = None
         try:
@@ -229,4 +230,5 @@ def _result(asked: Asked) -> TurnResult:
         usage=answer.usage,
         stop_reason=answer.stop_reason,
         replaces=answer.replaces,
+        backend=answer.backend,
     )

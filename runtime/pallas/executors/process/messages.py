@@ -122,6 +122,7 @@ class Run:
     bearer: str | None = field(default=None, repr=False)
     durable: bool = False
     params: Params = field(default=NO_PARAMS, repr=False)
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,7 @@ class Result:
     usage: Usage
     stop_reason: str
     replaces: bool
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)

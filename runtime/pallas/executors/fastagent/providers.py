@@ -1,0 +1,186 @@
+"""The providers of an agent: which there are, which one a turn asks, and which one stands in (DR-23, C13).
+
+Which of them failed lately is remembered for all of the agent's instances, for half a minute.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from fast_agent.llm.model_database import ModelDatabase
+
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import ProviderConfig
+from pallas.model import Fault, FaultType, Params, ProviderFacts
+from pallas.text import one_line
+
+from . import models
+
+FAILING_SECONDS: Final = 30.0
+"""For so long one that failed is tried after the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model of a provider: ``spec`` as fast-agent names it, ``model`` without what stands before it."""
+
+    id: str
+    spec: str
+    model: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    until: float
+    why: str
+
+
+class Providers:
+    """What callers of an agent may choose among; false where there is no choice."""
+
+    def __init__(self, project: Project, config: AgentConfig) -> None:
+        self._config = config
+        self._project = project
+        self._by_id = {each.id: each for each in config.providers}
+        self._failures: dict[str, _Failure] = {}
+        self._names: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    @property
+    def default(self) -> Asked:
+        """Who answers where nobody chooses."""
+        return self._asked(self._by_id[self._config.default_provider], "")
+
+    def load(self) -> None:
+        """Look at every model's name. Raises Fault (CONFIG) for one that fast-agent cannot make sense of."""
+        for provider in self._answering():
+            for spec in provider.models:
+                try:
+                    self._names[spec] = models.parsed(spec, self._project).model_name
+                except Exception as error:
+                    raise Fault(
+                        FaultType.CONFIG,
+                        f"{self._config.where}: provider {provider.id}: {one_line(str(error), 200)}",
+                        data={"place": str(self._config.where)},
+                    ) from error
+        for name in self._names.values():
+            models.register(name, models.declared(self._config))
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The models that may be asked, as fast-agent names them."""
+        return tuple(dict.fromkeys(spec for each in self._answering() for spec in each.models))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The same by their own names, of each provider the one that it is asked for first."""
+        return tuple(self._names[each.models[0]] for each in self._answering())
+
+    def facts(self) -> tuple[ProviderFacts, ...] | None:
+        """What discovery shows of them; None where there is no choice.
+
+        Of capabilities what is declared, else what fast-agent knows of all of its models alike.
+        """
+        if not self:
+            return None
+        return tuple(
+            ProviderFacts(
+                id=each.id,
+                models=tuple(map(_plain, each.models)),
+                kind=each.kind,
+                capabilities=each.capabilities if each.capabilities is not None else self._known(each),
+                display_name=each.display_name,
+                description=each.description,
+            )
+            for each in self._by_id.values()
+        )
+
+    def asked(self, provider: str, model: str) -> Asked:
+        """Who is asked by a caller that chose these; either may be empty.
+
+        Raises Fault: CONFIG for a provider that is not there, PROTOCOL for a model that it has not.
+        """
+        if provider and provider not in self._by_id:
+            raise Fault(
+                FaultType.CONFIG,
+                f'Provider "{one_line(provider, 100)}" is not registered in the ProviderRegistry',
+                data={"providers": list(self._by_id)},
+            )
+        chosen = self._by_id[provider or self._config.default_provider]
+        if chosen.kind != "llm":
+            raise Fault(
+                FaultType.CONFIG,
+                f'Provider "{chosen.id}" is of kind {chosen.kind} and cannot answer; choose an llm',
+                data={"providers": [each.id for each in self._answering()]},
+            )
+        return self._asked(chosen, model)
+
+    def line(self, asked: Asked) -> list[Asked]:
+        """Who may answer, in the order of trying: the one that was asked, then those that stand in.
+
+        One that failed a moment ago comes after those that did not (HC-27).
+        """
+        others = (each for each in self._answering() if each.failover and each.id != asked.id)
+        line = [asked, *(self._asked(each, "") for each in others)]
+        return sorted(line, key=lambda each: bool(self.failure(each.id)))
+
+    def failure(self, provider: str) -> str:
+        """Why a provider failed a moment ago; empty where it did not."""
+        failure = self._failures.get(provider)
+        return failure.why if failure is not None and failure.until > monotonic() else ""
+
+    def failed(self, provider: str, why: str) -> None:
+        """It failed just now."""
+        self._failures[provider] = _Failure(monotonic() + FAILING_SECONDS, why)
+
+    def answered(self, provider: str) -> None:
+        """It answers again."""
+        self._failures.pop(provider, None)
+
+    def _answering(self) -> Iterator[ProviderConfig]:
+        return (each for each in self._by_id.values() if each.kind == "llm" and each.models)
+
+    def _asked(self, provider: ProviderConfig, model: str) -> Asked:
+        for spec in provider.models:
+            if not model or model in (spec, _plain(spec), self._names.get(spec)):
+                return Asked(provider.id, spec, self._names.get(spec, spec), provider.params)
+        known = [_plain(spec) for spec in provider.models]
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"model: provider {provider.id} has no {one_line(model, 100)}; known: {', '.join(known)}",
+            data={"key": "model", "models": known},
+        )
+
+    def _known(self, provider: ProviderConfig) -> Mapping[str, bool]:
+        """What fast-agent knows of each of its models and says of all of them alike: nothing is guessed."""
+        said: list[dict[str, bool]] = []
+        for spec in provider.models:
+            name = self._names.get(spec, "")
+            if not models.known(name):
+                return {}
+            vision = ModelDatabase.supports_mime(name, "image/png")
+            said.append({"vision": vision, "jsonMode": ModelDatabase.get_json_mode(name) is not None})
+        return (
+            {key: said[0][key] for key in said[0] if len({each[key] for each in said}) == 1} if said else {}
+        )
+
+
+def refuse_model(wanted: str, model: str) -> None:
+    """Refuse another model than the one of an agent without a choice. Raises Fault (PROTOCOL)."""
+    if model and (wanted == model or wanted.partition(".")[2] == model):
+        return
+    raise Fault(
+        FaultType.PROTOCOL,
+        f"model: this agent answers with {model or 'no model of its own'} alone; leave it out, or give the "
+        "agent providers: in agents.yaml",
+        data={"key": "model", "models": [model] if model else []},
+    )
+
+
+def _plain(spec: str) -> str:
+    """A model as it is shown: without the settings behind its name."""
+    return spec.partition("?")[0]

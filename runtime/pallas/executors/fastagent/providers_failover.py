@@ -1,0 +1,94 @@
+"""One turn asked of the provider that is meant, and of those that stand in while nothing was said (C13)."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from pallas.model import Event, Fault, Rerouted, Said, TextDelta, ToolEvent
+from pallas.text import one_line
+
+from ..base import Emit, Turn, TurnResult
+from .faults import ProviderFault, fault_of
+from .providers import Asked, Providers
+from .providers_llm import Models
+
+log = logging.getLogger(__name__)
+
+type Answer = Callable[[Turn, Asked], Awaitable[TurnResult]]
+
+
+class Heard:
+    """Hands a run's events on and knows whether the caller heard, or the agent did, anything."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.something = False
+
+    def emit(self, event: Event) -> None:
+        """Hand one on."""
+        if isinstance(event, ToolEvent | Said) or (isinstance(event, TextDelta) and event.text):
+            self.something = True
+        self._emit(event)
+
+
+async def answered(
+    providers: Providers, models: Models, turn: Turn, heard: Heard, answer: Answer
+) -> TurnResult:
+    """What came of a turn, and who answered it. Raises Fault, with ``providerId`` where a provider failed.
+
+    Another provider is asked only where the one before failed in a way that is its own (over its limit, 5xx,
+    no connection) and before there was any text or call; at once, and each time with a Rerouted (DR-32).
+    """
+    asked = providers.asked(turn.provider, turn.params.get("model", ""))
+    line = providers.line(asked)
+    tried: list[tuple[Asked, ProviderFault]] = []
+    for number, each in enumerate(line):
+        last = number == len(line) - 1
+        if tried or each.id != asked.id:
+            why = tried[-1][1].message if tried else f"it failed a moment ago: {providers.failure(asked.id)}"
+            _tell(turn, heard, asked.id, each.id, why)
+        try:
+            async with models.answering(each, patient=last):
+                result = await answer(turn, each)
+        except Exception as error:
+            fault = with_id(fault_of(error), each.id)
+            if not isinstance(fault, ProviderFault):
+                raise
+            if fault.elsewhere:
+                providers.failed(each.id, fault.message)
+            tried.append((each, fault))
+            if last or heard.something or not fault.elsewhere:
+                raise _all(tried) from error
+            continue
+        providers.answered(each.id)
+        return replace(result, backend=each.id)
+    raise AssertionError("a line without anybody in it")
+
+
+def with_id(fault: Fault, provider: str) -> Fault:
+    """The fault, with the id of the provider where it is one of a provider (DR-22)."""
+    if isinstance(fault, ProviderFault):
+        fault.data = {**fault.data, "providerId": provider}
+    return fault
+
+
+def _tell(turn: Turn, heard: Heard, asked: str, to: str, why: str) -> None:
+    why = one_line(why, 300)
+    log.warning(
+        "%s: provider %s answers in place of %s: %s", turn.agent, to, asked, why, extra={"agent": turn.agent}
+    )
+    heard.emit(Rerouted(run_id=turn.run_id, agent=turn.agent, asked=asked, to=to, why=why))
+
+
+def _all(tried: list[tuple[Asked, ProviderFault]]) -> ProviderFault:
+    """The last fault, with those before it."""
+    *before, (_, fault) = tried
+    if not before:
+        return fault
+    told = "; ".join(f"{each.id}: {one_line(earlier.message, 200)}" for each, earlier in before)
+    return ProviderFault(
+        fault.type,
+        f"{fault.message}; before it {told}",
+        retryable=fault.retryable,
+        data={**fault.data, "tried": [each.id for each, _ in tried]},
+    )

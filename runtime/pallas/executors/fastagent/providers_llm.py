@@ -1,0 +1,194 @@
+"""The model objects of one instance's agent, one for each model that was asked; all with its one history.
+
+fast-agent gives an agent one model. ``attach_llm`` makes another, which is kept; the agent has it for as long
+as a turn lasts, and then its own again. ``tests/contract/test_providers_seam.py`` fails when a place moves.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fast_agent.core.model_resolution import get_context_model_references, resolve_model_reference
+from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.types import RequestParams
+
+from .providers import Asked, Providers
+
+log = logging.getLogger(__name__)
+
+# How the clients of providers are made; each tries a request again by itself, after a wait.
+_CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
+
+
+@dataclass(slots=True)
+class _Attached:
+    """What ``attach_llm`` leaves at an agent."""
+
+    llm: Any
+    factory: Any
+    options: Any
+    retries: int = 0
+    patient: bool = True
+
+
+def answer_with(harness: Any, name: str, providers: Providers) -> None:
+    """Have the agent ``name`` of a harness that was entered made with the default provider's model.
+
+    What its code or the project names is then not needed, and not looked at.
+    """
+    runtime: Any = harness._runtime
+    make = runtime.model_factory_func
+
+    def model_factory(model: Any = None, request_params: Any = None) -> Any:
+        def factory(agent: Any, **options: Any) -> Any:
+            if agent.name == name:
+                return _factory(providers.default.spec, agent, model)(agent, **options)
+            return make(model=model, request_params=request_params)(agent, **options)
+
+        return factory
+
+    runtime.model_factory_func = model_factory
+
+
+class Models:
+    """The models that one agent was given so far; ``prepare`` does to each what all of ours need."""
+
+    def __init__(self, agent: Any, providers: Providers, prepare: Callable[[Any], None]) -> None:
+        self._agent = agent
+        self._prepare = prepare
+        self._named = agent.config.model
+        self._home = _taken(agent)
+        self._known = {providers.default.spec: self._home}
+        _watch_clients(self._home)
+
+    @asynccontextmanager
+    async def answering(self, asked: Asked, *, patient: bool) -> AsyncIterator[None]:
+        """Have the agent answer with this model until the block ends. Raises whatever it cannot be made with.
+
+        Unless ``patient`` a failed request is not made again: somebody else is waiting to be asked.
+        """
+        try:
+            attached = self._known.get(asked.spec)
+            if attached is None:
+                attached = self._known[asked.spec] = await self._made(asked.spec)
+            self._put(attached)
+            attached.patient = patient
+            attached.llm.retry_count = attached.retries if patient else 0
+            yield
+        finally:
+            self._put(self._home)
+
+    async def close(self) -> None:
+        """Let go of what they hold; the agent's own is let go of with the agent."""
+        others = [each.llm for each in self._known.values() if each is not self._home]
+        self._known.clear()
+        for llm in others:
+            try:
+                closed = llm.close() if hasattr(llm, "close") else None
+                if inspect.isawaitable(closed):
+                    await closed
+            except Exception:
+                log.debug("a model could not be let go of", exc_info=True)
+
+    async def _made(self, spec: str) -> _Attached:
+        options = dict(self._home.options or {})
+        given = deepcopy(options.pop("request_params", None))
+        await self._agent.attach_llm(
+            _factory(spec, self._agent, self._named), request_params=given, **options
+        )
+        self._prepare(self._agent)
+        attached = _taken(self._agent)
+        _watch_clients(attached)
+        return attached
+
+    def _put(self, attached: _Attached) -> None:
+        agent: Any = self._agent
+        if agent._llm is attached.llm:
+            return
+        told = self._home.llm
+        attached.llm.instruction = told.instruction
+        attached.llm.default_request_params.system_prompt = told.default_request_params.system_prompt
+        agent._llm, agent._llm_factory_ref = attached.llm, attached.factory
+        agent._llm_attach_kwargs = attached.options
+        agent._on_llm_attached(attached.llm)  # tools that are shown to one model differently
+
+
+def note_failures(agent: Any) -> None:
+    """Remember the exception behind an answer that says that the model could not be asked."""
+    llm = getattr(agent, "llm", None)
+    handle = getattr(llm, "_handle_retry_failure", None)
+    if llm is not None and handle is not None and not isinstance(handle, _Noting):
+        llm._handle_retry_failure = _Noting(handle)
+
+
+def failure_of(agent: Any) -> BaseException | None:
+    """The exception that was remembered last; it is forgotten."""
+    noted = getattr(getattr(agent, "llm", None), "_handle_retry_failure", None)
+    if not isinstance(noted, _Noting):
+        return None
+    last, noted.last = noted.last, None
+    return last
+
+
+class _Noting:
+    def __init__(self, handle: Callable[[Exception], Any]) -> None:
+        self._handle = handle
+        self.last: Exception | None = None
+
+    def __call__(self, error: Exception) -> Any:
+        self.last = error
+        return self._handle(error)
+
+
+def _taken(agent: Any) -> _Attached:
+    llm = agent._llm
+    retries = getattr(llm, "retry_count", 0)
+    return _Attached(llm, agent._llm_factory_ref, agent._llm_attach_kwargs, retries)
+
+
+def _factory(spec: str, agent: Any, named: Any) -> Callable[..., Any]:
+    """What makes the model ``spec`` for an agent whose code names another one."""
+    references = get_context_model_references(agent.context)
+    found = resolve_model_reference(spec, references)
+    resolved = ModelFactory.resolve_model_spec(found)
+    make = ModelFactory.create_factory(found)
+    provider = resolved.model_config.provider
+
+    def factory(agent: Any, request_params: RequestParams | None = None, **options: Any) -> Any:
+        params = request_params or RequestParams()
+        if options.get("api_key") and not _of(named, references, provider):
+            options["api_key"] = None  # that of the provider which the code names
+        wanted = params.model_copy(update={"model": resolved.wire_model_name})
+        return make(agent, request_params=wanted, **options)
+
+    return factory
+
+
+def _of(named: Any, references: Any, provider: Any) -> bool:
+    try:
+        model = resolve_model_reference(str(named or ""), references)
+        return bool(model) and ModelFactory.parse_model_string(model).provider is provider
+    except Exception:  # whatever it is, it is not this provider's
+        return False
+
+
+def _watch_clients(attached: _Attached) -> None:
+    """The clients of this model try once where the model does."""
+    for name in _CLIENTS:
+        make = getattr(attached.llm, name, None)
+        if make is not None:
+            setattr(attached.llm, name, _once(make, attached))
+
+
+def _once(make: Callable[[], Any], attached: _Attached) -> Callable[[], Any]:
+    def client() -> Any:
+        made = make()
+        if not attached.patient and hasattr(made, "max_retries"):
+            made.max_retries = 0
+        return made
+
+    return client
