@@ -118,7 +118,7 @@ def test_where_there_is_nobody_at_all_that_is_said() -> None:
     house = House()
     assert house.directory.infos(ME) == ()
     for asked in (None, "zz"):
-        with pytest.raises(Fault, match="^No agents registered$") as caught:
+        with pytest.raises(Fault, match=r"^No agents registered$") as caught:
             house.directory.resolve(asked, ME)
         assert (caught.value.type, caught.value.code) == (FaultType.CONFIG, -32004)
 

@@ -147,7 +147,7 @@ class Sessions:
             asked = Asked(text, images, timeout, params, listener, bearer, trace, caller)
             return await self._ask(lease, asked)
         except Fault as fault:
-            raise about(fault, valid=not (lease.failed or lease.over)) from fault
+            raise about(fault, valid=not (lease.failed or lease.over)) from fault.__cause__
 
     async def cancel(self, session_id: str, principal: Principal, run_id: str | None = None) -> bool:
         """Stop what runs in a session now, or only that run; False where nothing does. Raises Fault."""
