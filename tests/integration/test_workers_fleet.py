@@ -1,0 +1,191 @@
+"""Agents of kind ``worker`` in a fleet: asked over MCP, cancelled, killed and started again."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from support.live import ERAS, ask, client, running, write_project
+from support.offline import offline_project
+from support.processes import gone
+from support.waiting import until
+from support.workers import SIMPLE
+
+from pallas.executors import Executor
+from pallas.executors.worker.executor import WorkerExecutor
+from pallas.fleet.fleet import Fleet
+from pallas.model import ANONYMOUS, AgentState, Fault, FaultType, TextDelta, ToolEvent
+
+SCRIPT = """
+rules:
+  - when: {last: user, images: true}
+    say: "{{ image.count }} {{ image.kind }}"
+  - when: {last: user, text: use the tool}
+    call: [{tool: echo__echo, arguments: {text: "hi"}}]
+  - when: {last: user}
+    say: "turn {{ turns }}: {{ last }}"
+  - when: {last: tool}
+    say: "tool said {{ result }}"
+"""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both_eras = pytest.mark.parametrize("era", ERAS)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    root = tmp_path_factory.mktemp("workers")
+    plain = {"module": None, "kind": "worker"}
+    keys: dict[str, dict[str, Any]] = {
+        "simple": {
+            **plain,
+            "command": ["python", str(SIMPLE)],
+            "env": {"PYTHONUNBUFFERED": "1", "GREETING": "servus"},
+            "restart": {"backoff": 0.05, "backoff_max": 0.1},
+        },
+        "real": {
+            **plain,
+            "command": [
+                "fast-agent-acp",
+                "--servers",
+                "echo",
+                "--no-permissions",
+                "--model",
+                "generic.scripted",
+            ],
+            "cwd": ".",
+            "permissions": "allow",
+        },
+    }
+    offline_project(root, {"simple": None, "real": None}, SCRIPT, keys=keys)
+    async with running(root) as fleet:
+        yield fleet
+
+
+@both_eras
+async def test_a_fleet_serves_workers_of_both_dialects(fleet: Fleet, era: str) -> None:
+    # DR-28 DR-30
+    seen = fleet.hub.seq
+    async with client(fleet, "simple", era=era) as simple, client(fleet, "real", era=era) as real:
+        assert await ask(simple, "hello") == "1:hello"
+        assert await ask(simple, "env GREETING") == "servus"
+        assert await ask(real, "hello") == "turn 1: hello"
+        assert "echo:hi" in await ask(real, "use the tool")
+    events = fleet.hub.since(seen, 10_000).events
+    tools = [(event.server, event.tool, event.phase) for event in events if isinstance(event, ToolEvent)]
+    assert ("echo", "echo", "started") in tools
+    assert ("echo", "echo", "completed") in tools
+    texts = "".join(each.text for each in events if isinstance(each, TextDelta) and each.agent == "real")
+    assert "turn 1: hello" in texts
+
+
+async def test_a_conversation_goes_on_with_a_worker_that_was_killed(fleet: Fleet) -> None:
+    # DR-17 DR-29
+    agent = next(each for each in fleet.agents if each.name == "simple")
+    async with client(fleet, "simple") as simple:
+        assert await ask(simple, "one", conversation_id="mine") == "1:one"
+        assert await ask(simple, "two", conversation_id="mine") == "2:two"
+        held = asyncio.create_task(simple.call_tool("send_message", {"message": "hold"}))
+        assert agent.executor is not None
+        await until(lambda: _worker(agent.executor).running_calls)
+        pid = agent.executor.pid
+        assert pid is not None
+        psutil.Process(pid).kill()
+        body = json.loads("".join(getattr(block, "text", "") for block in (await held).content))
+        assert body["data"]["type"] == "TRANSPORT"
+        assert body["data"]["retryable"]
+        assert "its worker ended by SIGKILL" in body["error"]
+        await until(lambda: gone(pid) and agent.state is AgentState.READY)
+        three = await ask(simple, "three", conversation_id="mine")
+        assert three.startswith("1:[Conversation so far: 4 messages, one JSON object per line]")
+        assert three.endswith("three")
+
+
+async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled(fleet: Fleet) -> None:
+    # DR-11 DR-15 DR-16
+    sessions = fleet.front.sessions
+    session = (await sessions.create("simple", ANONYMOUS)).id
+    first = asyncio.create_task(sessions.prompt(session, "hold", ANONYMOUS))
+    agent = next(each for each in fleet.agents if each.name == "simple")
+    await until(lambda: _worker(agent.executor).running_calls)
+    with pytest.raises(Fault) as caught:
+        await sessions.prompt(session, "me too", ANONYMOUS)
+    assert caught.value.message == f"Session {session} is busy — concurrent prompts not allowed"
+    assert not first.done()
+    assert await sessions.cancel(session, ANONYMOUS)
+    with suppress(Fault):
+        await first
+    assert (await sessions.prompt(session, "and now", ANONYMOUS)).text.endswith("and now")
+    with pytest.raises(Fault) as caught:
+        await sessions.prompt(session, "hold", ANONYMOUS, timeout=0.05)
+    assert caught.value.type is FaultType.TIMEOUT
+    heard = (await sessions.delegate("heard", ANONYMOUS, agent="simple")).result
+    assert heard is not None
+    assert heard.text.count("session/cancel:") >= 2
+    await sessions.close(session, ANONYMOUS)
+
+
+async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_answers_for_it(
+    fleet: Fleet,
+) -> None:
+    # DR-17 DR-29
+    agent = next(each for each in fleet.agents if each.name == "simple")
+    session = (await fleet.front.sessions.create("simple", ANONYMOUS)).id
+    assert agent.config.restart.crashes == 6  # five restarts, and no more
+    assert agent.config.restart.within == 60.0
+    async with client(fleet, "simple") as simple:
+        while agent.state is not AgentState.CRASH_LOOP:
+            if agent.state is AgentState.READY:
+                result = await simple.call_tool("send_message", {"message": "crash"})
+                assert result.is_error
+            await until(lambda: agent.state in (AgentState.READY, AgentState.CRASH_LOOP))
+        assert "exit status 3" in agent.reason
+        assert agent.snapshot().availability == "unavailable"
+        with pytest.raises(Fault):
+            await fleet.front.sessions.prompt(session, "hello", ANONYMOUS)
+    async with client(fleet, "real") as real:
+        assert await ask(real, "hello") == "turn 1: hello"
+
+
+async def test_the_worker_of_the_documentation_answers_and_is_exchanged_when_it_is_saved(
+    tmp_path: Path,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workers.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    keys = {"coder": {"module": None, "kind": "worker", "command": ["python", "worker.py"]}}
+    write_project(tmp_path, {"coder": None}, keys=keys, files={"worker.py": example})
+    async with running(tmp_path, watch=True) as fleet, client(fleet, "coder") as coder:
+        agent = fleet.agents[0]
+        assert agent.snapshot().kind == "worker"
+        assert agent.executor is not None
+        assert "worker.py" in agent.executor.info.files
+        assert await ask(coder, "one", conversation_id="mine") == "That was message 1."
+        assert await ask(coder, "two", conversation_id="mine") == "That was message 2."
+        before = agent.executor.pid
+        (tmp_path / "worker.py").write_text(example.replace("That was", "This is"), "utf-8")
+        await until(lambda: agent.executor is not None and agent.executor.pid not in (None, before))
+        assert await ask(coder, "three", conversation_id="mine") == "This is message 1."
+
+
+def _worker(executor: Executor | None) -> "_Peek":
+    assert isinstance(executor, WorkerExecutor)
+    return _Peek(executor)
+
+
+@dataclass
+class _Peek:
+    """What a worker is doing."""
+
+    executor: WorkerExecutor
+
+    @property
+    def running_calls(self) -> int:
+        running = self.executor._running
+        return len(running.tellings) if running is not None else 0
