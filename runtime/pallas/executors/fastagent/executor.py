@@ -24,7 +24,7 @@ from pallas.text import one_line, sanitize
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
 from .beside import beside
-from .faults import ProviderFault, fault_of, raise_failure, refused_fault, servers_in
+from .faults import ProviderFault, fault_of, provider_failure, raise_failure, refused_fault, servers_in
 from .loading import defined_at, load
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
@@ -470,7 +470,12 @@ class FastAgentExecutor:
             question = keep(user_message(turn.text, turn.images))
             wants_text = asking_for_text(turn.stream_text)
             with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
-                answer = await agent.generate([question], wish.over(params), **wish.tools)
+                try:
+                    answer = await agent.generate([question], wish.over(params), **wish.tools)
+                except Exception as error:
+                    if failure_of(agent) is error:  # the model's own, and no tool's
+                        raise provider_failure(error) from error
+                    raise
             raise_failure(answer, failure_of(agent))
             history = list(agent.message_history)
             usage = _usage(agent)

@@ -56,6 +56,15 @@ def raise_failure(answer: PromptMessageExtended, cause: BaseException | None = N
     raise _provider_fault(_status(answer), _channel(answer, FAST_AGENT_ERROR_CHANNEL), cause)
 
 
+def provider_failure(error: Exception) -> Fault:
+    """The Fault for an exception with which a call of a model ended."""
+    if isinstance(error, ProviderKeyError | ModelConfigError | AgentConfigError | ServerConfigError):
+        return fault_of(error)
+    status = getattr(error, "status_code", None)
+    kind = type(error).__name__
+    return _provider_fault((status if isinstance(status, int) else None, kind), str(error), error)
+
+
 def fault_of(error: BaseException) -> Fault:
     """The Fault for an exception: known causes say how to mend them, others only their kind."""
     if isinstance(error, Fault):
@@ -69,6 +78,8 @@ def fault_of(error: BaseException) -> Fault:
             retryable=True,
         )
     if isinstance(error, ProviderKeyError):
+        if (status := getattr(error.__cause__, "status_code", None)) in (401, 403):
+            return _provider_fault((status, ""), "")
         return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
