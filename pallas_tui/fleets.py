@@ -18,6 +18,7 @@ from pallas.model import (
     FleetVerb,
     MessageRecord,
     Page,
+    TaskRecord,
     ThreadRecord,
     ToolOutcome,
     Verb,
@@ -94,6 +95,15 @@ class NoFleet:
         raise _not_there()
 
     async def delete_thread(self, thread: str) -> None:
+        raise _not_there()
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        raise _not_there()
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        raise _not_there()
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
         raise _not_there()
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:

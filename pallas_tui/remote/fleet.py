@@ -20,6 +20,7 @@ from pallas.model import (
     FleetVerb,
     MessageRecord,
     Page,
+    TaskRecord,
     ThreadRecord,
     ToolOutcome,
     Verb,
@@ -156,6 +157,23 @@ class RemoteFleet:
     async def delete_thread(self, thread: str) -> None:
         """Delete a thread with all its messages. Raises Fault."""
         await self._put("DELETE", f"/threads/{quote(thread, safe='')}")
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        """Tasks, the newest first. Raises Fault."""
+        query = urlencode({"agent": agent, "limit": limit, "cursor": cursor})
+        page: Page[TaskRecord] = decoded(Page[TaskRecord], await self._got(f"/tasks?{query}"))
+        return page
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One task with its answer. Raises Fault."""
+        found: TaskRecord = decoded(TaskRecord, await self._got(f"/tasks/{quote(id, safe='')}"))
+        return found
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for a task to be cancelled. Raises Fault."""
+        document = await self._put("DELETE", f"/tasks/{quote(id, safe='')}")
+        found: TaskRecord = decoded(TaskRecord, document)
+        return found
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Keep parameters as the agent's own. Raises Fault."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from pallas import refusals
 from pallas.events import Hub
 from pallas.model import (
     AgentDetail,
@@ -25,6 +26,7 @@ from pallas.model import (
     Page,
     Reach,
     Reloaded,
+    TaskRecord,
     ThreadRecord,
     ToolOutcome,
     Verb,
@@ -103,6 +105,7 @@ class FakeFleet:
         self.hub = Hub()
         self.current = snapshot if snapshot is not None else desk()
         self.cancelled: list[str] = []
+        self.works: dict[str, TaskRecord] = {}
         self.can_control = True
         self.controlled: list[tuple[str, Verb]] = []
         self.fleet_controlled: list[FleetVerb] = []
@@ -183,6 +186,22 @@ class FakeFleet:
     async def delete_thread(self, thread: str) -> None:
         """No longer in ``kept``."""
         self.kept.delete(thread)
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        found = [each for each in self.works.values() if agent in ("", each.agent)]
+        found.sort(key=lambda each: -each.created_at)
+        start = int(cursor or 0)
+        more = len(found) > start + limit
+        return Page(tuple(found[start : start + limit]), str(start + limit) if more else "")
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        if id not in self.works:
+            raise refusals.not_found("task not found")
+        return self.works[id]
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        self.works[id] = replace(await self.task(id), status="cancelled")
+        return self.works[id]
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Note what was saved."""

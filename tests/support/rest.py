@@ -25,6 +25,7 @@ from pallas.surfaces.caller import principal_in
 from pallas.surfaces.guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
 from pallas.surfaces.rest.app import BASE, RestApi, RestParts, rest_app
+from pallas.tasks import Tasks
 from pallas.threads import Threads
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
@@ -117,6 +118,7 @@ async def api(
         lambda: project,
         lambda: FleetSnapshot("test", FleetState.RUNNING, 0.0, ""),
         kept,
+        Tasks(kept, kernel, hub, grants),
     )
     rest = rest_app(parts, **more)
     (port,) = free_ports(1)

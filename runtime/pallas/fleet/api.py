@@ -45,6 +45,7 @@ async def make_api(fleet: "Fleet") -> Api | None:
         project=lambda: fleet.project,
         snapshot=fleet.snapshot,
         ledger=fleet.ledger,
+        tasks=fleet.lasting.tasks,
     )
     return Api(rest.rest_app(parts))
 

@@ -86,6 +86,8 @@ class Front:
             inbound=fleet.inbound,
             started=self._started,
             hub=fleet.hub,
+            tasks=lambda: self.tasks,
+            handles=fleet.project.tasks.tools,
             began=self._began,
         )
 

@@ -7,12 +7,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas import refusals
-from pallas.model import Fault, FaultType, FleetState, MessageRecord, Page, Params, Principal, ThreadRecord
+from pallas.model import (
+    Fault,
+    FaultType,
+    FleetState,
+    MessageRecord,
+    Page,
+    Params,
+    Principal,
+    TaskRecord,
+    ThreadRecord,
+)
 from pallas.model.params import PER_CALL_KEYS
 from pallas.text import one_line
 from pallas.threads import ADMIN
 
 if TYPE_CHECKING:
+    from pallas.tasks import Tasks
     from pallas.threads import Threads
 
     from .fleet import Fleet
@@ -60,6 +71,21 @@ async def delete(fleet: "Fleet", which: str) -> None:
     await _threads(fleet).delete(which, EVERYTHING)
 
 
+async def tasks(fleet: "Fleet", agent: str, limit: int, cursor: str) -> Page[TaskRecord]:
+    """Tasks of one agent or of all, the newest first. Raises Fault."""
+    return await _tasks(fleet).list(EVERYTHING, agent=agent or None, limit=_bounded(limit), cursor=cursor)
+
+
+async def task(fleet: "Fleet", which: str) -> TaskRecord:
+    """A task with its answer. Raises Fault."""
+    return await _tasks(fleet).find(which, EVERYTHING)
+
+
+async def cancel_task(fleet: "Fleet", which: str) -> TaskRecord:
+    """Ask for a task to be cancelled. Raises Fault."""
+    return await _tasks(fleet).cancel(which, EVERYTHING)
+
+
 async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> str:
     """Keep parameters as the agent's own, laid over those it has (AG-13, AG-26). Raises Fault."""
     if fleet.catalog is None:
@@ -78,6 +104,13 @@ async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> s
     before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)
     await fleet.catalog.update("agent", agent, {"defaultParams": params.over(before).to_json()})
     return f"{', '.join(params.values)} saved: {agent} has them for every caller from now on."
+
+
+def _tasks(fleet: "Fleet") -> "Tasks":
+    if fleet.lasting.tasks is None:
+        _threads(fleet)  # which says what is missing, where that is more than a place for tasks
+        raise Fault(FaultType.CONFIG, _NOTHING_KEPT)
+    return fleet.lasting.tasks
 
 
 def _threads(fleet: "Fleet") -> "Threads":

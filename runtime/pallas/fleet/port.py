@@ -12,6 +12,7 @@ from pallas.model import (
     FleetVerb,
     MessageRecord,
     Page,
+    TaskRecord,
     ThreadRecord,
     ToolOutcome,
     Verb,
@@ -85,6 +86,18 @@ class LoopPort:
     async def delete_thread(self, thread: str) -> None:
         """Delete a thread with all its messages. Raises Fault."""
         await kept.delete(self._fleet, thread)
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        """Tasks, the newest first. Raises Fault."""
+        return await kept.tasks(self._fleet, agent, limit, cursor)
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One task with its answer. Raises Fault."""
+        return await kept.task(self._fleet, id)
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for a task to be cancelled. Raises Fault."""
+        return await kept.cancel_task(self._fleet, id)
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Keep parameters as the agent's own. Raises Fault."""

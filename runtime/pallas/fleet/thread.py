@@ -26,6 +26,7 @@ from pallas.model import (
     MessageRecord,
     Notice,
     Page,
+    TaskRecord,
     ThreadRecord,
     ToolOutcome,
     Verb,
@@ -161,6 +162,18 @@ class FleetThread:
     async def delete_thread(self, thread: str) -> None:
         """Delete a thread with all its messages. Raises Fault."""
         await self._ask(lambda fleet: kept.delete(fleet, thread), ANSWER_TIMEOUT)
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        """Tasks, the newest first. Raises Fault."""
+        return await self._ask(lambda fleet: kept.tasks(fleet, agent, limit, cursor), ANSWER_TIMEOUT)
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One task with its answer. Raises Fault."""
+        return await self._ask(lambda fleet: kept.task(fleet, id), ANSWER_TIMEOUT)
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for a task to be cancelled. Raises Fault."""
+        return await self._ask(lambda fleet: kept.cancel_task(fleet, id), ANSWER_TIMEOUT)
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Keep parameters as the agent's own. Raises Fault."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from .discovery import TaskRecord
 from .events import Event
 from .inspect import AgentDetail, Exchange, ToolOutcome
 from .records import MessageRecord, Page, ThreadRecord
@@ -35,7 +36,7 @@ class FleetPort(Protocol):
 
     What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
     ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
-    ``control_fleet``, ``call_tool`` and everything about durable threads are refused there (AUTH). A fleet
+    ``control_fleet``, ``call_tool`` and everything about durable threads and tasks are refused there (AUTH). A fleet
     that keeps nothing refuses the latter as well (CONFIG).
     """
 
@@ -105,6 +106,21 @@ class FleetPort(Protocol):
 
     async def delete_thread(self, thread: str) -> None:
         """Delete a thread with all its messages, for good."""
+        ...
+
+    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
+        """Tasks of whomever, of one agent or of all, the newest first, without what came of them.
+
+        At most 200 at once; ``cursor`` is the ``next`` of the page before.
+        """
+        ...
+
+    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One task with its answer; UPSTREAM without it."""
+        ...
+
+    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for a task to be cancelled; returns it as it is then, and ``TaskChanged`` tells its end."""
         ...
 
     async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:

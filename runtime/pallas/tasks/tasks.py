@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
@@ -176,7 +176,7 @@ class Tasks:
         if (work := self._works.get(id)) is not None:
             work.answer(answers)
 
-    async def follow(self, id: str, principal: Principal) -> AsyncIterator[TaskRecord]:  # noqa: A002
+    async def follow(self, id: str, principal: Principal) -> AsyncGenerator[TaskRecord]:  # noqa: A002
         """The task as it is, and whenever that is different, to its end."""
         told = await self.find(id, principal)
         yield told

@@ -87,6 +87,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     from pallas.ledger import open_ledger
     from pallas.ledger.address import default_path
     from pallas.surfaces.rest.app import RestParts, rest_app
+    from pallas.tasks import Tasks
     from pallas.threads import Threads
 
     ledger: Ledger = await open_ledger(url)
@@ -95,11 +96,12 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     catalog = Catalog(ledger.resources, seal, _Asleep(project))
     await catalog.start()
     stack.callback(catalog.close)
-    grants = Grants()
+    grants, hub = Grants(), Hub()
+    kernel = Kernel(hub)
     snapshot = FleetSnapshot(project.name, FleetState.STOPPED, time(), "")
     rest = rest_app(
         RestParts(
-            kernel=Kernel(Hub()),
+            kernel=kernel,
             threads=Threads(ledger, grants),
             catalog=catalog,
             grants=grants,
@@ -107,6 +109,7 @@ async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
             project=lambda: project,
             snapshot=lambda: snapshot,
             ledger=ledger,
+            tasks=Tasks(ledger, kernel, hub, grants),
         )
     )
     stack.push_async_callback(rest.close)

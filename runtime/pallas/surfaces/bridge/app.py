@@ -16,11 +16,15 @@ from pallas.text import one_line
 from ..access import Access
 from ..agent_mcp import answer_schema_lookups
 from ..auth.inbound import FLEET, Inbound
+from ..tasks_extension import TasksExtension
+from .schemas import DELEGATE
+from .tasks import begins, with_handles
 from .tools import BridgeTool, Work, works
 
 if TYPE_CHECKING:
     from pallas.directory import Directory
     from pallas.sessions import Admission, Sessions
+    from pallas.tasks import Tasks
 
 NAME: Final = "bridge"
 _INSTRUCTIONS: Final = (
@@ -37,7 +41,8 @@ class BridgeParts:
 
     ``admission`` counts the requests under way; ``started`` says whether some agent can be asked by now.
     ``extra`` are tools beside the eight, where the project asks for them; ``extend`` is given the server when
-    it is made. ``began`` is when the fleet was made, by ``time.monotonic``.
+    it is made. Where there are ``tasks``, work can become one; with ``handles`` for every client, by two more
+    tools. ``began`` is when the fleet was made, by ``time.monotonic``.
     """
 
     directory: "Directory"
@@ -49,6 +54,8 @@ class BridgeParts:
     hub: Hub
     extra: Sequence[Tool] = ()
     extend: Callable[[FastMCP], None] = lambda server: None
+    tasks: "Callable[[], Tasks | None]" = lambda: None
+    handles: bool = False
     began: float = field(default_factory=monotonic)
 
 
@@ -57,7 +64,10 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
 
     Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
     """
-    tools: list[Tool] = [BridgeTool(about, work) for about, work in works(Work(parts))]
+    work, tasks = Work(parts), parts.tasks
+    tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
+    if tasks() is not None and parts.handles:
+        tools = with_handles(tools, work, tasks)
     tools.extend(parts.extra)
     names = [tool.name for tool in tools]
     server: FastMCP = FastMCP(
@@ -76,5 +86,8 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     for tool in tools:
         server.add_tool(tool)
     answer_schema_lookups(server, schemas.get)
+    if tasks() is not None:
+        begin = begins(work, handles=parts.handles)
+        server.add_extension(TasksExtension(tasks, {DELEGATE.name: begin}, authorize=authorize))
     parts.extend(server)
     return server

@@ -44,9 +44,9 @@ class Arguments:
         """A string."""
         return str(self._values.get(name, default))
 
-    def flag(self, name: str) -> bool:
-        """True or false, false where it is left out."""
-        return bool(self._values.get(name, False))
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false, ``default`` where it is left out."""
+        return bool(self._values.get(name, default))
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:
         """An object; None where it is left out."""

@@ -1,6 +1,7 @@
 """The eight tools: what each asks of the directory and of the sessions."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,8 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
-from pallas.model import Fault, FaultType, FleetState
+from pallas.model import Fault, FaultType, FleetState, Principal
+from pallas.runs import Listener
 from pallas.text import one_line
 
 from ..calls import bearer_of, caller_of, client_of, fault_result, trace_of, wants_text
@@ -29,6 +31,8 @@ from .rendering import (
 from .schemas import CANCEL, CLOSE, CREATE, DELEGATE, DISCOVER, HEALTH, PROMPT, STATUS, About
 
 if TYPE_CHECKING:
+    from pallas.sessions import Delegated
+
     from .app import BridgeParts
 
 NOT_STARTED: Final = "Executor not started"
@@ -36,6 +40,8 @@ _RETRY_AFTER: Final = 5.0
 _REASON: Final = 200
 
 Answer = Callable[[Arguments, FastMCPRequestContext | None], Awaitable[ToolResult]]
+
+Delegation = Callable[[Listener | None], Awaitable["Delegated"]]
 
 
 class BridgeTool(Tool):
@@ -151,38 +157,35 @@ class Work:
 
     async def delegate(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
         """One piece of work in a session of its own."""
-        self._admit()
-        params, timeout = given.params("runtimeParams"), given.seconds("timeout")
+        work = self.delegation(given, context)
         with self._parts.admission.taken():
-            done = await heard(
-                context,
-                lambda hear: self._parts.sessions.delegate(
-                    given.text("prompt"),
-                    caller_of(context),
-                    agent=given.agent(),
-                    timeout=timeout,
-                    metadata=given.mapping("metadata"),
-                    params=params,
-                    listener=hear,
-                    bearer=bearer_of(context),
-                    trace=trace_of(context),
-                    caller=client_of(context),
-                ),
-                with_text=wants_text({}, context),
-            )
-        if done.result is None:
-            unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
-            return failed_task(done.session_id, done.fault or unknown)
-        body: Mapping[str, Any] = {
-            "success": True,
-            "sessionId": done.session_id,
-            "agentId": done.agent,
-            **answer(done.result),
-        }
+            return delegated(await heard(context, work, with_text=wants_text({}, context)))
+
+    def delegation(self, given: Arguments, context: FastMCPRequestContext | None) -> Delegation:
+        """What does the work of a ``tasks_delegate``; it needs nothing of the call once that is over."""
+        self._admit()
+        return partial(
+            self._delegate,
+            given.text("prompt"),
+            caller_of(context),
+            agent=given.agent(),
+            timeout=given.seconds("timeout"),
+            metadata=given.mapping("metadata"),
+            params=given.params("runtimeParams"),
+            bearer=bearer_of(context),
+            trace=trace_of(context),
+            caller=client_of(context),
+        )
+
+    def meant(self, given: Arguments, context: FastMCPRequestContext | None) -> str:
+        """The agent that a ``tasks_delegate`` goes to, as far as that can be told before."""
         try:
-            return document(body, about_run(done.result))
-        except Fault as fault:
-            return failed_task(done.session_id, fault)
+            return self._parts.directory.resolve(given.agent(), caller_of(context))
+        except Fault:  # the work itself says so
+            return one_line(given.agent() or "", 80)
+
+    async def _delegate(self, text: str, who: Principal, hear: Listener | None, **more: Any) -> "Delegated":
+        return await self._parts.sessions.delegate(text, who, listener=hear, **more)
 
     def _start(self) -> None:
         """Raises Fault (INTERNAL) while no agent can be asked yet (DR-8)."""
@@ -200,6 +203,23 @@ class Work:
             self._start()
             return
         raise Fault(FaultType.TRANSPORT, text, data={"retry_after": _RETRY_AFTER})
+
+
+def delegated(done: "Delegated") -> ToolResult:
+    """What came of a piece of work (DR-18)."""
+    if done.result is None:
+        unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
+        return failed_task(done.session_id, done.fault or unknown)
+    body: Mapping[str, Any] = {
+        "success": True,
+        "sessionId": done.session_id,
+        "agentId": done.agent,
+        **answer(done.result),
+    }
+    try:
+        return document(body, about_run(done.result))
+    except Fault as fault:
+        return failed_task(done.session_id, fault)
 
 
 def works(work: Work) -> Iterator[tuple[About, Answer]]:

@@ -40,6 +40,7 @@ from .answers import (
 from .gate import READ_ONLY, Gate, audit
 from .log_range import MAX_RANGE, LogFiles
 from .stream import resume_at, stream
+from .tasks import TaskRoutes
 from .threads import ThreadRoutes
 from .tokens import Access, Attempts, Tokens
 
@@ -106,6 +107,7 @@ class ControlApi:
                 for verb in get_args(FleetVerb)
             ),
             *ThreadRoutes(fleet, self._known, self._allow, self._work).routes,
+            *TaskRoutes(fleet, self._allow, self._work).routes,
             Route("/agents/{agent}", faults(self._describe)),
             Route("/agents/{agent}/tools/call", faults(self._call_tool), methods=["POST"]),
             Route("/agents/{agent}/{verb}", faults(self._control), methods=["POST"]),

@@ -65,7 +65,7 @@ class ThreadRoutes:
     async def _list(self, request: Request) -> Response:
         """Threads, the one that was used last first; of one agent with ``agent``."""
         self._may_read(request)
-        limit, cursor = _paging(request)
+        limit, cursor = paging(request)
         agent = request.query_params.get("agent", "")[:200]
         page = await self._asked(request, self._fleet.threads(agent, limit, cursor))
         return _encoded(Page[ThreadRecord], page)
@@ -82,7 +82,7 @@ class ThreadRoutes:
 
     async def _messages(self, request: Request) -> Response:
         self._may_read(request)
-        limit, cursor = _paging(request)
+        limit, cursor = paging(request)
         newest = number_of(request, "newest", 0, 1) == 1
         work = self._fleet.thread_messages(_id(request), limit, cursor, newest)
         return _encoded(Page[MessageRecord], _light(await self._asked(request, work)))
@@ -126,7 +126,8 @@ def _light(page: Page[MessageRecord]) -> Page[MessageRecord]:
     return Page(tuple(kept), page.next)
 
 
-def _paging(request: Request) -> tuple[int, str]:
+def paging(request: Request) -> tuple[int, str]:
+    """How many, and from where on. Raises Status for what is neither."""
     limit = number_of(request, "limit", 50, MAX_PAGE)
     cursor = request.query_params.get("cursor", "")
     if len(cursor) > _MAX_CURSOR:

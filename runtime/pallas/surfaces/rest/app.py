@@ -27,6 +27,7 @@ from .resources import add_resources
 from .routing import HEAD, Routes, principal_of
 from .runs import add_runs
 from .stream import HEARTBEAT
+from .tasks import add_tasks
 from .threads import add_threads
 from .turns import COME_BACK, Turns
 
@@ -69,6 +70,7 @@ class RestApi:
         add_chat(routes, self._turns, recall, Keys(parts.ledger), heartbeat)
         add_threads(routes)
         add_runs(routes, recall, heartbeat)
+        add_tasks(routes, heartbeat)
         _add_whoami(routes)
         assert not routes.missing, routes.missing
         app.router.add_route("/openapi.json", _openapi)

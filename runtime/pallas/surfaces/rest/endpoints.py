@@ -47,6 +47,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("GET", "/runs/{id}"),
     Endpoint("DELETE", "/runs/{id}"),
     Endpoint("GET", "/runs/{id}/events"),
+    Endpoint("GET", "/tasks"),
+    Endpoint("GET", "/tasks/{id}"),
+    Endpoint("DELETE", "/tasks/{id}"),
+    Endpoint("GET", "/tasks/{id}/events"),
     Endpoint("GET", "/whoami"),
 )
 """Every endpoint but the OpenAPI document, which is open. Routes are made from these and no others."""

@@ -215,6 +215,30 @@ class Run(Out):
     partial: str | None
 
 
+class Task(Out):
+    """Long work with a durable handle. ``text`` is the answer, ``fault`` what went wrong, both null in lists.
+
+    ``request`` are the questions that wait for an answer, by their keys; ``expiresAt`` is when it is
+    forgotten, null while it is under way.
+    """
+
+    id: str
+    agent: str
+    kind: str
+    ownerId: str
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+    preview: str
+    progress: str | None
+    runId: str | None
+    threadId: str | None
+    createdAt: Time
+    updatedAt: Time
+    expiresAt: Time | None
+    request: JsonObject | None
+    text: str | None
+    fault: JsonObject | None
+
+
 class Answer(Out):
     """What came of a message; ``turnIndex`` is the place of the answer in its thread."""
 

@@ -14,6 +14,7 @@ from pallas.model import FleetSnapshot, Principal
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
+    from pallas.tasks import Tasks
     from pallas.threads import Threads
 
 Authenticate = Callable[[Scope], Awaitable[Principal] | Principal]
@@ -32,3 +33,4 @@ class RestParts:
     project: Callable[[], Project]
     snapshot: Callable[[], FleetSnapshot]
     ledger: "Ledger"
+    tasks: "Tasks | None" = None

@@ -1,0 +1,111 @@
+"""`pallas tasks`: long work that was asked for, by its handle."""
+
+from typing import Annotated
+
+import typer
+
+from pallas.cli.resources.options import (
+    FolderOption,
+    TokenOption,
+    UrlOption,
+    complete_agent,
+    reach_of,
+)
+
+OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The task; its first eight characters will do.")
+]
+
+tasks = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@tasks.command("list")
+def list_tasks(
+    context: typer.Context,
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent",
+            metavar="NAME",
+            show_default=False,
+            help="Only one agent's.",
+            autocompletion=complete_agent,
+        ),
+    ] = "",
+    status: Annotated[
+        str,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            show_default=False,
+            help="working, input_required, completed, failed, cancelled.",
+        ),
+    ] = "",
+    limit: Annotated[
+        int,
+        typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
+    ] = 0,
+    output: OutputOption = "table",
+    as_json: JsonOption = False,
+    folder: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """List tasks, the newest first."""
+    from pallas.cli.resources.tasking import Wish, show_list
+
+    wish = Wish("json" if as_json else output, agent, status, limit)
+    raise typer.Exit(show_list(wish, reach_of(context, folder, url, token)))
+
+
+@tasks.command("show")
+def show_task(
+    context: typer.Context,
+    task: IdArgument,
+    output: OutputOption = "table",
+    as_json: JsonOption = False,
+    folder: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Show everything about a task: how far it is, or what came of it."""
+    from pallas.cli.resources.tasking import show
+
+    output = "json" if as_json else output
+    raise typer.Exit(show(task, output, reach_of(context, folder, url, token)))
+
+
+@tasks.command("cancel")
+def cancel_task(
+    context: typer.Context,
+    found: Annotated[list[str], typer.Argument(metavar="ID...", help="The tasks.")],
+    folder: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Cancel tasks; one that is over stays as it is."""
+    from pallas.cli.resources.tasking import cancel
+
+    raise typer.Exit(cancel(found, reach_of(context, folder, url, token)))
+
+
+@tasks.command("attach")
+def attach_task(
+    context: typer.Context,
+    task: IdArgument,
+    output: OutputOption = "table",
+    as_json: JsonOption = False,
+    folder: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Follow a task to its end and print the answer; Ctrl-C leaves it, and it goes on.
+
+    The status is 0 for one that was answered, 1 for one that failed or was cancelled.
+    """
+    from pallas.cli.resources.tasking import attach
+
+    output = "json" if as_json else output
+    raise typer.Exit(attach(task, output, reach_of(context, folder, url, token)))
