@@ -1,7 +1,7 @@
 """How a router of a fleet reaches the agents that it chooses among."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .fleet import Fleet
 
 MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
-_DEPTH = 8
-_REASON = 200
+# Routers behind routers whose examples count.
+_DEPTH: Final = 8
+_REASON: Final = 200
 
 
 class Reach:
@@ -61,7 +62,7 @@ class Reach:
 
 def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate:
     now = agent.snapshot()
-    reason = "" if now.availability == "ready" else now.health.message or f"it is {now.state.value}"
+    reason = agent.reason or now.health.message or f"it is {now.state.value}"
     return Candidate(
         id=agent.name,
         capabilities=now.capabilities,

@@ -1,0 +1,248 @@
+"""Routers in a fleet that runs: who answers, what is said of it, and what becomes of what goes wrong."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+from support.live import ERAS, all_ready, ask, client, running
+from support.ports import free_ports
+from support.waiting import until
+
+from pallas.fleet.fleet import Fleet
+from pallas.model import (
+    ANONYMOUS,
+    Event,
+    Fault,
+    FaultType,
+    Routed,
+    RunFinished,
+    RunRequest,
+    RunStarted,
+    ToolEvent,
+)
+
+AGENTS = """
+import asyncio
+
+
+async def coder(request):
+    said = [message.text for message in request.history]
+    return f"coder: {request.text} after {said} as {request.principal}, {dict(request.params)}"
+
+
+async def writer(request):
+    for piece in ("writer: ", request.text):
+        yield piece
+        await asyncio.sleep(0)
+
+
+async def broken(request):
+    raise ValueError("kaput")
+
+
+async def chooser(request):
+    assert "Choose which one of these agents" in request.text
+    if "by hand" in request.text:
+        await asyncio.Event().wait()
+    return "writer" if "model says writer" in request.text else "well, coder perhaps"
+"""
+ENTRIES = {
+    "coder": {
+        "kind": "handler",
+        "handler": "answers:coder",
+        "capabilities": ["coding"],
+        "examples": ["Fix the failing test", "Refactor this class"],
+    },
+    "writer": {
+        "kind": "handler",
+        "handler": "answers:writer",
+        "capabilities": ["writing"],
+        "examples": ["Write a blog post", "Proofread this letter"],
+    },
+    "broken": {"kind": "handler", "handler": "answers:broken", "examples": ["Break the vase"]},
+    "chooser": {"kind": "handler", "handler": "answers:chooser"},
+    "front": {"kind": "router", "agents": ["coder", "writer", "broken"]},
+    "safe": {"kind": "router", "agents": ["coder"], "by": "capability", "fallback": "writer"},
+    "clever": {"kind": "router", "agents": ["coder", "writer"], "by": "model", "ask": "chooser"},
+    "outer": {"kind": "router", "agents": ["front", "chooser"]},
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    root: Path = tmp_path_factory.mktemp("router")
+    (port,) = free_ports(1)
+    (root / "answers.py").write_text(AGENTS)
+    (root / "agents.yaml").write_text(
+        yaml.safe_dump({"name": "routes", "port": port, "agents": ENTRIES}, sort_keys=False)
+    )
+    async with running(root) as fleet:
+        await until(lambda: all_ready(fleet))
+        yield fleet
+
+
+class Heard:
+    """The events of a fleet while it is entered."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.events: list[Event] = []
+
+    def __enter__(self) -> "Heard":
+        self._unlisten = self._fleet.hub.listen(self.events.append)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unlisten()
+
+    def of[T: Event](self, kind: type[T]) -> list[T]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_agent_that_fits_answers_and_who_it_was_is_in_the_result(fleet: Fleet, era: str) -> None:
+    # DR-32
+    async with client(fleet, "front", era=era) as connected:
+        result = await connected.call_tool("send_message", {"message": "fix this test please"})
+        assert "coder: fix this test please" in "".join(getattr(each, "text", "") for each in result.content)
+        assert result.meta is not None
+        assert [value for key, value in result.meta.items() if key.endswith("/routed")] == ["coder"]
+    async with client(fleet, "front", era=era) as another:
+        assert await ask(another, "proofread my letters") == "writer: proofread my letters"
+
+
+async def test_the_choice_is_an_event_and_both_runs_belong_to_one_trace(fleet: Fleet) -> None:
+    with Heard(fleet) as heard:
+        result = await fleet.kernel.run(RunRequest("front", "refactor my class"))
+    assert result.routed == "coder"
+    (routed,) = heard.of(Routed)
+    assert (routed.agent, routed.run_id, routed.to, routed.by) == (
+        "front",
+        result.run_id,
+        "coder",
+        "examples",
+    )
+    assert routed.why.startswith("like its example “Refactor this class” (")
+    assert routed.others == ("writer", "broken")
+    outer, inner = heard.of(RunStarted)
+    call = heard.of(ToolEvent)[0]
+    assert (outer.agent, inner.agent, inner.surface) == ("front", "coder", "router")
+    assert (inner.trace_id, inner.parent_span) == (outer.trace_id, call.span_id)
+    assert (call.run_id, call.server, call.phase) == (outer.run_id, "coder", "started")
+    assert [each.outcome for each in heard.of(RunFinished)] == ["ok", "ok"]
+
+
+async def test_what_the_chosen_agent_writes_is_heard_as_the_routers_text(fleet: Fleet) -> None:
+    heard: list[Event] = []
+    request = RunRequest("front", "write a blog post", stream_text=True)
+    result = await fleet.kernel.run(request, heard.append)
+    texts = [event for event in heard if type(event).__name__ == "TextDelta"]
+    assert "".join(event.text for event in texts) == "writer: write a blog post" == result.text  # type: ignore[attr-defined]
+    assert {(event.agent, event.actor) for event in texts} == {("front", "")}  # type: ignore[attr-defined]
+
+
+async def test_a_conversation_stays_with_whom_it_began_and_its_history_goes_along(fleet: Fleet) -> None:
+    first = RunRequest("front", "fix the tests", conversation="stays", new_conversation=True)
+    await fleet.kernel.run(first)
+    with Heard(fleet) as heard:
+        result = await fleet.kernel.run(
+            RunRequest("front", "now write a blog post about it", conversation="stays")
+        )
+    assert result.text.startswith("coder: now write a blog post about it after ['fix the tests', 'coder: fix")
+    (routed,) = heard.of(Routed)
+    assert (routed.to, routed.by) == ("coder", "conversation")
+
+
+async def test_who_is_gone_is_told_when_another_answers_in_its_conversation(fleet: Fleet) -> None:
+    # DR-32
+    await fleet.kernel.run(RunRequest("front", "fix the tests", conversation="moves", new_conversation=True))
+    coder = next(agent for agent in fleet.agents if agent.name == "coder")
+    await coder.stop("away")
+    try:
+        with Heard(fleet) as heard:
+            result = await fleet.kernel.run(RunRequest("front", "write a letter", conversation="moves"))
+        assert result.routed == "writer"
+        (routed,) = heard.of(Routed)
+        assert routed.why.startswith("coder, which answered before, is unavailable (away); like its example")
+        with pytest.raises(Fault) as refused:
+            await fleet.kernel.run(RunRequest("front", "fix the tests"))
+        assert refused.value.type is FaultType.UPSTREAM
+        assert {each["agent"]: each["status"] for each in refused.value.data["candidates"]} == {
+            "coder": "unavailable",
+            "writer": "ready",
+            "broken": "ready",
+        }
+    finally:
+        await coder.start()
+
+
+async def test_the_fault_of_the_chosen_agent_comes_back_with_its_name(fleet: Fleet) -> None:
+    with pytest.raises(Fault) as direct:
+        await fleet.kernel.run(RunRequest("broken", "break the vase"))
+    with pytest.raises(Fault) as routed:
+        await fleet.kernel.run(RunRequest("front", "break the vase"))
+    assert (routed.value.type, routed.value.message) == (direct.value.type, direct.value.message)
+    assert routed.value.data["routed"] == "broken"
+    with pytest.raises(Fault) as deeper:
+        await fleet.kernel.run(RunRequest("outer", "break the vase"))
+    assert deeper.value.data["routed"] == "broken"
+
+
+async def test_where_nobody_fits_the_fallback_answers_or_the_candidates_are_told(fleet: Fleet) -> None:
+    with pytest.raises(Fault, match="no agent fits “bake a cake”; asked were coder, writer, broken"):
+        await fleet.kernel.run(RunRequest("front", "bake a cake"))
+    with Heard(fleet) as heard:
+        result = await fleet.kernel.run(RunRequest("safe", "bake a cake"))
+    assert result.text == "writer: bake a cake"
+    assert [each.by for each in heard.of(Routed)] == ["fallback"]
+
+
+async def test_a_model_that_is_asked_decides_and_one_that_rambles_does_not(fleet: Fleet) -> None:
+    with Heard(fleet) as heard:
+        result = await fleet.kernel.run(RunRequest("clever", "fix it, model says writer"))
+    assert result.routed == "writer"
+    assert [(each.to, each.by) for each in heard.of(Routed)] == [("writer", "model")]
+    assert [each.agent for each in heard.of(RunStarted)] == ["clever", "chooser", "writer"]
+    with Heard(fleet) as heard:
+        await fleet.kernel.run(RunRequest("clever", "fix the test"))
+    (routed,) = heard.of(Routed)
+    assert (routed.to, routed.by) == ("coder", "examples")
+    assert "answered “well, coder perhaps”, which is none of them" in routed.why
+
+
+async def test_a_cancelled_run_takes_along_whom_the_router_asked(fleet: Fleet) -> None:
+    with Heard(fleet) as heard:
+        task = asyncio.create_task(fleet.kernel.run(RunRequest("clever", "choose by hand")))
+        await until(lambda: len(heard.of(RunStarted)) == 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: len(heard.of(RunFinished)) == 2)
+    assert {(each.agent, each.outcome) for each in heard.of(RunFinished)} == {
+        ("clever", "cancelled"),
+        ("chooser", "cancelled"),
+    }
+
+
+async def test_a_router_is_found_by_what_those_behind_it_can_do(fleet: Fleet) -> None:
+    found = fleet.front.directory.infos(ANONYMOUS, "coding")
+    assert [(each.id, each.kind) for each in found if each.id in ("coder", "writer", "front")] == [
+        ("coder", "handler"),
+        ("front", "router"),
+    ]
+
+
+async def test_a_fleet_that_drains_lets_a_router_finish(fleet: Fleet) -> None:
+    """Last in this module: the fleet takes no new runs afterwards."""
+    with Heard(fleet) as heard:
+        refuse = lambda event: fleet.kernel.refuse() if isinstance(event, Routed) else None  # noqa: E731
+        result = await fleet.kernel.run(RunRequest("front", "fix the tests"), refuse)
+    assert result.routed == "coder"
+    with pytest.raises(Fault, match="draining"):
+        await fleet.kernel.run(RunRequest("coder", "hello"))
+    assert [each.agent for each in heard.of(RunStarted)] == ["front", "coder"]
