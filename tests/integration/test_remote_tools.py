@@ -10,10 +10,13 @@ from support.fake_downstreams import FakeDownstream, redirect, serving
 from support.remotes import QUICK, Talk, other, remote
 from support.waiting import until
 
+from pallas.executors.remote import credentials
 from pallas.executors.remote.credentials import Noted
 from pallas.executors.remote.faults import Whom, explain
 from pallas.executors.remote.watch import Pace
-from pallas.model import Fault, FaultType, Image, ToolEvent
+from pallas.model import Fault, FaultType, Image, ToolEvent, TraceContext
+from pallas.trace import RunTrace, running
+from pallas.wire import WireRecord
 
 ERAS = ("modern", "handshake")
 
@@ -247,3 +250,40 @@ def test_foreign_words_in_errors_hold_no_escape_and_no_secret() -> None:
     fault = explain(MCPError(-32603, "bad\x1b[2J token Bearer abcdefghijklmnop"), Noted(), whom)
     assert fault.type is FaultType.PROTOCOL
     assert "\x1b" not in fault.message and "abcdefghijklmnop" not in fault.message
+
+
+async def test_after_a_restart_no_connection_of_before_is_in_the_way() -> None:
+    async with (
+        other(era="handshake", with_handle=True) as there,
+        remote(there.url, conversation="thread_ref") as executor,
+    ):
+        talks = [Talk(executor, lease=f"id:{number}") for number in range(6)]
+        for text in ("wait", "then"):
+            runs = [asyncio.create_task(talk.say(text)) for talk in talks]
+            await until(lambda: len(there.heard) % 6 == 0 and there.heard)
+            there.open.set()
+            await asyncio.gather(*runs)
+        await there.go()
+        await there.come()
+        assert (await talks[0].say("back")).texts[0].endswith("back?")
+        assert "user: then" in there.heard[-1]
+
+
+async def test_an_answer_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "MAX_BODY", 50)
+    async with other() as there, remote(there.url, start=False) as executor:
+        with pytest.raises(Fault) as raised:
+            await Talk(executor).say("hello")
+        assert raised.value.type is FaultType.TRANSPORT and there.heard == []
+
+
+async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_bearer() -> None:
+    record = WireRecord()
+    async with other() as there, remote(there.url, forward_inbound_auth=True) as executor:
+        trace = RunTrace("r1", "far", TraceContext("ab" * 16, "cd" * 8), record.open("r1"))
+        with running(trace):
+            await Talk(executor).say("hello", bearer="token-of-anna")
+    (call,) = [each for each in record.exchanges("r1") if each.method == "tools/call"]
+    assert (call.peer, call.status) == ("far", 200)
+    assert "hello" in call.request and "pallas-hops=1" in call.request and "hello?" in call.response
+    assert "token-of-anna" not in repr(record.exchanges("r1"))

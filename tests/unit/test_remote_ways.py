@@ -35,7 +35,7 @@ HEALTH = Offer("get_health", {})
 WHOM = Whom("far", "http://there/mcp", False, 10.0)
 
 
-def way(*offers: Offer, about: str = "", speaker: str = "there", **keys: str) -> Way:
+def way(*offers: Offer, about: str = "", speaker: str = "there", **keys: Any) -> Way:
     """How those are asked."""
     return find_way(offers, RemoteConfig("http://there/mcp", **keys), speaker=speaker, instructions=about)
 
@@ -108,6 +108,18 @@ def test_where_nobody_can_tell_it_is_said_what_there_is_and_which_keys_to_set() 
 def test_of_several_tools_the_one_that_is_called_so_is_asked() -> None:
     ask, other = (Offer(name, {"text": TEXT}, ("text",)) for name in ("ask", "translate"))
     assert way(other, ask).tool == "ask"
+
+
+def test_a_bridge_is_asked_for_one_answer() -> None:
+    offers = [
+        Offer("agents_discover", {"capability": TEXT}),
+        Offer("sessions_prompt", {"sessionId": TEXT, "prompt": TEXT}, ("sessionId", "prompt")),
+        Offer("tasks_delegate", {"prompt": TEXT, "runtimeParams": {}}, ("prompt",)),
+    ]
+    found = way(*offers)
+    assert (found.tool, found.argument, found.memory) == ("tasks_delegate", "prompt", "none")
+    said = CallToolResult(content=[TextContent(type="text", text='{"success": true, "text": "yes"}')])
+    assert answer_of(said, found).texts == ("yes",)
 
 
 def turn(text: str = "now", **more: Any) -> Turn:

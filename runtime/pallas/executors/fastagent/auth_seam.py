@@ -15,10 +15,10 @@ from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
 from fast_agent.mcp import client_gateway
 
+from pallas import wire_http
 from pallas.bearer import current_grant, current_slot
 from pallas.model import CredentialSource
 
-from . import wire_seam
 from .hooks import Hook, install
 
 _KEY: Final = "pallas_forward"
@@ -109,12 +109,12 @@ class DownstreamAuth(httpx2.Auth):
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
         status = None
-        exchange = wire_seam.sent(self._name, request)
+        exchange = wire_http.sent(self._name, request)
         try:
             response = yield request
             status = response.status_code
             if exchange is not None:
-                wire_seam.answered(exchange, response)
+                wire_http.answered(exchange, response)
         finally:
             if exchange is not None and status is None:
                 exchange.close()

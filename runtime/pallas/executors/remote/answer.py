@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,6 +42,8 @@ def answer_of(result: Any, way: Way) -> Answer:
         found.pop()  # for models, which read nothing else
     text = "\n\n".join(found)
     structured = result.structured_content
+    if way.field:
+        text, found = _field(text, way.field), [text]
     pictures = sum(getattr(block, "type", "") == "image" for block in result.content)
     if not found and structured is not None:
         text = json.dumps(structured, indent=2, ensure_ascii=False)
@@ -55,6 +58,15 @@ def answer_of(result: Any, way: Way) -> Answer:
         backend=one_line(str(meta.get(f"{META}/backend", "")), 200),
         handle=_handle(way, meta, structured),
     )
+
+
+def _field(text: str, name: str) -> str:
+    """What stands under that name in a JSON object; the text itself where it is none."""
+    with suppress(ValueError, RecursionError):
+        body = json.loads(text)
+        if isinstance(body, dict) and isinstance(body.get(name), str):
+            return str(body[name])
+    return text
 
 
 def _parts(text: str, offset: Any) -> tuple[str, ...]:

@@ -5,22 +5,25 @@ that is configured and to no other, while the caller's run lasts. The SDK sends 
 of whoever asked for it, so the run's grant is found there.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
+from pallas import wire_http
 from pallas.bearer import current_grant
 from pallas.model import CredentialSource
 from pallas.wire import method_in
 
+MAX_BODY: Final = 32 * 1024 * 1024
+"""Bytes of one answer that is no stream of events."""
 _MAX_WAIT: Final = 3_600.0
 
 
 class Noted:
-    """The newest answer to a request of this call: its HTTP status, 0 without one, and what went along."""
+    """The newest answer to a message of this call: its HTTP status, 0 without one, and what went along."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -66,17 +69,23 @@ class RemoteAuth(httpx2.Auth):
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
-        if noted is not None:
+        if noted is not None and request.method == "POST":
             noted.status, noted.source, noted.retry_after = 0, source, None
         status = None
+        exchange = wire_http.sent(self._name, request)
         try:
             response = yield request
             status = response.status_code
-            if noted is not None:
+            response.stream = _Bounded(response.stream, response.headers.get("content-type", ""))
+            if exchange is not None:
+                wire_http.answered(exchange, response)
+            if noted is not None and request.method == "POST":
                 noted.status, noted.retry_after = status, _seconds(response.headers.get("retry-after", ""))
             if status < 300 and (session := response.headers.get("mcp-session-id")):
                 self.session = session
         finally:
+            if exchange is not None and status is None:
+                exchange.close()
             if grant is not None:
                 named = request.headers.get("mcp-method")
                 grant.report(self._name, source, credential, status, named or _method(request))
@@ -87,6 +96,29 @@ class RemoteAuth(httpx2.Auth):
         if self._forward and bearer and _origin(request.url) == self._origin:
             return bearer, "forwarded"
         return "", "none"
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """An answer that ends the connection when it has more bytes than anybody needs.
+
+    A stream of events may last: its events are bounded one by one, by the client.
+    """
+
+    def __init__(self, stream: Any, kind: str) -> None:
+        self._stream = stream
+        self._left = None if kind.startswith("text/event-stream") else MAX_BODY
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            if self._left is not None:
+                self._left -= len(data)
+                if self._left < 0:
+                    raise httpx2.ReadError(f"the answer has more than {MAX_BODY} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        """Nobody reads on."""
+        await self._stream.aclose()
 
 
 def configured_in(headers: Mapping[str, str]) -> str:

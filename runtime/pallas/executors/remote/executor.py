@@ -4,9 +4,8 @@ import asyncio
 import importlib
 import logging
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,25 +22,21 @@ from pallas.text import sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from .answer import Answer, answer_of, words_of
-from .connection import Connection, Key
-from .credentials import Noted, RemoteAuth, configured_in, noting
+from .connection import Connection
+from .credentials import Noted, configured_in, noting
 from .faults import Forgotten, Whom, explain, is_forgotten, reported
 from .handles import Handles
-from .pool import Pool
+from .otherside import OtherSide
 from .progress import Progress
 from .telling import NEW, told
 from .watch import PACE, Pace, Watch
-from .way import Way, find_way, offers_of
+from .way import Way
 
 log = logging.getLogger(__name__)
 
 # A conversation may be forgotten there, and the connection too: then it is told once more, and that is all.
 _ATTEMPTS: Final = 3
-# Seconds beyond a run's own limit after which nothing more is expected on a connection.
-_LEEWAY: Final = 60.0
 _MAX_INSTRUCTION: Final = 4_000
-_AUTO: Final = "auto"
-_LEGACY: Final = "legacy"
 
 
 class RemoteExecutor:
@@ -71,16 +66,13 @@ class RemoteExecutor:
         self._info = ExecutorInfo(
             capabilities=config.capabilities, capacity=remote.capacity, providers=(), names_models=True
         )
-        self._verify: ssl.SSLContext | bool = True
-        self._era = _AUTO
-        self._way: Way | None = None
+        self._there = OtherSide(config, remote, self._whom)
         self._handles = Handles()
-        self._pool = Pool(self._connection)
         self._room = asyncio.Semaphore(max(1, remote.capacity))
         self._waiting = self._active = 0
         self._tell_failed: Callable[[str], None] | None = None
         self._watch = Watch(
-            self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._pool.sweep
+            self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._there.pool.sweep
         )
 
     @property
@@ -122,7 +114,7 @@ class RemoteExecutor:
             raise Fault(FaultType.CONFIG, f"{where}: url is not one of http or https; correct it")
         await asyncio.to_thread(importlib.import_module, "mcp.client.streamable_http")
         if parts.scheme == "https":  # reads the certificate store
-            self._verify = await asyncio.to_thread(httpx2.create_ssl_context)
+            self._there.verify = await asyncio.to_thread(httpx2.create_ssl_context)
 
     async def start(self) -> None:
         """Find out what is there, and look after it from now on.
@@ -130,15 +122,15 @@ class RemoteExecutor:
         Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG where nobody can tell how
         to talk to it. One that asks for the caller's own token is found out about when a caller has one.
         """
-        self._era, self._way = _AUTO, None
+        self._there.forget()
         self._handles.clear()
         with noting() as noted:
             try:
-                await self._find(Key(once=True), noted)
+                self._learned(await self._there.find("", noted))
             except Fault as fault:
                 if not (self._forwards and fault.type is FaultType.AUTH and noted.status == 401):
                     raise
-        self._watch.start(self._verify)
+        self._watch.start(self._there.verify)
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
@@ -161,12 +153,12 @@ class RemoteExecutor:
     def release(self, lease: str) -> None:
         """Forget by what the other side knows the conversation; a session that is one with it ends."""
         self._handles.forget(lease)
-        self._pool.forget(lease)
+        self._there.pool.forget(lease)
 
     async def park(self, timeout: float) -> None:
         """End all connections; ``start`` makes new ones."""
         await self._watch.stop()
-        await self._pool.close(timeout)
+        await self._there.pool.close(timeout)
 
     async def close(self, timeout: float) -> None:
         """End all connections."""
@@ -179,7 +171,7 @@ class RemoteExecutor:
             try:
                 return await self._attempt(turn, emit)
             except Forgotten:
-                self._handles.forget(turn.lease)
+                self._there.gone()
                 log.info("%s: %s forgot a conversation; it is told again", self._name, self._whom.url)
         raise Fault(
             FaultType.UPSTREAM,
@@ -192,8 +184,10 @@ class RemoteExecutor:
     async def _attempt(self, turn: Turn, emit: Emit) -> Answer:
         credential = fingerprint(turn.bearer) if self._forwards and turn.bearer else ""
         with noting() as noted:
-            way = self._way or await self._find(Key(credential, once=True), noted, _grant(turn, emit))
-            connection = self._pool.take(*self._key(way, turn, credential))
+            way = self._there.way
+            if way is None:
+                way = self._learned(await self._there.find(credential, noted, _grant(turn, emit)))
+            connection = self._there.connection(way, turn, credential)
             kept = False
             try:
                 # The connection's own traffic, too, goes on behalf of the run that holds it.
@@ -204,7 +198,7 @@ class RemoteExecutor:
             finally:
                 if not kept:  # nobody knows what the other side made of it
                     self._handles.forget(turn.lease)
-                self._pool.give(connection, keep=kept)
+                self._there.pool.give(connection, keep=kept)
 
     async def _ask(self, connection: Connection, way: Way, turn: Turn, emit: Emit, noted: Noted) -> Answer:
         handle = self._handles.of(turn.lease, turn.history)
@@ -231,7 +225,7 @@ class RemoteExecutor:
             if fault.type is FaultType.INTERNAL:
                 log.warning("%s: asking %s failed", self._name, self._whom.url, exc_info=error)
             if fault.type is FaultType.PROTOCOL:
-                self._way = None  # it may have become another one
+                self._there.forget()  # it may have become another one
             raise fault from None
         finally:
             progress.end()
@@ -255,60 +249,10 @@ class RemoteExecutor:
             return secrets.token_urlsafe(24)
         return ""
 
-    def _key(self, way: Way, turn: Turn, credential: str) -> tuple[Key, int | None]:
-        """Whose connection it is to be. A handshake-era session may be a memory: then nobody shares it."""
-        if self._era != _LEGACY or way.memory not in ("session", "none"):
-            return Key(credential), None
-        if turn.lease is None:
-            return Key(credential, once=True), None
-        known = len(turn.history) if way.memory == "session" else None
-        return Key(credential, turn.lease), known
-
-    async def _find(self, key: Key, noted: Noted, grant: Grant | None = None) -> Way:
-        """What is there, and how it is asked. Raises Fault."""
-        connection = self._pool.take(key)
-        try:
-            with lending(grant, connection.slot) if grant is not None else nullcontext():
-                await connection.open(self._pace.connect)
-                tools = await connection.tools(self._pace.connect)
-            version, client = connection.version, connection.client
-        except Exception as error:
-            try:
-                raise explain(await connection.cause_of(error), noted, self._whom) from None
-            except Forgotten:
-                raise explain(ConnectionError(), noted, self._whom) from None
-        finally:
-            self._pool.give(connection, keep=False)
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-        speaker = client.server_info.name if client.server_info is not None else ""
-        about = client.instructions or ""
-        try:
-            way = find_way(offers_of(tools), self._remote, speaker=speaker, instructions=about)
-        except Fault as fault:
-            text = f"{self._config.where}: {self._name}: {self._whom.url}: {fault.message}"
-            raise Fault(fault.type, text) from None
-        # The newer protocol of fast-agent has one session for everybody: never that.
-        modern = version in MODERN_PROTOCOL_VERSIONS and way.memory != "session"
-        self._era = version if modern else _LEGACY
-        self._way = way
-        self._info = replace(
-            self._info, vision=bool(way.images), instruction=sanitize(about, _MAX_INSTRUCTION)
-        )
-        log.info("%s: %s is %s, asked by %s (%s)", self._name, self._whom.url, way.what, way.tool, version)
+    def _learned(self, way: Way) -> Way:
+        about = sanitize(self._there.about, _MAX_INSTRUCTION)
+        self._info = replace(self._info, vision=bool(way.images), instruction=about)
         return way
-
-    def _connection(self, key: Key) -> Connection:
-        remote = self._remote
-        return Connection(
-            remote.url,
-            key,
-            era=self._era,
-            auth=RemoteAuth(self._name, remote.url, remote.headers, forward=remote.forward_inbound_auth),
-            headers=remote.headers,
-            verify=self._verify,
-            read_timeout=self._config.run_timeout + _LEEWAY,
-        )
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:

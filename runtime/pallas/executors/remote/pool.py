@@ -63,6 +63,12 @@ class Pool:
             self._idle.remove(each)
             self._end(each[0])
 
+    def empty(self) -> None:
+        """End all that wait: the other side does not know them any more."""
+        for connection, _ in self._idle:
+            self._end(connection)
+        self._idle.clear()
+
     def sweep(self, now: float | None = None) -> None:
         """End what waits for too long."""
         since = (monotonic() if now is None else now) - IDLE
@@ -71,9 +77,9 @@ class Pool:
 
     async def close(self, timeout: float) -> None:
         """End them all, in about ``timeout`` seconds."""
-        for connection in (*(each for each, _ in self._idle), *self._lent):
+        self.empty()
+        for connection in self._lent:
             self._end(connection)
-        self._idle.clear()
         self._lent.clear()
         if not self._ending:
             return

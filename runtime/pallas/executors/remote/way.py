@@ -18,6 +18,7 @@ SAID: Final = ("message", "prompt", "input", "text", "query", "question")
 
 # Of several such tools the one that says what it is for.
 _CHATTY: Final = ("ask", "chat", "send_message", "send", "message", "prompt", "converse", "talk")
+_DELEGATE: Final = "tasks_delegate"
 _HANDLES: Final = frozenset({"conversationid", "threadid", "sessionid", "contextid"})
 _FAST_AGENT: Final = re.compile(r"exposes a fast-agent app|Available agent tools: `")
 # How much of what a server offers is named in a Fault.
@@ -38,6 +39,7 @@ class Way:
     """One tool, and which of its arguments take what; an empty name: it takes no such thing.
 
     ``speaker`` is what the other side calls itself in its progress, ``what`` says in words what it is.
+    ``field`` is where the answer stands in the JSON that comes back, empty for an answer that is text.
     """
 
     tool: str
@@ -51,6 +53,7 @@ class Way:
     stream: str = ""
     params: Literal["", "meta", "arguments"] = ""
     speaker: str = ""
+    field: str = ""
 
 
 def offers_of(tools: Sequence[Any]) -> tuple[Offer, ...]:
@@ -111,6 +114,8 @@ def _as(offer: Offer, argument: str, speaker: str, instructions: str) -> Way:
                 "agent-"
             ),
         )
+    if offer.name == _DELEGATE and {"prompt", "runtimeParams"} <= there.keys():
+        return replace(way, what="the bridge of another fleet", images="", field="text")
     if _FAST_AGENT.search(instructions):
         return replace(way, what="an agent of fast-agent", memory="session", speaker=offer.name)
     handles = [name for name in there if _is_handle(name) and _is(there[name], "string")]
@@ -149,7 +154,9 @@ def _chosen(offers: Sequence[Offer]) -> Offer:
     talks = [offer for offer in offers if _text_of(offer)]
     # One of ours is beyond doubt, whatever stands beside it.
     ours = [each for each in talks if {"conversation_id", "history"} <= each.properties.keys()]
-    for found in (ours, talks, [each for each in talks if each.name.lower() in _CHATTY]):
+    # A bridge: its leases are for clients, and what an agent wants is one answer.
+    bridge = [each for each in talks if each.name == _DELEGATE and _is_bridge(offers)]
+    for found in (ours, bridge, talks, [each for each in talks if each.name.lower() in _CHATTY]):
         if len(found) == 1:
             return found[0]
     if talks:
@@ -160,6 +167,10 @@ def _chosen(offers: Sequence[Offer]) -> Offer:
             "the argument that takes the text"
         )
     raise Fault(FaultType.CONFIG, problem)
+
+
+def _is_bridge(offers: Sequence[Offer]) -> bool:
+    return {"agents_discover", "sessions_prompt"} <= {offer.name for offer in offers}
 
 
 def _text_of(offer: Offer) -> str:
