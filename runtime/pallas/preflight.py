@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +18,8 @@ ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_PROBE_MODEL: Final = "claude-sonnet-4-5"
 _ANTHROPIC_VERSION: Final = "2023-06-01"
+# Models of one provider that are asked for beside the project's own.
+_MAX_MODELS: Final = 10
 _MAX_BODY: Final = 8 * 1024 * 1024
 
 Provider = Literal["anthropic", "openai"]
@@ -26,7 +28,9 @@ PROVIDERS: Final[tuple[Provider, ...]] = ("anthropic", "openai")
 
 @dataclass(frozen=True, slots=True)
 class ProviderReport:
-    """What the check of one provider found. ``active`` when ``default_model`` names it.
+    """What the check of one provider found, or of one model: then ``provider`` is ``provider.model``.
+
+    ``active`` when ``default_model`` names it.
 
     ``message`` is empty when ``ok``, else one line that begins with the provider's name. It is ``certain``
     when the provider itself said so: a refused key, a missing model. Anything else may pass.
@@ -41,46 +45,81 @@ class ProviderReport:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """One request; ``model`` is what must be there, empty when access alone is checked."""
+    """One request; ``model`` is what must be there, empty when access alone is checked.
+
+    ``label`` is of one model beside the provider's own check, empty for that.
+    """
 
     provider: Provider
     active: bool
     url: str
     headers: Mapping[str, str]
     model: str
+    label: str = ""
 
 
 async def preflight(project: Project) -> tuple[ProviderReport, ...]:
     """Ask every provider of the project that has a key, all at once, 5 s at most (SPEC PR-20).
 
     Only tells: a failure is a report, never an error. Providers other than ``anthropic`` and ``openai``
-    are not asked.
+    are not asked. Models that agents have under ``providers:`` are asked for as well; each has a report of
+    its own, which no other agent is blamed for, while its provider's own is well.
     """
-    checks = [check for provider in PROVIDERS if (check := _check(project, provider))]
+    used = _used(project)
+    checks = [check for provider in PROVIDERS if (check := _check(project, provider, provider in used))]
+    own = {check.provider: check for check in checks}
+    for provider, models in used.items():
+        if provider in own:
+            checks += [_for_model(own[provider], model) for model in models if model != own[provider].model]
     if not checks:
         return ()
     client = await asyncio.to_thread(httpx2.AsyncClient, timeout=None, follow_redirects=False)
     async with client:
         problems = await asyncio.gather(*(_problem(client, check) for check in checks))
+    found = list(zip(checks, problems, strict=True))
+    well = {check.provider for check, (problem, _) in found if not check.label and not problem}
     return tuple(
         ProviderReport(
-            check.provider,
+            check.label or check.provider,
             check.active,
             not problem,
-            f"{check.provider}: {problem}" if problem else "",
+            f"{check.label or check.provider}: {problem}" if problem else "",
             certain,
         )
-        for check, (problem, certain) in zip(checks, problems, strict=True)
+        for check, (problem, certain) in found
+        if not check.label or check.provider in well
     )
 
 
-def _check(project: Project, provider: Provider) -> _Check | None:
+def _used(project: Project) -> dict[Provider, list[str]]:
+    """The models of each provider that agents name under ``providers:``, each once."""
+    found: dict[Provider, list[str]] = {}
+    for agent in project.agents.values():
+        for spec in (spec for each in agent.providers for spec in each.models):
+            name, _, model = spec.partition("?")[0].partition(".")
+            provider = next((each for each in PROVIDERS if each == name), None)
+            if provider is None or not model:
+                continue
+            models = found.setdefault(provider, [])
+            if model not in models and len(models) < _MAX_MODELS:
+                models.append(model)
+    return found
+
+
+def _for_model(own: _Check, model: str) -> _Check:
+    url = own.url
+    if own.provider == "anthropic":
+        url = f"{url.rpartition('/')[0]}/{quote(model, safe='')}"
+    return replace(own, active=False, url=url, model=model, label=f"{own.provider}.{model}")
+
+
+def _check(project: Project, provider: Provider, used: bool = False) -> _Check | None:
     settings = project.settings.get(provider)
     settings = settings if isinstance(settings, Mapping) else {}
     active = project.provider == provider
     key = _text(settings, "api_key")
-    if not key and active:
-        # fast-agent takes the active provider's key from the environment as well.
+    if not key and (active or used):
+        # fast-agent takes the key of a provider that it asks from the environment as well.
         key = os.environ.get(f"{provider.upper()}_API_KEY", "").strip()
     if not key:
         return None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from support.ports import free_ports
 from support.waiting import until
 
 from pallas import preflight as module
-from pallas.config.models import Project
+from pallas.config.kinds import ProviderConfig
+from pallas.config.models import AgentConfig, Project
 from pallas.events import Hub
 from pallas.fleet.watch import Pace, Providers
 from pallas.model import AgentState, HealthStatus, Notice
@@ -69,6 +71,32 @@ Fake = tuple[FakeDownstream, str]
 def test_the_limits_and_addresses_are_those_of_the_contract() -> None:  # PR-20, PR-11
     assert TIMEOUT == 5.0
     assert (ANTHROPIC_URL, OPENAI_URL) == ("https://api.anthropic.com", "https://api.openai.com/v1")
+
+
+async def test_models_that_agents_may_choose_are_asked_for_as_well(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:  # DR-23
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    providers = (
+        ProviderConfig("a", ("anthropic.good?reasoning=low", "anthropic.gone", "generic.any")),
+        ProviderConfig("b", ("openai.gpt-4.1", "openai.gone")),
+    )
+    agent = AgentConfig("one", 1, "One", "One", providers=providers, default_provider="a")
+    settings = _keys(fake[1])
+    del settings["anthropic"]["api_key"]
+    project = replace(_project("openai", "good", **settings), agents={"one": agent})
+    reports = {report.provider: report for report in await preflight(project)}
+    assert {name: report.ok for name, report in reports.items()} == {
+        "anthropic": True,
+        "openai": True,
+        "anthropic.good": True,
+        "anthropic.gone": False,
+        "openai.gpt-4.1": True,
+        "openai.gone": False,
+    }
+    assert reports["anthropic.gone"].message == "anthropic.gone: model 'gone' not found"
+    # Nobody but who asks it is to blame.
+    assert [name for name, report in reports.items() if report.active] == ["openai"]
 
 
 @pytest.mark.parametrize(

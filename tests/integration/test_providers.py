@@ -344,7 +344,7 @@ async def test_a_provider_that_is_away_or_says_nothing_is_told_apart(tmp_path: P
     # DR-22
     (nobody,) = free_ports(1)
     away = f"http://127.0.0.1:{nobody}"
-    silent = await asyncio.start_server(lambda reader, writer: reader.read(-1), "127.0.0.1", 0)
+    silent = await asyncio.start_server(_hear_only, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     blocks = _blocks(f"http://127.0.0.1:{port}", away)
     keys = {
@@ -485,6 +485,10 @@ def _said(asked: Asked) -> list[str]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         found += [each["text"] for each in blocks if each.get("type") in ("text", "input_text")]
     return found
+
+
+async def _hear_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(-1)
 
 
 def _echoing(asked: Asked) -> Reply:
