@@ -1,0 +1,62 @@
+"""`pallas route`: which agent would be chosen for a question, and why."""
+
+from typing import Annotated
+
+import typer
+
+from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, reach_of
+
+
+def route(
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What somebody would ask.")],
+    capability: Annotated[
+        str,
+        typer.Option(
+            "--capability", "-c", metavar="WORD", show_default=False, help="Only agents that list it."
+        ),
+    ] = "",
+    router: Annotated[
+        str,
+        typer.Option(
+            "--router", metavar="NAME", show_default=False, help="As this router would (default: all agents)."
+        ),
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WAY",
+            show_default=False,
+            help="capability, examples, or model: only that one runs an agent, the one that is asked.",
+        ),
+    ] = "",
+    asked: Annotated[
+        str,
+        typer.Option(
+            "--ask",
+            metavar="AGENT",
+            show_default=False,
+            help="For --by model: who is asked (default: as the router says).",
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    project: FolderOption = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+) -> None:
+    """Say which agent would answer a question, and why; who else could, and who was left out.
+
+    Nothing is run. Where the fleet of the project runs, agents count as they are now; else what its files
+    declare decides, and that is said. Exit status 1: nobody fits.
+
+    \b
+    pallas route "Why does this test fail?"
+    pallas route "Write a post about the release" --router front --json
+    pallas route "Is this safe?" --capability code-review
+    """
+    from pallas.cli.resources.routing import Wish
+    from pallas.cli.resources.routing import route as show
+
+    wish = Wish(question, capability, router, by, asked, as_json)
+    raise typer.Exit(show(wish, reach_of(context, project, url, token)))
