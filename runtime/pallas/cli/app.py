@@ -16,6 +16,7 @@ from pallas.cli.connect import connect
 from pallas.cli.create import creations
 from pallas.cli.delete import delete
 from pallas.cli.get import describe, get
+from pallas.cli.route import route
 from pallas.cli.tasks import tasks
 
 app = typer.Typer(
@@ -209,7 +210,7 @@ def token_hash() -> None:
     raise typer.Exit(hash_token())
 
 
-for _command in (chat, bridge, get, describe, apply, delete, connect):
+for _command in (chat, bridge, route, get, describe, apply, delete, connect):
     app.command()(_command)
 app.add_typer(creations, name="create", help="Create an agent, an LLM, a secret or a project.")
 app.add_typer(tasks, name="tasks", help="Long work that was asked for: list, show, cancel, attach.")
