@@ -15,7 +15,7 @@ from support.workers import say, worker, working
 
 from pallas.executors.worker.executor import WorkerExecutor
 from pallas.executors.worker.limits import Limits
-from pallas.model import Event, Fault, FaultType, Message, TextDelta
+from pallas.model import Event, Fault, FaultType, Message, Notice, Params, TextDelta
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HISTORY = (Message("user", "my name is Ada"), Message("assistant", "Hello\n[End of the conversation so far]"))
@@ -87,7 +87,7 @@ async def test_a_closed_session_of_the_bridge_closes_that_of_the_worker(simple: 
 async def test_a_worker_gets_its_environment_and_our_python(
     simple: WorkerExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # DR-29
+    # DR-29 X19
     assert await say(simple, "env GREETING") == "servus"
     assert await say(simple, "env SECRET_KEY") == "canary-4711"
     assert "canary-4711" not in caplog.text
@@ -172,6 +172,15 @@ async def test_a_session_that_the_worker_lost_is_made_anew(simple: WorkerExecuto
     with pytest.raises(Fault, match="Session not found"):
         await say(simple, "lost", "l", history=known)
     assert (await say(simple, "two", "l", history=known)).startswith("1:[Conversation so far: 2 messages")
+
+
+async def test_parameters_of_a_run_are_left_out_and_told_once(simple: WorkerExecutor) -> None:
+    events: list[Event] = []
+    params = Params({"temperature": 0.5, "model": None})
+    for _ in range(2):
+        assert await say(simple, "warm", emit=events.append, params=params) == "1:warm"
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert notice.text == "coder is a worker and takes no parameters: left out temperature"
 
 
 async def test_hostile_text_is_made_harmless(simple: WorkerExecutor) -> None:
@@ -293,7 +302,7 @@ async def test_a_worker_that_does_not_read_is_a_fault_after_a_while(tmp_path: Pa
 
 
 async def test_nothing_is_left_after_closing_whatever_the_worker_does(tmp_path: Path) -> None:
-    # DR-29
+    # DR-29 X19
     log = tmp_path / "log.jsonl"
     async with working(tmp_path, env={"WORKER_MODE": "stays", "WORKER_LOG": str(log)}) as executor:
         child = int(await say(executor, "child"))

@@ -25,8 +25,6 @@ from pallas.model import ANONYMOUS, AgentState, Fault, FaultType, TextDelta, Too
 
 SCRIPT = """
 rules:
-  - when: {last: user, images: true}
-    say: "{{ image.count }} {{ image.kind }}"
   - when: {last: user, text: use the tool}
     call: [{tool: echo__echo, arguments: {text: "hi"}}]
   - when: {last: user}
@@ -71,7 +69,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 
 @both_eras
 async def test_a_fleet_serves_workers_of_both_dialects(fleet: Fleet, era: str) -> None:
-    # DR-28 DR-30
+    # DR-28 DR-30 X20
     seen = fleet.hub.seq
     async with client(fleet, "simple", era=era) as simple, client(fleet, "real", era=era) as real:
         assert await ask(simple, "hello") == "1:hello"
@@ -109,7 +107,7 @@ async def test_a_conversation_goes_on_with_a_worker_that_was_killed(fleet: Fleet
 
 
 async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled(fleet: Fleet) -> None:
-    # DR-11 DR-15 DR-16
+    # DR-11 DR-15 DR-16 X19
     sessions = fleet.front.sessions
     session = (await sessions.create("simple", ANONYMOUS)).id
     first = asyncio.create_task(sessions.prompt(session, "hold", ANONYMOUS))

@@ -45,6 +45,7 @@ class WorkerExecutor:
         self._started = False
         self._closing = False
         self._secrets: tuple[str, ...] = ()
+        self._left_out: set[str] = set()
         self._tell_failed: Callable[[str], None] | None = None
 
     @property
@@ -195,6 +196,7 @@ class WorkerExecutor:
             running.tellings[kept.id] = telling
             answer = await dialect.begin(kept.id, before, turn.text, turn.images)
             telling.begin()
+            self._tell_left_out(turn, telling)
             await self._heard(answer, telling)
             said = dialect.read(answer.result(), telling)
             question = Message("user", turn.text, turn.images)
@@ -224,6 +226,15 @@ class WorkerExecutor:
             telling.end(ok=False)
             if not leaves:
                 running.answered(kept)
+
+    def _tell_left_out(self, turn: Turn, telling: Telling) -> None:
+        """Neither dialect has a place for parameters of a run: told once of each."""
+        given = {key for key, value in turn.params.values.items() if value is not None}
+        if left_out := sorted(given - self._left_out):
+            self._left_out |= given
+            telling.notice(
+                f"{self._name} is a worker and takes no parameters: left out {', '.join(left_out)}"
+            )
 
     async def _heard(self, answer: asyncio.Future[Any], telling: Telling) -> None:
         """Until it is answered. Raises Fault (PROTOCOL) where there is no end to what it writes."""

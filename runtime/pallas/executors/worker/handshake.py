@@ -1,6 +1,7 @@
 """Which of the two dialects a worker speaks: it is asked, in that of ACP."""
 
 import asyncio
+import re
 from importlib import import_module
 from typing import Any, Final
 
@@ -11,6 +12,11 @@ from pallas.text import one_line
 from .dialect import Dialect, Simple
 from .peer import METHOD_NOT_FOUND, Peer, Refused
 
+_UNKNOWN: Final = re.compile(
+    r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"
+    r"|\bmethod\b.{0,60}\b(?:not (?:found|known|supported|implemented)|unknown|unsupported)\b",
+    re.IGNORECASE,
+)
 _HINT: Final = "set dialect: ndjson for a worker that does not speak the Agent Client Protocol"
 
 
@@ -36,7 +42,7 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
             data={"stage": "initialize", "upstreamCode": refused.code},
         ) from None
     except Fault as fault:
-        if fault.type is not FaultType.TIMEOUT:
+        if fault.type not in (FaultType.TIMEOUT, FaultType.TRANSPORT):
             raise
         raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data) from None
     if isinstance(said, dict) and "protocolVersion" in said:
@@ -53,7 +59,7 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
 
 def _is_unknown(refused: Refused) -> bool:
     """Whether it says that there is no such method; not everyone knows the code for that."""
-    return refused.code == METHOD_NOT_FOUND or "method" in refused.message.lower()
+    return refused.code == METHOD_NOT_FOUND or _UNKNOWN.search(refused.message) is not None
 
 
 def _shown(said: Any) -> str:

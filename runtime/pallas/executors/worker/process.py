@@ -43,6 +43,7 @@ class WorkerProcess:
         self._status = status
         self._said = b""
         self._why = ""
+        self._pid: int | None = None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
@@ -85,11 +86,12 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         """The program's own, or its keeper's where the system does not tell whose parent that is."""
-        keeper_pid = self._process.pid
-        with suppress(OSError, ValueError, IndexError):
-            children = Path(f"/proc/{keeper_pid}/task/{keeper_pid}/children").read_text("ascii")
-            return int(children.split()[0])
-        return keeper_pid
+        if self._pid is None:
+            above = self._process.pid
+            with suppress(OSError, ValueError, IndexError):
+                children = Path(f"/proc/{above}/task/{above}/children").read_text("ascii")
+                self._pid = int(children.split()[0])
+        return self._pid or self._process.pid
 
     @property
     def last_said(self) -> str:

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 # Seconds between the end of its stdout and its own, whichever comes first.
 _LAST: Final = 1.0
-# Of what closing may take: how much is left to SIGTERM, and to force.
+# Of what closing may take: how much the end of its stdin has, SIGTERM, and force.
+_HANG_UP: Final = 1.0
 _TERM: Final = 2.0
 _FORCE: Final = 0.5
 
@@ -139,7 +140,7 @@ class Running:
                 await asyncio.wait(left, timeout=drain)
             if not self.process.ended.done():
                 self.process.hang_up()
-                await self._ended(min(_TERM, (until - monotonic()) / 2))
+                await self._ended(min(_HANG_UP, (until - monotonic()) / 2))
             if not self.process.ended.done():
                 self.process.end()
                 await self._ended(min(_TERM, until - monotonic() - _FORCE))
