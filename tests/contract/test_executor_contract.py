@@ -1,0 +1,299 @@
+"""One contract for all executors: what a kernel may rely on, whatever it is that answers.
+
+Each row is tried with each kind of executor, on a real other side (``support.contract``): a model server, a
+program, another fleet, a handler. What does not hold for one kind is in ``EXCEPTIONS``, and what holds there
+instead is tried. ``docs/executors.md`` is the table; ``PALLAS_WRITE_DOCS=1`` writes it anew.
+"""
+
+import asyncio
+import os
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+import pytest_asyncio
+from support.contract import KINDS, Subject, Talk, idle
+from support.pictures import picture
+from support.waiting import until
+
+from pallas.executors import Executor
+from pallas.model import Event, Fault, FaultType, Image, TextDelta
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Check = Callable[[Subject], Awaitable[None]]
+ROWS: Final[dict[str, tuple[str, Check]]] = {}
+PAGE: Final = Path(__file__).parents[2] / "docs" / "executors.md"
+TITLES: Final = {"fastagent": "llm", "worker": "worker", "remote": "remote", "handler": "handler"}
+AS_WRITTEN: Final = (
+    "what is streamed is clean; the answer is as the model wrote it, for the model to read again, and is "
+    "cleaned where it is shown"
+)
+NEVER_BREAKS: Final = "it has nothing that could break by itself"
+# Row and kind, and why it is otherwise there: the only reasons that are allowed.
+EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
+    ("cleans", "fastagent"): AS_WRITTEN,
+    ("told once", "handler"): NEVER_BREAKS,
+}
+ALLOWED: Final = frozenset({AS_WRITTEN, NEVER_BREAKS})
+
+
+def row(name: str, promise: str) -> Callable[[Check], Check]:
+    """A row of the contract: its name, and what holds, as the page says it."""
+
+    def keep(check: Check) -> Check:
+        ROWS[name] = (promise, check)
+        return check
+
+    return keep
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def subjects(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Callable[[str], Awaitable[Subject]]]:
+    """One started executor of each kind, made when it is first asked for."""
+    made: dict[str, Subject] = {}
+    async with AsyncExitStack() as stack:
+
+        async def subject(kind: str) -> Subject:
+            if kind not in made:
+                root = tmp_path_factory.mktemp("contract") / kind
+                made[kind] = await stack.enter_async_context(KINDS[kind](root))
+            return made[kind]
+
+        yield subject
+
+
+def text_of(heard: list[Event]) -> str:
+    """The agent's own text, as it was streamed."""
+    return "".join(event.text for event in heard if isinstance(event, TextDelta) and not event.reasoning)
+
+
+@row("answers", "A message is answered with text; the turn's messages are the user's and the answer.")
+async def answers(subject: Subject) -> None:
+    result = await subject.say("hello")
+    assert result.texts == ("1:hello",)
+    assert [(each.role, each.text) for each in result.messages] == [
+        ("user", "hello"),
+        ("assistant", "1:hello"),
+    ]
+    assert (await subject.kernel().run("hello")).text == "1:hello"
+
+
+@row("remembers", "What was said in a conversation is known in its next turn, whoever keeps it.")
+async def remembers(subject: Subject) -> None:
+    talk = Talk("id:one")
+    assert (await subject.say("hello", talk)).texts == ("1:hello",)
+    assert (await subject.say("and now", talk)).texts == ("2:and now",)
+    asked = subject.kernel()
+    assert (await asked.run("hello", conversation="c")).text == "1:hello"
+    assert (await asked.run("again", conversation="c")).text == "2:again"
+    subject.executor.release("id:one")
+
+
+@row("keeps apart", "Two conversations know nothing of each other, and one without a lease is nobody's.")
+async def keeps_apart(subject: Subject) -> None:
+    one, other = Talk("id:left"), Talk("id:right")
+    await subject.say("hello", one)
+    assert (await subject.say("hello", other)).texts == ("1:hello",)
+    assert (await subject.say("once")).texts == ("1:once",)
+    assert (await subject.say("on", one)).texts == ("2:on",)
+
+
+@row("pictures", "It says whether it takes pictures; those that it takes arrive.")
+async def pictures(subject: Subject) -> None:
+    image = Image(b64encode(picture("PNG")).decode(), "image/png")
+    assert subject.executor.info.vision
+    result = await subject.kernel().run("picture", images=(image,))
+    assert result.text.lower() == "1 picture: image/png"
+
+
+@row("streams", "A caller who listens hears the text while it is written: joined, it is the answer.")
+async def streams(subject: Subject) -> None:
+    heard: list[Event] = []
+    result = await subject.say("pieces", hear=heard.append, stream_text=True)
+    assert result.texts == ("one two three",)
+    assert text_of(heard) == "one two three"
+    assert {event.run_id for event in heard if isinstance(event, TextDelta)} == {f"r{subject.turns}"}
+
+
+@row("cancels", "Cancelling a turn ends the work behind it, and the next turn is answered.")
+async def cancels(subject: Subject) -> None:
+    # DR-16
+    talk, heard = Talk("id:cancel"), list[Event]()
+    run = asyncio.create_task(subject.say("wait here", talk, hear=heard.append, stream_text=True))
+    await until(lambda: subject.busy() == 1 and "so" in text_of(heard))
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await idle(subject)
+    assert (await subject.say("hello", talk)).texts[0].endswith(":hello")
+
+
+@row("runs out of time", "A deadline ends the work; its caller is told TIMEOUT with what was written so far.")
+async def runs_out_of_time(subject: Subject) -> None:
+    # DR-15
+    with pytest.raises(Fault) as late:
+        await subject.kernel().run("wait here", timeout=2.0, stream_text=True)
+    assert (late.value.type, late.value.retryable, late.value.data["limit"]) == (FaultType.TIMEOUT, True, 2.0)
+    assert str(late.value.data["partial"]).startswith("so")
+    await idle(subject)
+    assert (await subject.say("hello")).texts == ("1:hello",)
+
+
+@row("cleans", "What comes from outside drives no terminal: not in the answer, not on the way, not kept.")
+async def cleans(subject: Subject) -> None:
+    heard: list[Event] = []
+    result = await subject.say("hostile", hear=heard.append, stream_text=True)
+    for text in (*result.texts, text_of(heard), *(each.text for each in result.messages)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert result.texts[0].startswith("red")
+
+
+@row("concurrent", "Runs of different conversations go on at the same time.")
+async def concurrent(subject: Subject) -> None:
+    waiting = [asyncio.create_task(subject.say("wait", Talk(f"id:par{each}"))) for each in range(2)]
+    await until(lambda: subject.busy() == 2)
+    assert (await subject.say("hello")).texts == ("1:hello",)
+    for run in waiting:
+        run.cancel()
+    await asyncio.wait(waiting)
+    await idle(subject)
+
+
+@row("counts", "Tokens that the other side counted are told.")
+async def counts(subject: Subject) -> None:
+    usage = (await subject.say("hello")).usage
+    assert usage.input_tokens
+    assert usage.output_tokens
+
+
+@row("fails", "What goes wrong on the other side is a Fault of SPEC 7.3, and the next turn is answered.")
+async def fails(subject: Subject) -> None:
+    # DR-9
+    with pytest.raises(Fault) as failure:
+        await subject.kernel().run("fail")
+    assert failure.value.type is FaultType.UPSTREAM
+    assert "\n" not in failure.value.message
+    assert "Traceback" not in failure.value.message
+    assert (await subject.say("hello")).texts == ("1:hello",)
+
+
+@row("is parked", "After `park` it can be started once more, and answers.")
+async def is_parked(subject: Subject) -> None:
+    await subject.executor.park(5.0)
+    await subject.executor.start()
+    assert (await subject.say("hello")).texts == ("1:hello",)
+
+
+@row("closes", "Closed, it has left no task and no process behind.")
+async def closes(subject: Subject) -> None:
+    tasks, children = asyncio.all_tasks(), psutil.Process().children(recursive=True)
+    executor = await _another(subject)
+    run = asyncio.create_task(subject.say("wait", executor=executor))
+    await until(lambda: subject.busy() == 1)
+    run.cancel()
+    await asyncio.wait({run})
+    await executor.close(5.0)
+    await idle(subject)
+    await until(lambda: not asyncio.all_tasks() - tasks)
+    await until(lambda: set(psutil.Process().children(recursive=True)) <= set(children))
+
+
+@row("told once", "Where it breaks by itself, whoever owns it is told, once.")
+async def told_once(subject: Subject) -> None:
+    assert subject.break_it is not None
+    executor = await _another(subject)
+    told: list[str] = []
+    executor.when_failed(told.append)
+    try:
+        await subject.break_it(executor)
+        await until(lambda: told)
+        await executor.close(5.0)
+        assert len(told) == 1
+        assert told[0]
+    finally:
+        await executor.close(1.0)
+
+
+async def streams_clean(subject: Subject) -> None:
+    """In place of ``cleans``."""
+    heard: list[Event] = []
+    await subject.say("hostile", hear=heard.append, stream_text=True)
+    assert text_of(heard).startswith("red")
+    assert "\x1b" not in text_of(heard)
+    assert "\u202e" not in text_of(heard)
+
+
+async def never_breaks(subject: Subject) -> None:
+    """In place of ``told once``: not even what it answers with can end it."""
+    told: list[str] = []
+    subject.executor.when_failed(told.append)
+    with pytest.raises(Fault):
+        await subject.say("fail")
+    assert (await subject.say("hello")).texts == ("1:hello",)
+    assert not told
+    assert subject.break_it is None
+
+
+INSTEAD: Final[dict[str, Check]] = {AS_WRITTEN: streams_clean, NEVER_BREAKS: never_breaks}
+"""What holds where a row does not."""
+
+
+async def _another(subject: Subject) -> Executor:
+    executor = await subject.again()
+    await executor.load()
+    await executor.start()
+    return executor
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_executor_keeps_the_contract(
+    subjects: Callable[[str], Awaitable[Subject]], kind: str, name: str
+) -> None:
+    subject = await subjects(kind)
+    why = EXCEPTIONS.get((name, kind))
+    check = ROWS[name][1] if why is None else INSTEAD[why]
+    async with asyncio.timeout(60):
+        await check(subject)
+
+
+def page() -> str:
+    """The table of rows and kinds, as ``docs/executors.md`` has it."""
+    head = "| | what holds | " + " | ".join(f"`{TITLES[kind]}`" for kind in KINDS) + " |"
+    lines = [
+        "# What every executor keeps",
+        "",
+        "Each kind of agent is answered by an executor of its own. Whatever it is, callers can rely on the",
+        "rows below. Each cell is a test of `tests/contract/test_executor_contract.py` on a real other",
+        "side: a model server, a program that speaks ACP, another fleet over MCP, a handler. That file",
+        "checks this page. A router has no column: it hands a run to one of the others.",
+        "",
+        head,
+        "|---" * (2 + len(KINDS)) + "|",
+    ]
+    notes: dict[str, int] = {}
+    for name, (promise, _) in ROWS.items():
+        cells = []
+        for kind in KINDS:
+            why = EXCEPTIONS.get((name, kind))
+            cells.append("yes" if why is None else f"no [{notes.setdefault(why, len(notes) + 1)}]")
+        lines.append(f"| {name} | {promise} | {' | '.join(cells)} |")
+    lines += ["", *(f"[{number}] {why}." for why, number in notes.items()), ""]
+    return "\n".join(lines)
+
+
+async def test_the_page_is_the_contract() -> None:
+    if os.environ.get("PALLAS_WRITE_DOCS"):
+        PAGE.write_text(page(), "utf-8")
+    assert PAGE.read_text("utf-8") == page()
+    assert set(EXCEPTIONS.values()) <= ALLOWED
+    assert INSTEAD.keys() == ALLOWED
+    assert {name for name, _ in EXCEPTIONS} <= ROWS.keys()
