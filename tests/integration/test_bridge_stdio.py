@@ -202,23 +202,23 @@ def test_a_project_with_mistakes_is_said_on_stderr(tmp_path: Path) -> None:
 
 async def test_a_fleet_that_runs_is_spoken_to_and_may_start_anew(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("upper",), top={"bind": "127.0.0.1"})
-    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    state = str(tmp_path / "state")
     async with connected_twice(root, state) as doors:
         for door in doors:
             # Nobody answers: the fleet that was spoken to has ended.
             body = await refused(door, "tasks_delegate", prompt="x")
             assert kind_of(body) == ("TRANSPORT", -32000, True)
             assert "start it again" in body["error"]
-        with served(root, **state) as fleet:
+        with served(root, XDG_STATE_HOME=state) as fleet:
             await until(lambda: ready(fleet.registry), timeout=60)
             for door in doors:
                 assert (await tell(door, "tasks_delegate", prompt="again"))["text"] == "AGAIN"
 
 
 @asynccontextmanager
-async def connected_twice(root: Path, state: dict[str, str]) -> AsyncIterator[tuple[Client, Client]]:
+async def connected_twice(root: Path, state: str) -> AsyncIterator[tuple[Client, Client]]:
     """A client of each era, connected while a fleet ran that has ended since."""
-    with served(root, **state) as fleet:
+    with served(root, XDG_STATE_HOME=state) as fleet:
         await until(lambda: ready(fleet.registry), timeout=60)
         modern, legacy = connected(root, ERAS[0]), connected(root, ERAS[1])
         doors = await modern.__aenter__(), await legacy.__aenter__()
