@@ -21,12 +21,15 @@ from support.workers import SIMPLE
 from pallas.executors import Executor
 from pallas.executors.worker.executor import WorkerExecutor
 from pallas.fleet.fleet import Fleet
-from pallas.model import ANONYMOUS, AgentState, Fault, FaultType, TextDelta, ToolEvent
+from pallas.model import ANONYMOUS, AgentState, Event, Fault, FaultType, TextDelta, ToolEvent
 
 SCRIPT = """
 rules:
   - when: {last: user, text: use the tool}
     call: [{tool: echo__echo, arguments: {text: "hi"}}]
+  - when: {last: user, text: count}
+    say: "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    pace: 1.0
   - when: {last: user}
     say: "turn {{ turns }}: {{ last }}"
   - when: {last: tool}
@@ -127,6 +130,25 @@ async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled
     heard = (await sessions.delegate("heard", ANONYMOUS, agent="simple")).result
     assert heard is not None
     assert heard.text.count("session/cancel:") >= 2
+    await sessions.close(session, ANONYMOUS)
+
+
+async def test_the_real_one_streams_and_lets_itself_be_cancelled(fleet: Fleet) -> None:
+    # DR-16 DR-30
+    sessions, events = fleet.front.sessions, list[Event]()
+    session = (await sessions.create("real", ANONYMOUS)).id
+    assert (await sessions.prompt(session, "hello", ANONYMOUS)).text == "turn 1: hello"
+    run = asyncio.create_task(sessions.prompt(session, "count", ANONYMOUS, listener=events.append))
+    await until(lambda: any(isinstance(event, TextDelta) for event in events))
+    assert await sessions.cancel(session, ANONYMOUS)
+    with suppress(Fault):
+        await run
+    agent = next(each for each in fleet.agents if each.name == "real")
+    await until(lambda: not _worker(agent.executor).running_calls)
+    assert "fifteen" not in "".join(event.text for event in events if isinstance(event, TextDelta))
+    answer = (await sessions.prompt(session, "and now", ANONYMOUS)).text
+    assert answer.endswith(": and now")
+    assert "Conversation so far" not in answer  # the same session goes on
     await sessions.close(session, ANONYMOUS)
 
 
