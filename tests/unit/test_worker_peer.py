@@ -2,70 +2,20 @@
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from support.waiting import until
+from support.worker_peer import joined
 
 from pallas.executors import Turn
 from pallas.executors.worker.conversations import Conversations
 from pallas.executors.worker.limits import LIMITS, Limits
-from pallas.executors.worker.peer import Peer, Refused
+from pallas.executors.worker.peer import Refused
 from pallas.executors.worker.telling import Telling, told
 from pallas.model import Event, Fault, FaultType, Message, TextDelta, ToolEvent
 
 PROMPT = "session/prompt"
-
-
-@dataclass
-class Other:
-    """The worker's end, done by hand."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    heard: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    broke: list[str] = field(default_factory=list)
-
-    async def read(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
-            message: dict[str, Any] = json.loads(await self.reader.readline())
-        return message
-
-    def write(self, *lines: Any) -> None:
-        for line in lines:
-            self.writer.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
-
-
-@asynccontextmanager
-async def joined(limits: Limits = LIMITS) -> AsyncIterator[tuple[Peer, Other]]:
-    ours, theirs = socket.socketpair()
-    reader, writer = await asyncio.open_connection(sock=ours)
-    other = Other(*await asyncio.open_connection(sock=theirs))
-
-    def asked(method: str, params: Mapping[str, Any]) -> Any:
-        if method == "known":
-            return {"got": params}
-        raise Refused(-32601, "Method not found")
-
-    peer = Peer(
-        "coder",
-        reader,
-        writer,
-        limits,
-        heard=lambda method, params: other.heard.append((method, params)),
-        asked=asked,
-        broke=other.broke.append,
-    )
-    try:
-        yield peer, other
-    finally:
-        peer.fail(Fault(FaultType.TRANSPORT, "over"))
-        for each in (writer, other.writer):
-            each.close()
 
 
 async def test_answers_go_to_their_calls_in_any_order_and_late_ones_nowhere() -> None:

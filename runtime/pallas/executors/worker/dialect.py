@@ -149,7 +149,7 @@ class Simple:
         """Of the type that it names, or that its code stands for (SPEC 7.3), else UPSTREAM."""
         data = refused.data if isinstance(refused.data, dict) else {}
         kind = _TYPES.get(refused.code, FaultType.UPSTREAM)
-        if data.get("type") in set(FaultType):
+        if data.get("type") in tuple(FaultType):  # it may be anything
             kind = FaultType(data["type"])
         retryable = data.get("retryable")
         return Fault(

@@ -1,0 +1,115 @@
+"""Which dialect a worker speaks, and what becomes of what it says in the simple one."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.worker_peer import joined
+
+from pallas.config.kinds import Dialect, WorkerConfig
+from pallas.executors import Turn
+from pallas.executors.worker.dialect import Simple
+from pallas.executors.worker.handshake import greet
+from pallas.executors.worker.peer import Refused
+from pallas.executors.worker.telling import Telling
+from pallas.model import Fault, FaultType, Usage
+
+ACP = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}, "future": 1}
+
+
+async def met(answer: dict[str, Any], dialect: Dialect = "auto") -> Any:
+    """The dialect of a worker that answers the handshake with that."""
+    config = WorkerConfig(("worker",), Path.cwd(), dialect=dialect)
+    async with joined() as (peer, other):
+        greeting = asyncio.create_task(greet("coder", config, peer))
+        hello = await other.read()
+        assert hello["method"] == "initialize"
+        assert hello["params"]["protocolVersion"] == 1
+        assert not any(hello["params"]["clientCapabilities"]["fs"].values())
+        assert hello["params"]["clientCapabilities"]["terminal"] is False
+        other.write({"jsonrpc": "2.0", "id": hello["id"], **answer})
+        return await greeting
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32601, "message": "nope"},
+        {"code": 1, "message": "Unknown method: initialize"},
+        {"code": -32600, "message": "the method 'initialize' is not supported"},
+    ],
+)
+async def test_an_error_that_says_there_is_no_such_method_is_the_simple_dialect(
+    error: dict[str, Any],
+) -> None:
+    # DR-28
+    assert isinstance(await met({"error": error}), Simple)
+
+
+async def test_an_answer_without_a_version_is_the_simple_dialect_and_may_say_what_it_can() -> None:
+    found = await met({"result": {"model": "m\x1b1", "capabilities": ["coding", 7, "", "te\u202exts"]}})
+    assert isinstance(found, Simple)
+    assert (found.model, found.capabilities) == ("m␛1", ("coding", "te\\u202exts"))
+    assert isinstance(await met({"result": None}), Simple)
+
+
+async def test_a_version_is_acp_if_it_is_understood() -> None:
+    # DR-30
+    found = await met({"result": ACP})
+    assert type(found).__name__ == "AgentClient"
+    assert found.vision
+    with pytest.raises(
+        Fault, match=r"speaks version 2 of the Agent Client Protocol, and 1 is understood"
+    ) as caught:
+        await met({"result": {"protocolVersion": 2}})
+    assert caught.value.type is FaultType.CONFIG
+    with pytest.raises(Fault, match=r"answer to initialize cannot be read: protocolVersion"):
+        await met({"result": {"protocolVersion": "x"}})
+
+
+async def test_what_is_neither_is_a_fault_with_the_way_out() -> None:
+    error = {"error": {"code": -32603, "message": "Authentication method required"}}
+    with pytest.raises(Fault, match=r"with an error: Authentication method required; set dialect: ndjson"):
+        await met(error)
+    with pytest.raises(Fault, match=r"has no protocolVersion: \{'ok': True\}; set dialect: ndjson"):
+        await met({"result": {"ok": True}}, "acp")
+    with pytest.raises(Fault, match=r"with an error: nope"):
+        await met({"error": {"code": -32601, "message": "nope"}}, "acp")
+
+
+@pytest.mark.parametrize(
+    ("refused", "kind", "retryable"),
+    [
+        (Refused(-32003, "no key"), FaultType.AUTH, False),
+        (Refused(-32004, "no model"), FaultType.CONFIG, False),
+        (Refused(-32001, "late"), FaultType.TIMEOUT, True),
+        (Refused(-32002, "busy", {"retryable": True}), FaultType.UPSTREAM, True),
+        (Refused(-32000, "gone", {"type": "TRANSPORT"}), FaultType.TRANSPORT, True),
+        (Refused(1, "odd", {"type": ["TRANSPORT"], "retryable": "yes"}), FaultType.UPSTREAM, False),
+    ],
+)
+async def test_its_errors_have_the_type_that_they_name(
+    refused: Refused, kind: FaultType, retryable: bool
+) -> None:
+    async with joined() as (peer, _):
+        fault = Simple("coder", WorkerConfig(("worker",), Path.cwd()), peer).fault(refused, "session/prompt")
+    assert (fault.type, fault.retryable) == (kind, retryable)
+    assert fault.data["upstreamCode"] == refused.code
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, [], "text", {"text": "x"}, {"stopReason": "end_turn"}, {"text": 1, "stopReason": "end_turn"}],
+)
+async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
+    # DR-28
+    async with joined() as (peer, _):
+        simple = Simple("coder", WorkerConfig(("worker",), Path.cwd()), peer)
+        telling = Telling(Turn("r", "coder", "hi"), lambda _: None, 100)
+        with pytest.raises(Fault) as caught:
+            simple.read(result, telling)
+        assert caught.value.message == "Invalid worker response: malformed prompt result"
+        good = {"text": "x", "stopReason": "max_tokens", "usage": {"inputTokens": 3, "outputTokens": -1}}
+        answer = simple.read(good, telling)
+    assert (answer.texts, answer.stop_reason, answer.usage) == (("x",), "maxTokens", Usage(3, None))
