@@ -103,7 +103,7 @@ def _mistakes(
         if place:
             notes.error(Where(place["file"], int(place["line"])), key, f"does not import: {place['problem']}")
         else:
-            problem, _, hint = problem.partition("; ")
+            problem, _, hint = problem.removeprefix(f"{where}: ").partition("; ")
             notes.error(where, key, problem, hint)
     servers = _mapping(_mapping(project.settings, "mcp"), "servers")
     for name in report.get("servers", ()):
