@@ -1,6 +1,7 @@
 """Sessions: leases on threads, from their opening to their end."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from pallas.model import (
     Fault,
     FaultType,
     Params,
+    Principal,
     ProviderFacts,
     RunStarted,
     SessionChanged,
     TextDelta,
 )
 from pallas.refusals import REASON
+from pallas.sessions import Sessions
 
 BROKEN = Fault(FaultType.UPSTREAM, "it broke")
 
@@ -520,6 +523,98 @@ async def test_delegating_that_is_cancelled_or_late_leaves_no_session() -> None:
     assert house.sessions.active == 0
     await until(lambda: executor.told[-1][0] == "closed")
     assert executor.told[-1][2] == "task-failed"
+
+
+async def test_without_an_id_the_session_is_one_with_the_default_agent_itself() -> None:
+    # DR-6 X14
+    first, second = Hooked(), Hooked()
+    house = House(Found(first, name="a"), Found(second, name="b"), default="b")
+    made = await house.sessions.create(None, ME)
+    await house.sessions.prompt(made.id, "hi", ME)
+    assert (made.agent, len(second.turns), first.turns) == ("b", 1, [])
+
+
+async def test_where_there_is_nobody_there_are_no_sessions() -> None:
+    # DR-2
+    house = House()
+    fault = await fault_of(house.sessions.create(None, ME))
+    assert (fault.message, fault.type, fault.code) == ("No agents registered", FaultType.CONFIG, -32004)
+    assert (house.sessions.active, house.sessions.capacity) == (0, 100)
+
+
+async def test_who_may_no_longer_use_an_agent_is_refused_in_a_session_that_it_has() -> None:
+    house, executor = one()
+
+    def permit(agent: str, principal: Principal, trace: object) -> None:
+        if gone:
+            raise Fault(FaultType.AUTH, f"{agent} is not for you")
+
+    gone = False
+    sessions = Sessions(house.kernel, house.directory, hub=house.hub, permit=permit)
+    made = await sessions.create("a", ME)
+    await sessions.prompt(made.id, "hi", ME)
+    gone = True
+    fault = await fault_of(sessions.prompt(made.id, "hi", ME))
+    assert (fault.type, len(executor.turns)) == (FaultType.AUTH, 1)
+    assert await sessions.close(made.id, ME)
+
+
+async def test_why_a_session_failed_is_told_without_its_callers_token() -> None:
+    house, _ = one(failed(Fault(FaultType.UPSTREAM, "refused s3cr3t-t0ken-of-me \x1b[2J")))
+    made = await house.sessions.create("a", ME)
+    await fault_of(house.sessions.prompt(made.id, "hi", ME, bearer="s3cr3t-t0ken-of-me"))
+    reason = house.sessions.status(made.id, ME).reason
+    assert reason.startswith("refused")
+    told = repr([reason, *(each for each in house.hub.since(0).events)])
+    assert "s3cr3t" not in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_is_done_at_once_each_session_begins_and_ends_once(seed: int) -> None:
+    # DR-12
+    chance = random.Random(seed)
+
+    async def answer(turn: Turn, emit: Emit) -> TurnResult:
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.2:
+            raise Fault(FaultType.UPSTREAM, "it broke")
+        return await echo(turn, emit)
+
+    house, executor = one(answer, max=12, idle=50.0)
+    known: list[str] = []
+
+    async def something() -> None:
+        id_ = chance.choice(known) if known else "0" * 32
+        match chance.randrange(8):
+            case 0 | 1:
+                known.append((await house.sessions.create("a", ME)).id)
+            case 2:
+                await house.sessions.close(id_, ME)
+            case 3:
+                await house.sessions.cancel(id_, ME)
+            case 4:
+                await house.sessions.create("a", ME, metadata={"resume": id_})
+            case 5:
+                house.clock.now += chance.randrange(20)
+                await house.sessions.reap()
+            case 6:
+                await asyncio.wait_for(house.sessions.prompt(id_, "x", ME, queue=True), 0.001)
+            case _:
+                await house.sessions.prompt(id_, "x", ME)
+
+    for _ in range(40):
+        done = await asyncio.gather(*(something() for _ in range(10)), return_exceptions=True)
+        assert all(each is None or isinstance(each, Fault | TimeoutError) for each in done), done
+        assert house.sessions.of("a") == house.sessions.active == len(house.sessions.records()) <= 12
+    await house.sessions.end()
+    await until(lambda: not house.kernel.in_flight)
+    for session in {each[1] for each in executor.told}:
+        those = [each for each in executor.told if each[1] == session and each[0] != "cancelled"]
+        assert [each[0] for each in those] == ["opened", "closed"] * (len(those) // 2)
+        assert {each[2] for each in those[1:-1:2]} <= {"reopened"}
+    assert house.sessions.active == 0
 
 
 async def test_when_the_fleet_stops_its_sessions_end_and_no_more_are_opened() -> None:

@@ -90,10 +90,10 @@ class Members:
         agent = self.by_name.pop(name)
         agent.door.let_go()
         self.all = tuple(each for each in self.all if each is not agent)
+        self._tell()  # what answers is still there
         task = asyncio.create_task(self._leave(agent, why, seconds), name=f"{name} leaves")
         self._leaving[task] = agent
         task.add_done_callback(lambda done: self._leaving.pop(done, None))
-        self._tell()
 
     async def gone(self, configs: Iterable[AgentConfig]) -> None:
         """Until no agent that leaves has a name of theirs, and no port of theirs is just being closed."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from pallas.answering import Answering
+from pallas.executors import Executor
 from pallas.log import redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
@@ -36,24 +37,23 @@ async def opened(agent: Answering, session: str, metadata: Mapping[str, Any]) ->
         raise Fault(FaultType.UPSTREAM, f"{agent.name} refused the session: {told}") from error
 
 
-async def closed(agent: Answering, session: str, reason: str, seconds: float = HOOK_SECONDS) -> None:
+async def closed(agent: str, executor: Executor | None, session: str, reason: str) -> None:
     """A session is over; what goes wrong is logged."""
-    await _told(agent, "session_closed", seconds, session, reason)
+    await _told(agent, getattr(executor, "session_closed", None), session, reason)
 
 
-async def cancelled(agent: Answering, session: str) -> None:
+async def cancelled(agent: str, executor: Executor | None, session: str) -> None:
     """What ran in a session was cancelled; what goes wrong is logged."""
-    await _told(agent, "session_cancelled", HOOK_SECONDS, session)
+    await _told(agent, getattr(executor, "session_cancelled", None), session)
 
 
-async def _told(agent: Answering, name: str, seconds: float, session: str, *more: str) -> None:
-    hook = getattr(agent.executor, name, None)
+async def _told(agent: str, hook: Callable[..., Awaitable[None]] | None, session: str, *more: str) -> None:
     if hook is None:
         return
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(HOOK_SECONDS):
             await hook(session, *more)
     except Exception:
         # No more of an id than tells two apart.
-        shown = session[:8]
-        log.exception("%s: %s of session %s failed", agent.name, name, shown, extra={"agent": agent.name})
+        text = "%s: a hook of the session %s failed"
+        log.exception(text, agent, session[:8], extra={"agent": agent})

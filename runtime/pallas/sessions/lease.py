@@ -1,14 +1,13 @@
 """One session while it is open."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pallas.answering import Answering
 from pallas.config.kinds import SessionLimits
 from pallas.conversations import Conversation
 from pallas.directory import IN_PROCESS
+from pallas.executors import Executor
 from pallas.model import (
     NO_PARAMS,
     AgentKind,
@@ -38,7 +37,7 @@ class Lease:
     way, what runs first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
     ``asked`` once something was said since it was opened; ``opening`` while it cannot be used yet; ``over``
     is why it has ended, empty before. ``quiet`` is set while no prompt is under way, ``told`` once its state
-    was said.
+    was said; ``left`` is what answered for its agent when that left the fleet.
     """
 
     id: str
@@ -49,7 +48,6 @@ class Lease:
     handle: str
     created_at: float
     used_at: float
-    metadata: Mapping[str, Any] = field(default_factory=dict)
     provider: str = ""
     params: Params = NO_PARAMS
     begun: bool = False
@@ -60,6 +58,7 @@ class Lease:
     opening: bool = True
     over: str = ""
     told: bool = False
+    left: Executor | None = None
     prompts: list[Prompt] = field(default_factory=list)
     turn: Conversation = field(init=False)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,6 +67,11 @@ class Lease:
         self.quiet.set()
         # Not that of its thread, in which others may run: only whose turn it is here.
         self.turn = Conversation(None, self.owner)
+
+    @property
+    def executor(self) -> Executor | None:
+        """What answers in it, or did last."""
+        return self.left or self.answering.executor
 
     @property
     def busy(self) -> bool:

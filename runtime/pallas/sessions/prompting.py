@@ -8,6 +8,7 @@ from typing import Final
 
 from pallas.conversations import mint
 from pallas.kernel import Kernel
+from pallas.log import redact_text
 from pallas.model import (
     NO_PARAMS,
     Fault,
@@ -87,6 +88,12 @@ def about(fault: Fault, *, valid: bool) -> Fault:
     return told
 
 
+def _told(fault: Fault, bearer: str | None) -> str:
+    """Why a session failed, in a line that others may read; the run is over, and its bearer forgotten."""
+    text = fault.message.replace(bearer, "[redacted]") if bearer else fault.message
+    return one_line(redact_text(text), 300)
+
+
 def _request(lease: Lease, prompt: Prompt, asked: Asked, left: float | None) -> RunRequest:
     return RunRequest(
         agent=lease.agent,
@@ -120,7 +127,7 @@ async def _answered(
         if prompt.stopped and fault.data.get("cancelled"):
             return _cancelled(lease, prompt, str(fault.data.get("partial", "")), monotonic() - began)
         if fails(fault):
-            lease.failed = one_line(fault.message, 300)
+            lease.failed = _told(fault, request.bearer)
         raise
     _found(kernel, lease, None)
     lease.thread = result.thread or lease.thread

@@ -156,7 +156,7 @@ class Sessions:
         if found is None:
             return False
         stop(self._kernel, found)
-        await hooks.cancelled(lease.answering, lease.id)
+        await hooks.cancelled(lease.agent, lease.executor, lease.id)
         return True
 
     def status(self, session_id: str, principal: Principal) -> SessionRecord:
@@ -261,7 +261,7 @@ class Sessions:
         check_provider(executor.info, wanted.provider)
         lease.opening = True
         try:
-            await hooks.closed(lease.answering, lease.id, REOPENED)
+            await hooks.closed(lease.agent, lease.executor, lease.id, REOPENED)
             self._kernel.let_go(lease.answering, lease.handle)
             await hooks.opened(lease.answering, lease.id, wanted.metadata)
         except BaseException:
@@ -275,7 +275,7 @@ class Sessions:
     async def _opened(self, lease: Lease) -> SessionRecord:
         lease.opening, lease.used_at = False, self._clock()
         if lease.over:  # meanwhile
-            await hooks.closed(lease.answering, lease.id, lease.over)
+            await hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
             raise no_session(lease.id, lease.over)
         self._table.tell(lease)
         self._table.find(lease.id, lease.owner)

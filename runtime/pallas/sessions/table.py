@@ -74,8 +74,10 @@ class Table:
     def look(self) -> None:
         """Those are over whose agent is gone, busy ones once they are not."""
         for lease in tuple(self.all.values()):
-            if not lease.opening and not lease.busy and self._gone(lease):
-                self.end(lease, GONE)
+            if not lease.opening and self._gone(lease):
+                lease.left = lease.executor  # in a moment it is no longer the agent's
+                if not lease.busy:
+                    self.end(lease, GONE)
 
     def expire(self) -> set[asyncio.Task[None]]:
         """End those that are too old, or idle for too long."""
@@ -86,6 +88,7 @@ class Table:
     def end(self, lease: Lease, reason: str) -> asyncio.Task[None]:
         """It is over from now on, if it was not; what is left to be done about that is the task's."""
         first = self.take_out(lease, reason)
+        lease.left = lease.executor
         task = asyncio.create_task(self._settle(lease, reason, first), name=f"session {lease.id[:8]} ends")
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
@@ -132,5 +135,5 @@ class Table:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await lease.quiet.wait()
-        await hooks.closed(lease.answering, lease.id, reason)
+        await hooks.closed(lease.agent, lease.left, lease.id, reason)
         self._kernel.let_go(lease.answering, lease.handle)
