@@ -351,7 +351,8 @@ def _script(changed: Changed, old: Project, new: Project) -> bool:
 
 def _providers(project: Project) -> tuple[Any, ...]:
     blocks = {key: project.settings.get(key) for key in PROVIDERS if key in project.settings}
-    return project.provider, project.model, blocks
+    asked = {spec for agent in project.agents.values() for each in agent.providers for spec in each.models}
+    return project.provider, project.model, blocks, asked
 
 
 def _at_start(project: Project, key: str) -> Any:
