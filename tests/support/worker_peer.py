@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pallas.executors.worker.limits import LIMITS, Limits
-from pallas.executors.worker.peer import Peer, Refused
+from pallas.executors.worker.messages import Refused
+from pallas.executors.worker.peer import Peer
 from pallas.model import Fault, FaultType
 
 

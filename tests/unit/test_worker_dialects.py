@@ -11,7 +11,7 @@ from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
 from pallas.executors.worker.dialect import Simple
 from pallas.executors.worker.handshake import greet
-from pallas.executors.worker.peer import Refused
+from pallas.executors.worker.messages import Refused
 from pallas.executors.worker.telling import Telling
 from pallas.model import Fault, FaultType, Usage
 

@@ -11,7 +11,7 @@ from support.worker_peer import joined
 from pallas.executors import Turn
 from pallas.executors.worker.conversations import Conversations
 from pallas.executors.worker.limits import LIMITS, Limits
-from pallas.executors.worker.peer import Refused
+from pallas.executors.worker.messages import Refused
 from pallas.executors.worker.telling import Telling, told
 from pallas.model import Event, Fault, FaultType, Message, TextDelta, ToolEvent
 

@@ -38,7 +38,8 @@ from pallas.model import Fault, FaultType, Image, Usage
 from pallas.text import one_line
 
 from .dialect import Answer, malformed, session_id, stop_reason
-from .peer import Peer, Refused
+from .messages import Refused
+from .peer import Peer
 from .telling import Telling
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.text import one_line, sanitize
 
-from .peer import METHOD_NOT_FOUND, Peer, Refused
+from .messages import METHOD_NOT_FOUND, Refused
+from .peer import Peer
 from .telling import Telling
 
 _TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}

@@ -18,7 +18,7 @@ from pallas.model import Fault, FaultType, Message
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from .conversations import Kept
 from .limits import LIMITS, Limits
-from .peer import Refused
+from .messages import Refused
 from .running import Running
 from .telling import Telling, told
 

@@ -10,7 +10,8 @@ from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
 from .dialect import Dialect, Simple
-from .peer import METHOD_NOT_FOUND, Peer, Refused
+from .messages import METHOD_NOT_FOUND, Refused
+from .peer import Peer
 
 _UNKNOWN: Final = re.compile(
     r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"

@@ -16,23 +16,13 @@ from pallas.model import Fault, FaultType
 from pallas.text import one_line, sanitize
 
 from .limits import Limits
+from .messages import Refused, line_of, refused_of
 
 log = logging.getLogger(__name__)
 
-METHOD_NOT_FOUND: Final = -32601
 _CHUNK: Final = 65_536
 _SHOWN: Final = 80
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
-
-
-class Refused(Exception):
-    """The worker answered with a JSON-RPC error; ``message`` is sanitised."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
 
 
 class Peer:
@@ -96,7 +86,7 @@ class Peer:
         Waits while the worker has too much to read already. Raises Fault (TRANSPORT, UPSTREAM).
         """
         number, self._next = self._next, self._next + 1
-        line = _line({"id": number, "method": method, "params": params})
+        line = line_of({"id": number, "method": method, "params": params})
         await self._has_room(len(line))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_looked_at)
@@ -156,7 +146,7 @@ class Peer:
         self._more.set()
 
     def _post(self, message: Mapping[str, Any]) -> None:
-        line = _line(message)
+        line = line_of(message)
         if self._over is not None:
             return
         if self._queued + len(line) > 2 * self._limits.queue:  # it asks and asks, and reads no answer
@@ -249,7 +239,7 @@ class Peer:
         if error is None:
             answer.set_result(message.get("result"))
         else:
-            answer.set_exception(_refused(error))
+            answer.set_exception(refused_of(error))
         return True
 
     def _too_long(self, held: bytearray) -> None:
@@ -281,20 +271,6 @@ class Peer:
         for answer in pending.values():
             if not answer.done():
                 answer.set_exception(fault)
-
-
-def _line(message: Mapping[str, Any]) -> bytes:
-    # Lone surrogates, which no encoder takes, stay escaped.
-    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
-
-
-def _refused(error: Any) -> Refused:
-    if not isinstance(error, dict):
-        return Refused(0, one_line(redact_text(str(error)), 300))
-    code = error.get("code")
-    message = error.get("message")
-    text = one_line(redact_text(message), 300) if isinstance(message, str) else ""
-    return Refused(code if type(code) is int else 0, text or "an error without a message", error.get("data"))
 
 
 def _looked_at(answer: asyncio.Future[Any]) -> None:

@@ -15,7 +15,8 @@ from .conversations import Conversations, Kept
 from .dialect import Dialect
 from .handshake import greet
 from .limits import Limits
-from .peer import METHOD_NOT_FOUND, Peer, Refused
+from .messages import METHOD_NOT_FOUND, Refused
+from .peer import Peer
 from .process import WorkerProcess
 from .telling import Telling
 
