@@ -14,7 +14,7 @@ from pallas.executors.remote import credentials
 from pallas.executors.remote.credentials import Noted
 from pallas.executors.remote.faults import Whom, explain
 from pallas.executors.remote.watch import Pace
-from pallas.model import Fault, FaultType, Image, ToolEvent, TraceContext
+from pallas.model import Fault, FaultType, Image, Notice, Params, ToolEvent, TraceContext
 from pallas.trace import RunTrace, running
 from pallas.wire import WireRecord
 
@@ -287,3 +287,26 @@ async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_beare
     assert (call.peer, call.status) == ("far", 200)
     assert "hello" in call.request and "pallas-hops=1" in call.request and "hello?" in call.response
     assert "token-of-anna" not in repr(record.exchanges("r1"))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_one_that_hears_nothing_any_more_is_given_up_in_time(era: Any) -> None:
+    # DR-15
+    async with other(era=era) as there, remote(there.url) as executor:
+        await Talk(executor).say("hello")
+        there.deaf = True
+        asked = there.requests
+        run = asyncio.create_task(Talk(executor).say("anybody"))
+        await until(lambda: there.requests > asked)
+        run.cancel()
+        _, late = await asyncio.wait({run}, timeout=10)
+        assert not late and run.cancelled()
+
+
+async def test_parameters_that_nobody_takes_are_told_once() -> None:
+    async with other() as there, remote(there.url) as executor:
+        talk = Talk(executor)
+        for _ in range(2):
+            await talk.say("hello", params=Params({"temperature": 0.5, "seed": None}))
+        (notice,) = talk.heard(Notice)
+        assert notice.text == "far is a tool and takes no parameters: left out temperature"

@@ -16,7 +16,7 @@ from pallas.bearer import Grant, fingerprint, lending
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import DownstreamConfig
-from pallas.model import Fault, FaultType, Message
+from pallas.model import Fault, FaultType, Message, Notice
 from pallas.probe.downstream import unprobed
 from pallas.text import sanitize
 
@@ -70,6 +70,7 @@ class RemoteExecutor:
         self._handles = Handles()
         self._room = asyncio.Semaphore(max(1, remote.capacity))
         self._waiting = self._active = 0
+        self._left_out: set[str] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._watch = Watch(
             self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._there.pool.sweep
@@ -206,6 +207,7 @@ class RemoteExecutor:
         knows = bool(handle) or (way.memory == "session" and connection.told > 0)
         given = handle or self._new_handle(way, turn)
         call = told(way, turn, given, knows=knows)
+        self._tell_left_out(way, turn, emit)
         progress = Progress(turn, emit, way.speaker)
         try:
             await connection.open(self._pace.connect)
@@ -240,6 +242,14 @@ class RemoteExecutor:
         if way.memory == "session" and connection.auth.session:
             connection.told = known
         return answer
+
+    def _tell_left_out(self, way: Way, turn: Turn, emit: Emit) -> None:
+        """Parameters of a run are a word between fleets of Pallas; elsewhere it is told once of each."""
+        given = {key for key, value in turn.params.values.items() if value is not None}
+        if not way.params and (left_out := sorted(given - self._left_out)):
+            self._left_out |= given
+            text = f"{self._name} is {way.what} and takes no parameters: left out {', '.join(left_out)}"
+            emit(Notice(level="warning", text=text, agent=self._name))
 
     def _new_handle(self, way: Way, turn: Turn) -> str:
         """What is said in place of a handle where there is none yet."""
