@@ -1,5 +1,6 @@
 """`pallas bridge` in a process of its own: JSON-RPC on stdin and stdout, in front of a fleet."""
 
+import asyncio
 import json
 import os
 import signal
@@ -132,6 +133,32 @@ async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path,
         body = await refused(door, "sessions_create", agentId="zz")
         assert kind_of(body) == ("UPSTREAM", -32002, False)
         assert "unknown tool" in (await refused(door, "nope"))["error"]
+
+
+async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_next(hands: Path) -> None:
+    opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    end = asyncio.Event()
+
+    async def first() -> None:
+        async with connected(hands, ERAS[0]) as door:
+            opened.set_result((await tell(door, "sessions_create", agentId="upper"))["sessionId"])
+            await end.wait()
+
+    working = asyncio.create_task(first())
+    try:
+        mine = await asyncio.wait_for(opened, 60)
+        async with connected(hands, ERAS[1]) as stays:
+            assert (await tell(stays, "sessions_status", sessionId=mine))["agentId"] == "upper"
+            end.set()
+            await asyncio.wait_for(working, 30)
+            # That fleet has ended with the client that it was started for.
+            done = await tell(stays, "tasks_delegate", prompt="still here", agentId="upper")
+            assert done["text"] == "STILL HERE"
+            body = await refused(stays, "sessions_status", sessionId=mine)
+            assert body["error"] == f"Session not found: {mine}"
+    finally:
+        end.set()
+        await asyncio.wait({working}, timeout=30)
 
 
 async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Path) -> None:

@@ -72,7 +72,7 @@ def serve(root: Path, url: str, token: str) -> int:
     from pallas.log import close_logging
 
     others = children()
-    _log(loaded)
+    _log(loaded, token)
     try:
         return asyncio.run(_serve(wire, loaded, url, token))
     finally:
@@ -122,9 +122,11 @@ def _tell(text: str) -> None:
         print(f"pallas bridge: {text}", file=sys.stderr, flush=True)
 
 
-def _log(project: "Project | None") -> None:
-    from pallas.log import redact_project, setup_logging
+def _log(project: "Project | None", token: str) -> None:
+    from pallas.log import redact, redact_project, setup_logging
 
     setup_logging(project.log_level if project is not None else None, stderr=False)
     if project is not None:
         redact_project(project)
+    if token:
+        redact(token)

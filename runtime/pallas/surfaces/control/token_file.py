@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -88,11 +88,26 @@ def find(port: int, folder: Path | None = None) -> tuple[KeptToken, ...]:
     return tuple(sorted(found, key=lambda kept: not _alive(kept.pid)))
 
 
+def find_project(project: Path, folder: Path | None = None) -> tuple[KeptToken, ...]:
+    """What is kept for fleets of that project which are alive, at whatever port. Raises NotPrivate."""
+    folder = folder or token_folder()
+    if not folder.is_dir():
+        return ()
+    _check_folder(folder, mend=False)
+    wanted = str(project.resolve())
+    found = _named(folder, lambda name: name.endswith(file_name(project, 0).removeprefix("0")))
+    return tuple(each for each in found if each.project == wanted and _alive(each.pid))
+
+
 def _kept(folder: Path, port: int) -> Iterator[KeptToken]:
+    return _named(folder, lambda name: name.startswith(f"{port}-"))
+
+
+def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[KeptToken]:
     names = sorted(
         name
         for name in os.listdir(folder)  # noqa: PTH208 - names only
-        if _NAME.fullmatch(name) and name.startswith(f"{port}-")
+        if _NAME.fullmatch(name) and wanted(name)
     )
     for name in names[:_MAX_FILES]:
         with contextlib.suppress(OSError, ValueError):

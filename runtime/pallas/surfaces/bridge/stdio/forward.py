@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas import __version__
 from pallas.api_client.fault import bounded, lost, refusal
 from pallas.api_client.place import Place
-from pallas.api_client.tokens import Tokens
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
@@ -27,6 +26,8 @@ _CONNECT: Final = 5.0
 _EVENT: Final = 8 * 1024 * 1024
 _SESSION: Final = "mcp-session-id"
 _AGAIN: Final = 0.1
+_MOVES: Final = 2
+"""How often one message is sent to another fleet of the project, since the one before had ended."""
 
 Say = Callable[[bytes], Awaitable[None]]
 
@@ -42,7 +43,6 @@ class Forward:
         self._target = target
         self._say = say
         self._http: httpx2.AsyncClient | None = None
-        self._tokens: Tokens | None = None
         self._session = ""
         self._version = ""
         self._hello: dict[str, Any] | None = None
@@ -97,8 +97,7 @@ class Forward:
         import httpx2
 
         http = self._client(place)
-        assert self._tokens is not None
-        renewed = False
+        renewed, moves = False, _MOVES
         while True:
             session = self._session
             told = False
@@ -106,8 +105,6 @@ class Forward:
                 async with http.stream(
                     "POST", place.origin + PATH, content=line, headers=self._headers(document)
                 ) as answer:
-                    if answer.status_code == 401 and self._tokens.next():
-                        continue
                     gone = answer.status_code == 404 and session and not modern(document)
                     if not (gone and not renewed and document.get("method") != INITIALIZE):
                         told = True
@@ -116,10 +113,13 @@ class Forward:
                 renewed = True
                 await self._renew(session, place)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
-                # Our own fleet has taken its port, and answers there in a moment.
-                if not self._target.own or self._target.started.is_set():
+                if self._target.whose == "own" and not self._target.started.is_set():
+                    await asyncio.sleep(_AGAIN)  # it has taken its port, and answers there in a moment
+                elif moves and self._target.lose(place):
+                    moves -= 1
+                    place = await self._where(document.get("method") == CALL)
+                else:
                     raise no_answer(self._target, lost(problem, place.origin)) from problem
-                await asyncio.sleep(_AGAIN)
             except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.SSEError) as problem:
                 fault = lost(problem, place.origin, connected=told)
                 raise Fault(fault.type, fault.message, data=fault.data) from problem
@@ -173,8 +173,10 @@ class Forward:
         if retryable is None and status in (429, 503):
             retryable = True
         fault = Fault(FaultType(kind), message, retryable=retryable, data=known)
-        if status == 401 and self._tokens is not None:
-            fault = Fault(fault.type, message + self._tokens.advice(fault), data=known)
+        if status == 401:
+            unknown = "the token that was given (--token, PALLAS_TOKEN) is not one that this fleet knows"
+            advice = unknown if self._target.token else "give one with PALLAS_TOKEN, or --token"
+            fault = Fault(fault.type, f"{message}; {advice}", data=known)
         return failed(document, fault)
 
     def _note(self, document: dict[str, Any], found: dict[str, Any], answer: "httpx2.Response") -> None:
@@ -207,15 +209,14 @@ class Forward:
         elif document.get("method") != INITIALIZE:
             sent |= {_SESSION: self._session} if self._session else {}
             sent |= {"mcp-protocol-version": self._version} if self._version else {}
-        if self._tokens is not None and self._tokens.token:
-            sent["authorization"] = f"Bearer {self._tokens.token}"
+        if self._target.token:
+            sent["authorization"] = f"Bearer {self._target.token}"
         return sent
 
     def _client(self, place: Place) -> "httpx2.AsyncClient":
         import httpx2
 
         if self._http is None:
-            self._tokens = Tokens(place, self._target.token)
             try:
                 self._http = httpx2.AsyncClient(
                     headers={"user-agent": f"pallas/{__version__}", "accept-encoding": "identity"},
