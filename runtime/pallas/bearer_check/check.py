@@ -45,6 +45,8 @@ async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
     os.chdir(project.root)
     try:
         for config in project.agents.values():
+            if config.kind != "llm":  # no other kind has downstreams that fast-agent calls
+                continue
             try:
                 servers = http_downstreams(project, config)
                 if servers:

@@ -1,7 +1,9 @@
 """``command:`` of a program: one text as a shell would split it, or a list of words."""
 
+import os
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 from .section import Section
@@ -38,4 +40,7 @@ def program_problem(command: tuple[str, ...], cwd: Path, path: str | None = None
     program = command[0]
     if "/" in program:
         return "" if shutil.which(str(cwd / program)) else f"there is no program {program} that may be run"
+    # What a fleet starts finds the programs of its own environment first.
+    path = os.environ.get("PATH", "") if path is None else path
+    path = os.pathsep.join((str(Path(sys.executable).parent), path))
     return "" if shutil.which(program, path=path) else f"{program} is not on PATH"

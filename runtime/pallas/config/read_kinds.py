@@ -64,6 +64,7 @@ REMOTE_KEYS: Final = (
     "conversation",
     "headers",
     "forward_inbound_auth",
+    "params",
     "capacity",
 )
 HANDLER_KEYS: Final = ("handler", "params", "capacity")

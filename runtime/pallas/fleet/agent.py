@@ -414,7 +414,9 @@ class FleetAgent:
 
 
 def _has_own_llm(config: AgentConfig) -> bool:
-    """Whether it asks an LLM that is not one of the project's providers."""
+    """Whether it asks none of the project's providers: an LLM of its own, or none at all."""
+    if config.kind != "llm":
+        return True
     llm = config.definition.llm if config.definition is not None else None
     return llm is not None and bool(llm.url or llm.api_key)
 
