@@ -304,7 +304,6 @@ async def test_hooks_are_told_of_sessions_and_what_they_raise_is_a_fault(
         await executor.session_cancelled("one")
         with pytest.raises(Fault, match="on_session_close of upper failed"):
             await executor.session_closed("one", "expired")
-        assert not executor._sessions
     assert told == [
         ("create", {"a": 1}),
         ("create", {"refuse": True}),
@@ -312,3 +311,15 @@ async def test_hooks_are_told_of_sessions_and_what_they_raise_is_a_fault(
         ("cancel", "one"),
         ("close", "one", "expired"),
     ]
+
+
+async def test_what_was_said_of_a_session_outlives_the_version_that_heard_it() -> None:
+    async def prompt(request: PromptRequest) -> str:
+        return str(dict(request.metadata))
+
+    async with handling(prompt) as before:
+        await before.session_opened("b" * 32, {"team": "blue"})
+    async with handling(prompt) as executor:
+        assert (await said(executor, session="b" * 32)).texts == ("{'team': 'blue'}",)
+        await executor.session_closed("b" * 32, "closed")
+        assert (await said(executor, session="b" * 32)).texts == ("{}",)

@@ -141,6 +141,7 @@ class Made:
         """As ``pallas.catalog.Live``."""
         if self._refusal() or self._alone:
             return
+        self.registered.look(self.whole())
         target = self.among(self.files).agents
         alive = self._members.by_name
         concerned = [
@@ -183,7 +184,7 @@ class Made:
 
     def shadow(self, name: str) -> str:
         """As ``pallas.catalog.Live``."""
-        return shadow(self.files, name)
+        return shadow(self.files, name) or self.registered.before(name)
 
     # How it is done
 

@@ -168,6 +168,10 @@ class Registering:
             self._tell(f"{name} is there only once again")
         self._told = found
 
+    def before(self, name: str) -> str:
+        """Where the one is declared that stands before an agent of that name made over the API; or empty."""
+        return SOURCE if any(key[0] == name for key in self._entries) else ""
+
     # How it is done
 
     def _add(self, config: AgentConfig, *, first: bool) -> Registration:

@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 GRACE: Final = 1.0
 HOOK_SECONDS: Final = 10.0
 """What a handler's ``on_session_create``, ``on_session_close`` and ``cancel`` may take."""
-# Sessions whose metadata is kept; a fleet has fewer (``sessions: max``).
+# Sessions whose metadata is kept; fleets have fewer (``sessions: max``).
 _MAX_SESSIONS: Final = 10_000
+# Open sessions by their ids: they outlive the version of an agent that they were opened with.
+_open: Final[OrderedDict[str, Session]] = OrderedDict()
 
 
 class HandlerExecutor:
@@ -55,7 +57,6 @@ class HandlerExecutor:
         self._room = asyncio.Semaphore(self._capacity)
         self._waiting = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._started = False
 
     @property
@@ -146,7 +147,6 @@ class HandlerExecutor:
         """Cancel what still runs, and wait for it ``timeout`` seconds at most."""
         self._started = False
         await self._end(timeout)
-        self._sessions.clear()
 
     # Sessions (``SessionHooks``)
 
@@ -155,19 +155,19 @@ class HandlerExecutor:
         made = Session(session, self._config.name, MappingProxyType(dict(metadata)))
         if self._shape is not None and self._shape.created is not None:
             await self._hook("on_session_create", self._shape.created(made))
-        self._sessions[session] = made
-        while len(self._sessions) > _MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+        _open[session] = made
+        while len(_open) > _MAX_SESSIONS:
+            _open.popitem(last=False)
 
     async def session_closed(self, session: str, reason: str) -> None:
         """``on_session_close``. Raises Fault as ``session_opened``; the session is forgotten all the same."""
-        known = self._sessions.pop(session, None) or Session(session, self._config.name)
+        known = _open.pop(session, None) or Session(session, self._config.name)
         if self._shape is not None and self._shape.closed is not None:
             await self._hook("on_session_close", self._shape.closed(known, reason))
 
     async def session_cancelled(self, session: str) -> None:
         """``cancel``, beside the cancelling of the run itself. Raises Fault as ``session_opened``."""
-        known = self._sessions.get(session) or Session(session, self._config.name)
+        known = _open.get(session) or Session(session, self._config.name)
         if self._shape is not None and self._shape.cancel is not None:
             await self._hook("cancel", self._shape.cancel(known))
 
@@ -214,7 +214,7 @@ class HandlerExecutor:
     def _request(self, turn: Turn) -> PromptRequest:
         session = None
         if turn.session:
-            session = self._sessions.get(turn.session) or Session(turn.session, self._config.name)
+            session = _open.get(turn.session) or Session(turn.session, self._config.name)
         return PromptRequest(
             text=turn.text,
             images=turn.images,
