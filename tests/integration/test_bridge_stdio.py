@@ -22,7 +22,6 @@ from support.processes import gone
 from support.served import served
 from support.waiting import until
 
-both_eras = pytest.mark.parametrize("era", ERAS)
 HELLO = {
     "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"},
 }  # fmt: skip
@@ -109,19 +108,27 @@ def raw(root: Path) -> Iterator[Raw]:
                 stream.close()
 
 
+def anew(root: Path) -> tuple[Path, Path]:
+    """The files in which the agent ``slow`` notes that it began and that it was cancelled, both empty."""
+    notes = root / "slow.began", root / "slow.cancelled"
+    for each in notes:
+        each.write_text("")
+    return notes
+
+
 def call(id: int, tool: str, **arguments: Any) -> dict[str, Any]:  # noqa: A002
     return {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
-@both_eras
-async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path, era: str) -> None:
+async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path) -> None:
     # DR-1
+    began, cancelled = anew(hands)
     seen: list[str] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         seen.append(message or "")
 
-    async with connected(hands, era) as door:
+    async with connected(hands, ERAS[0]) as door:
         assert [each.name for each in (await door.list_tools()).tools] == TOOLS
         # The first call waits until the agents are there.
         session = (await tell(door, "sessions_create", agentId="upper"))["sessionId"]
@@ -133,6 +140,11 @@ async def test_a_client_starts_a_fleet_of_its_own_and_works_with_it(hands: Path,
         body = await refused(door, "sessions_create", agentId="zz")
         assert kind_of(body) == ("UPSTREAM", -32002, False)
         assert "unknown tool" in (await refused(door, "nope"))["error"]
+        # A call that is cancelled cancels its run.
+        working = asyncio.create_task(tell(door, "tasks_delegate", prompt="x", agentId="slow"))
+        await until(began.read_text)
+        working.cancel()
+        await until(cancelled.read_text)
 
 
 async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_next(hands: Path) -> None:
@@ -163,6 +175,7 @@ async def test_clients_of_a_project_share_a_fleet_and_one_that_stays_starts_the_
 
 async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Path) -> None:
     # DR-1
+    began, cancelled = anew(hands)
     with raw(hands) as bridge:
         bridge.say(
             {"id": "first", "method": "initialize", "params": HELLO},
@@ -174,11 +187,18 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
             '{"jsonrpc": "2.0", "id": true, "method": "ping"}',
             "x" * (9 * 1024 * 1024),
             {"id": 3, "method": "no/such"},
+            {"id": "tools", "method": "tools/list"},
         )
         answer = await until(lambda: bridge.found(2), timeout=60)
         assert answer["result"]["structuredContent"]["text"] == "HELLO"
         assert (await until(lambda: bridge.found(3)))["error"]["code"] == -32601
+        listed = await until(lambda: bridge.found("tools"))
+        assert [each["name"] for each in listed["result"]["tools"]] == TOOLS
         assert bridge.found("first")["result"]["serverInfo"]["name"] == "bridge"  # type: ignore[index]
+        bridge.say(call(5, "tasks_delegate", prompt="x", agentId="slow"))
+        await until(began.read_text)
+        bridge.say({"method": "notifications/cancelled", "params": {"requestId": 5}})
+        await until(cancelled.read_text)
         below = bridge.below()
         bridge.say(call(4, "bridge_health"))
         assert bridge.process.stdin is not None
@@ -198,9 +218,7 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
 
 
 async def test_a_signal_ends_the_fleet_and_what_runs_in_it(hands: Path) -> None:
-    began, cancelled = hands / "slow.began", hands / "slow.cancelled"
-    for each in (began, cancelled):
-        each.write_text("")
+    began, cancelled = anew(hands)
     with raw(hands) as bridge:
         bridge.say(
             {"id": 1, "method": "initialize", "params": HELLO},
