@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -207,6 +208,20 @@ async def test_a_fleet_of_handlers_starts_without_fast_agent(tmp_path: Path) -> 
         check=False,
     )
     assert done.stdout.splitlines() == ["hi", "[]"], done.stderr
+
+
+async def test_the_page_begins_with_a_handler_that_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "handlers.md").read_text("utf-8")
+    code, entry = re.findall(r"```(?:python|yaml)\n(.*?)```", page, re.DOTALL)[:2]
+    assert len(code.splitlines()) <= 10
+    root = handlers(tmp_path)
+    (root / "handlers").mkdir()
+    (root / "handlers" / "upper.py").write_text(code)
+    entry = re.sub(r", port: \d+", "", entry)
+    (root / "agents.yaml").write_text(f"name: test\nport: {free_ports(1)[0]}\n{entry}")
+    async with running(root) as fleet:
+        assert await answer(fleet, "upper", "hello") == "HELLO"
+        assert fleet.agents[0].snapshot().capabilities == ("shouting",)
 
 
 async def test_what_is_registered_is_seen_by_the_next_call(tmp_path: Path) -> None:
