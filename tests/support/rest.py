@@ -70,6 +70,7 @@ class Api:
     grants: Grants
     catalog: Catalog
     rest: RestApi
+    tasks: Tasks
     executor: FakeExecutor
     hub: Hub
     agents: dict[str, FakeAgent] = field(default_factory=dict)
@@ -93,17 +94,20 @@ async def api(
     ledger: Ledger | None = None,
     grants: Grants | None = None,
     authenticate: Callable[[Scope], Awaitable[Principal] | Principal] = principal_in,
+    tasks: bool = True,
     **more: Any,
 ) -> AsyncIterator[Api]:
     """The API over two agents that do as ``answer`` does, and a project that declares them.
 
-    Without a ``ledger`` one in memory is opened, and closed at the end; ``more`` as for ``rest_app``.
+    Without a ``ledger`` one in memory is opened, and closed at the end; without ``tasks`` it has none;
+    ``more`` as for ``rest_app``.
     """
     project = load_project(write_project(folder, {"echo": None, "other": None}, config=dict(ECHO)), {})
     kept = ledger if ledger is not None else await open_ledger("memory")
     hub, grants = Hub(), grants if grants is not None else Grants()
     kernel, executor = Kernel(hub), FakeExecutor(answer)
     kernel.keep_in(kept)
+    works = Tasks(kept, kernel, hub, grants)
     agents = {name: FakeAgent(executor, name) for name in ("echo", "other")}
     for agent in agents.values():
         kernel.attach(agent)
@@ -118,7 +122,7 @@ async def api(
         lambda: project,
         lambda: FleetSnapshot("test", FleetState.RUNNING, 0.0, ""),
         kept,
-        Tasks(kept, kernel, hub, grants),
+        works if tasks else None,
     )
     rest = rest_app(parts, **more)
     (port,) = free_ports(1)
@@ -126,9 +130,10 @@ async def api(
     listener = Listener(app, bind("127.0.0.1", port, "test"))
     await listener.start()
     try:
-        yield Api(port, kernel, kept, grants, catalog, rest, executor, hub, agents)
+        yield Api(port, kernel, kept, grants, catalog, rest, works, executor, hub, agents)
     finally:
         await kernel.close(0.1)
+        await works.close()
         await rest.close()
         await kernel.close_records()
         await listener.stop(0.1)
