@@ -1,22 +1,15 @@
 """``kind: remote`` in a whole fleet: asked like any other agent, whatever becomes of the other side."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.live import ERAS, ask, client, running, write_project
-from support.remotes import Other, other
+from support.live import ERAS, ask, client, running
+from support.remotes import Other, other, with_remote
 from support.served import fault_in
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentState, HealthStatus
-
-
-def with_remote(root: Path, url: str, **keys: Any) -> Path:
-    """A project whose one agent ``far`` is at that URL."""
-    entry = {"module": None, "kind": "remote", "url": url, **keys}
-    return write_project(root, {"far": None}, keys={"far": entry})
 
 
 def state_of(fleet: Fleet) -> AgentState:
@@ -49,7 +42,6 @@ async def test_it_is_asked_like_any_other_agent(tmp_path: Path, era: str) -> Non
 
 
 async def test_it_may_be_away_when_the_fleet_starts_and_come_and_go(tmp_path: Path) -> None:
-    # DR-31
     there = Other()
     await there.come()
     await there.go()

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.live import agent_module, all_ready, running
+from support.live import ERAS, agent_module, all_ready, client, running
 from support.offline import model_record, offline_project
 from support.pictures import picture
 from support.ports import free_ports
-from support.remotes import Talk, remote
+from support.remotes import Talk, remote, with_remote
+from support.served import fault_in, text_of
 from support.waiting import until
 
 from pallas.executors.remote.executor import RemoteExecutor
@@ -146,7 +147,6 @@ async def test_a_fault_there_is_the_same_fault_here(there: Fleet) -> None:
 
 
 async def test_cancelling_ends_the_run_there_and_a_drain_knows_who_asked(there: Fleet) -> None:
-    # DR-16
     async with remote(url_of(there)) as executor:
         with run_of(RunTrace("r1", "far", TraceContext("ab" * 16, "cd" * 8))):
             run = asyncio.create_task(Talk(executor).say("take long"))
@@ -181,6 +181,29 @@ async def test_a_virtual_server_goes_on_with_its_thread(there: Fleet) -> None:
     project = f"{there.doors.origin}/projects/test/mcp"
     async with remote(project, tool="agent-scholar__chat") as executor:
         assert (await Talk(executor).say("hello")).texts == ("heard hello",)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_one_fleet_stands_before_another(there: Fleet, tmp_path: Path, era: str) -> None:
+    async with running(with_remote(tmp_path, url_of(there))) as fleet:
+        await until(lambda: all_ready(fleet))
+        async with client(fleet, "far", era=era) as far:
+            lines: list[str] = []
+
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                lines.append(message or "")
+
+            asked = {"message": "look up lamp", "conversation_id": "new", "stream_text": True}
+            result = await far.call_tool("send_message", asked, progress_callback=hear)
+            meta: Any = result.meta
+            assert not result.is_error and meta["local.pallas/steps"] == 3
+            assert {"far step 1 (llm)", "echo/echo: started", "echo/echo: completed"} <= set(lines)
+            assert "".join(line for line in lines if line.startswith("far » ")).startswith("far » I look.")
+            handle = meta["local.pallas/conversationId"]
+            more = {"message": "how many", "conversation_id": handle}
+            assert text_of(await far.call_tool("send_message", more)) == "2 from look up lamp"
+            body = fault_in(await far.call_tool("send_message", {"message": "too much"}))
+            assert (body["code"], body["data"]["type"]) == (-32003, "AUTH")
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,6 @@ async def test_a_tool_is_asked_in_either_era_and_told_what_was_said_before(era: 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_is_cancelled_here_is_cancelled_there(era: Any) -> None:
-    # DR-16
     async with other(era=era) as there, remote(there.url) as executor:
         run = asyncio.create_task(Talk(executor).say("wait"))
         async with asyncio.timeout(30):
@@ -62,7 +61,6 @@ async def test_what_is_cancelled_here_is_cancelled_there(era: Any) -> None:
 
 
 async def test_a_deadline_of_ours_ends_what_is_done_there() -> None:
-    # DR-15
     async with other() as there, remote(there.url) as executor:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -291,7 +289,6 @@ async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_beare
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_one_that_hears_nothing_any_more_is_given_up_in_time(era: Any) -> None:
-    # DR-15
     async with other(era=era) as there, remote(there.url) as executor:
         await Talk(executor).say("hello")
         there.deaf = True

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastmcp import Context, FastMCP
@@ -18,6 +19,7 @@ from pallas.model import Event, Message
 from pallas.surfaces.listener import Listener, bind
 
 from .dials import Dials
+from .live import write_project
 
 QUICK = Pace(every=0.02, again=0.02, look=2.0, connect=5.0)
 """For tests of what is noticed."""
@@ -105,6 +107,12 @@ async def other(**dials: Any) -> AsyncIterator[Other]:
 def remote_config(url: str, name: str = "far", **more: Any) -> AgentConfig:
     """The configuration of a remote agent; ``more`` are keys of ``RemoteConfig``."""
     return AgentConfig(name, 0, name.title(), f"{name}.", kind="remote", remote=RemoteConfig(url, **more))
+
+
+def with_remote(root: Path, url: str, **keys: Any) -> Path:
+    """A project whose one agent ``far`` is at that URL; ``keys`` are of its entry in agents.yaml."""
+    entry = {"module": None, "kind": "remote", "url": url, **keys}
+    return write_project(root, {"far": None}, keys={"far": entry})
 
 
 @asynccontextmanager

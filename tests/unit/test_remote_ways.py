@@ -223,7 +223,7 @@ async def test_progress_becomes_events_sanitised_and_bounded() -> None:
 
 
 def test_a_fault_of_another_pallas_passes_with_its_type_and_nothing_hostile() -> None:
-    # DR-22, UN-4
+    # DR-22
     body = (
         '{"error": "slow \\u001b[31m down, Bearer abcdefghijklmnop", "code": -32002, "data": {"type": '
         '"UPSTREAM", "retryable": true, "providerId": "openai", "upstreamCode": 429, "partial": "x", '
