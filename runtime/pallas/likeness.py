@@ -6,7 +6,7 @@ Nothing is learned and nothing is asked: the same texts always give the same fig
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 MAX_READ: Final = 8_000
@@ -49,12 +49,18 @@ class Likeness:
     def __init__(self, texts: Iterable[Collection[str]]) -> None:
         known = [frozenset(text) for text in texts]
         self._count = len(known)
-        self._in: Mapping[str, int] = Counter(word for text in known for word in text)
+        counted = Counter(word for text in known for word in text)
+        self._weights = {word: self._rarity(times) for word, times in counted.items()}
+        self._unknown = self._rarity(0)
+        self._lengths = {text: self._measure(text) for text in known}
 
     def of(self, question: Collection[str], text: Collection[str]) -> float:
         """From 0, nothing in common, to 1, the same words."""
-        shared = sum(self._weight(word) for word in set(question) & set(text))
-        return shared / (self._length(question) * self._length(text)) if shared else 0.0
+        question, text = frozenset(question), frozenset(text)
+        if not (common := question & text):
+            return 0.0
+        shared = sum(self._weights.get(word, self._unknown) for word in common)
+        return shared / (self._length(question) * self._length(text))
 
     def best(self, question: Collection[str], texts: Sequence[Collection[str]]) -> tuple[float, int]:
         """How like the one of ``texts`` is that is most like it, and which: ``(0.0, -1)`` for none."""
@@ -62,11 +68,15 @@ class Likeness:
         score, at = max(found, default=(0.0, 1))
         return (score, -at) if score else (0.0, -1)
 
-    def _weight(self, word: str) -> float:
-        return math.log(1 + (self._count + 1) / (1 + self._in.get(word, 0))) ** 2
+    def _rarity(self, times: int) -> float:
+        return math.log(1 + (self._count + 1) / (1 + times)) ** 2
 
-    def _length(self, text: Collection[str]) -> float:
-        return math.sqrt(sum(self._weight(word) for word in text))
+    def _length(self, text: frozenset[str]) -> float:
+        known = self._lengths.get(text)
+        return self._measure(text) if known is None else known
+
+    def _measure(self, text: frozenset[str]) -> float:
+        return math.sqrt(sum(self._weights.get(word, self._unknown) for word in text))
 
 
 def _stem(word: str) -> str:

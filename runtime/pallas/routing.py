@@ -5,6 +5,7 @@ A choice is a value that explains itself. Nobody is run here, and nothing is loo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from pallas.config.kinds import RouteBy
@@ -151,13 +152,11 @@ def _own(candidate: Candidate) -> str:
 def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
     """By the example that is most like the question, and a little by what an agent says of itself."""
     asked = words(question)
-    examples = {each.id: [words(text) for text in each.examples] for each in able}
-    own = {each.id: words(_own(each)) for each in able}
-    likeness = Likeness([*(text for texts in examples.values() for text in texts), *own.values()])
+    likeness, known = _compared(tuple((each.examples, _own(each)) for each in able))
     found = []
-    for each in able:
-        score, at = likeness.best(asked, examples[each.id])
-        described = _DESCRIBED * likeness.of(asked, own[each.id])
+    for each, (examples, own) in zip(able, known, strict=True):
+        score, at = likeness.best(asked, examples)
+        described = _DESCRIBED * likeness.of(asked, own)
         if score >= described:
             why = f"like its example “{one_line(each.examples[at], _SHOWN)}”" if score else ""
         else:
@@ -166,6 +165,15 @@ def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
             score, why = score + NAMED, "; ".join(part for part in (why, named) if part)
         found.append(Scored(each.id, round(min(score, 1.0), 3), why, each.status))
     return found
+
+
+@lru_cache(maxsize=32)
+def _compared(
+    texts: tuple[tuple[tuple[str, ...], str], ...],
+) -> tuple[Likeness, tuple[tuple[tuple[frozenset[str], ...], frozenset[str]], ...]]:
+    """The examples of agents and what they say of themselves, in words: read once, not for each question."""
+    known = tuple((tuple(words(text) for text in examples), words(own)) for examples, own in texts)
+    return Likeness(text for examples, own in known for text in (*examples, own)), known
 
 
 def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:

@@ -17,6 +17,7 @@ from pallas.model import (
     Event,
     Fault,
     FaultType,
+    Image,
     Routed,
     RunFinished,
     RunRequest,
@@ -39,6 +40,9 @@ async def writer(request):
         await asyncio.sleep(0)
 
 
+writer.vision = True
+
+
 async def broken(request):
     raise ValueError("kaput")
 
@@ -49,6 +53,7 @@ async def chooser(request):
         await asyncio.Event().wait()
     return "writer" if "model says writer" in request.text else "well, coder perhaps"
 """
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ENTRIES = {
     "coder": {
         "kind": "handler",
@@ -227,6 +232,14 @@ async def test_a_cancelled_run_takes_along_whom_the_router_asked(fleet: Fleet) -
         ("clever", "cancelled"),
         ("chooser", "cancelled"),
     }
+
+
+async def test_a_picture_goes_only_to_who_takes_pictures(fleet: Fleet) -> None:
+    images = (Image(PIXEL, "image/png"),)
+    result = await fleet.kernel.run(RunRequest("front", "write a blog post", images))
+    assert result.routed == "writer"
+    with pytest.raises(Fault, match=r"asked were coder \(it takes no images\), writer, broken \(it takes"):
+        await fleet.kernel.run(RunRequest("front", "fix the test", images))
 
 
 async def test_a_router_is_found_by_what_those_behind_it_can_do(fleet: Fleet) -> None:

@@ -1,5 +1,6 @@
 """The executor of a router: it chooses one of the fleet's agents, says why, and hands the turn on to it."""
 
+import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +176,8 @@ class RouterExecutor:
         if rules.by == "model" and sum(each.status != "unavailable" for each in listed) > 0:
             said = await self._said(question, listed, turn, who, emit)
         fallback = next((each for each in among if each.id == rules.fallback), None)
-        choice = choose(question, listed, by=rules.by, said=said, fallback=fallback)
+        # Off the loop: the examples of many agents are read the first time.
+        choice = await asyncio.to_thread(choose, question, listed, by=rules.by, said=said, fallback=fallback)
         return replace(choice, why=changed + choice.why) if changed else choice
 
     def _if_it_sees(self, candidate: Candidate) -> Candidate:
