@@ -287,6 +287,25 @@ async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(
         assert shadows(fleet, "upper") == ()
 
 
+async def test_a_file_that_declares_a_registered_id_goes_first_until_it_lets_go_of_it(tmp_path: Path) -> None:
+    root = handlers(tmp_path, low={"handler": "lower:answer"})
+    alone = (root / "agents.yaml").read_text()
+    both = yaml.safe_load(alone)
+    both["agents"]["upper"] = {"kind": "handler", "handler": "lower:answer"}
+    async with running(root, watch=True) as fleet:
+        await fleet.register(Upper())
+        assert await answer(fleet, "upper") == "HI"
+        (root / "agents.yaml").write_text(yaml.safe_dump(both, sort_keys=False))
+        await until(lambda: fleet.project.agents["upper"].where.file == "agents.yaml")
+        await until(lambda: fleet.agents[-1].config.where.file == "agents.yaml")
+        assert await answer(fleet, "upper") == "hi"
+        assert any("upper is there more than once" in text for text in notices(fleet))
+        (root / "agents.yaml").write_text(alone)
+        await until(lambda: fleet.agents[-1].config.where.file == "code")
+        assert await answer(fleet, "upper") == "HI"
+        assert "upper is there only once again" in notices(fleet)
+
+
 async def test_who_registers_an_id_twice_is_refused_unless_it_replaces(tmp_path: Path) -> None:
     root = handlers(tmp_path, low={"handler": "lower:answer"})
     async with running(root) as fleet:
@@ -378,6 +397,40 @@ async def test_sessions_of_a_handler_are_told_to_it_and_fail_as_it_does(tmp_path
         assert await sessions.close(session.id, ANONYMOUS, "done with it")
         assert sessions.active == 0
     assert told == ["create upper", "close done with it"]
+
+
+async def test_a_cancelled_session_ends_what_it_asked_and_tells_the_handler(tmp_path: Path) -> None:
+    # DR-16
+    told: list[str] = []
+    reached = asyncio.Event()
+
+    class Slow(Upper):
+        async def prompt(self, request: PromptRequest) -> str:
+            if request.text != "wait":
+                return await super().prompt(request)
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                told.append("ended")
+            return "never"
+
+        async def cancel(self, session: Session) -> None:
+            told.append(f"cancel {session.metadata['team']}")
+
+    async with bare(tmp_path) as fleet:
+        fleet.register(Slow())
+        await fleet.start()
+        sessions = fleet.front.sessions
+        session = await sessions.create("upper", ANONYMOUS, metadata={"team": "blue"})
+        await sessions.cancel(session.id, ANONYMOUS)  # nothing runs: harmless
+        before = list(told)
+        run = asyncio.create_task(sessions.prompt(session.id, "wait", ANONYMOUS))
+        await reached.wait()
+        assert await sessions.cancel(session.id, ANONYMOUS)
+        assert (await run).stop_reason == "cancelled"
+        await until(lambda: sorted(told[len(before) :]) == ["cancel blue", "ended"])
+        assert (await sessions.prompt(session.id, "on", ANONYMOUS)).text == "ON"
 
 
 async def test_a_registration_that_comes_to_nothing_says_so_and_the_fleet_goes_on(tmp_path: Path) -> None:
