@@ -49,7 +49,9 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A session: a lease on a thread. Times are Unix seconds; ``thread`` is empty until something was said.
+    """A session: a lease on a thread. Times are Unix seconds, ``expires_at`` 0 for one that never does.
+
+    ``thread`` is empty until something was said.
 
     ``id`` is 32 hex digits and opens the session for its owner: no more of it is shown than tells two apart.
     """

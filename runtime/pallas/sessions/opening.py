@@ -1,70 +1,113 @@
-"""What the metadata of a session asks for (SPEC DR-10, DR-20, DR-24, DR-25)."""
+"""How a session begins, or begins again after it failed."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+import secrets
+from collections.abc import Callable
+from typing import Final
 
-from pallas.directory import IN_PROCESS, Entry
-from pallas.executors import ExecutorInfo
-from pallas.leases import Leases
-from pallas.model import NO_PARAMS, Fault, FaultType, Params
+from pallas.config.kinds import SessionLimits
+from pallas.conversations import mint
+from pallas.directory import Directory
+from pallas.kernel import Kernel
+from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
 from pallas.text import one_line
 
-from .refusing import check_metadata, no_room
+from . import hooks
+from .lease import Lease
+from .metadata import Wanted, check_provider, check_room
+from .refusing import is_busy, no_session
+from .table import Table
 
-PROVIDER: Final = "provider"
-PARAMS: Final = "runtimeParams"
-RESUME: Final = "resume"
-"""The keys that mean something here; all others are for the agent alone."""
+REOPENED: Final = "reopened"
+CLOSED: Final = "closed"
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """``metadata`` is all of it, as plain JSON values. Empty or None: not given."""
-
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    provider: str = ""
-    params: Params | None = None
-    resume: str = ""
-
-    @property
-    def layer(self) -> Params:
-        """The parameters of all its prompts."""
-        return NO_PARAMS if self.params is None else self.params
+Permit = Callable[[str, Principal, TraceContext | None], None]
+"""Raises Fault for who may not use an agent (any more)."""
 
 
-def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> Wanted:
-    """The metadata as read; at most ``limit`` bytes. Raises Fault (UPSTREAM for more; PROTOCOL)."""
-    given = check_metadata(metadata or {}, limit)
-    params = given.get(PARAMS)
-    return Wanted(
-        metadata=given,
-        provider=_text(given, PROVIDER, "the id of one of the agent's providers"),
-        params=None if params is None else Params.read_runtime(params),
-        resume=_text(given, RESUME, "the id of a session of yours that failed"),
-    )
+class Opening:
+    """Parts as in ``Sessions``; what it opens is in the ``table``."""
 
+    def __init__(
+        self,
+        kernel: Kernel,
+        directory: Directory,
+        table: Table,
+        limits: Callable[[], SessionLimits],
+        permit: Permit,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kernel = kernel
+        self._directory = directory
+        self._table = table
+        self._limits = limits
+        self._permit = permit
+        self._clock = clock
 
-def check_provider(info: ExecutorInfo, provider: str) -> None:
-    """Raises Fault (CONFIG, DR-24) for a provider that the agent does not have."""
-    known = [each.id for each in info.providers_known or ()]
-    if provider and provider not in known:
-        text = f'Provider "{one_line(provider, 80)}" is not registered in the ProviderRegistry'
-        raise Fault(FaultType.CONFIG, text, data={"providers": known})
+    async def new(self, agent: str, principal: Principal, wanted: Wanted) -> SessionRecord:
+        """A session with that agent. Raises Fault; then there is none."""
+        lease = self._lease(agent, principal, wanted)
+        self._table.add(lease)
+        try:
+            await hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            self._table.take_out(lease, CLOSED)
+            raise
+        return await self._opened(lease)
 
+    def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
+        """A session that nobody knows of yet. Raises Fault where there is none to be had."""
+        answering, executor = self._kernel.ready(agent)
+        entry = self._directory.entry(agent)
+        if entry is None or entry.agent is not answering:  # it goes in this moment
+            raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
+        check_provider(executor.info, wanted.provider)
+        self._table.expire()
+        check_room(self._kernel.leases, entry)
+        now = self._clock()
+        return Lease(
+            id=secrets.token_hex(16),
+            agent=agent,
+            kind=entry.kind,
+            owner=principal,
+            answering=answering,
+            handle=mint(),
+            created_at=now,
+            used_at=now,
+            provider=wanted.provider,
+            params=wanted.layer,
+        )
 
-def check_room(counts: Leases, entry: Entry) -> None:
-    """Raises Fault (UPSTREAM, DR-14) where no more sessions can be opened with that agent now."""
-    agent, kind, own = entry.info.id, entry.kind, entry.capacity
-    if counts.full(agent, kind, own):
-        whose = "of all agents in this process" if kind in IN_PROCESS else f"with {agent}"
-        raise no_room(counts.capacity(kind, own), whose)
+    async def resume(self, wanted: Wanted, agent: str | None, principal: Principal) -> SessionRecord:
+        """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
+        lease = self._table.find(wanted.resume, principal)
+        if agent is not None and agent != lease.agent:
+            text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
+            raise Fault(FaultType.CONFIG, f"{text}; leave agentId out, or name that one")
+        self._permit(lease.agent, principal, None)
+        if lease.opening:
+            raise is_busy(lease.id)
+        if not lease.failed:
+            return lease.record(self._limits())
+        _, executor = self._kernel.ready(lease.agent)
+        check_provider(executor.info, wanted.provider)
+        lease.opening = True
+        try:
+            await hooks.closed(lease.agent, lease.executor, lease.id, REOPENED)
+            self._kernel.let_go(lease.answering, lease.handle)
+            await hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            lease.opening = False
+            raise
+        lease.failed, lease.asked = "", False
+        lease.provider = wanted.provider or lease.provider
+        lease.params = lease.params if wanted.params is None else wanted.params
+        return await self._opened(lease)
 
-
-def _text(given: Mapping[str, Any], key: str, what: str) -> str:
-    value = given.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str) or not value:
-        raise Fault(FaultType.PROTOCOL, f"metadata.{key} must be {what}", data={"key": key})
-    return value
+    async def _opened(self, lease: Lease) -> SessionRecord:
+        lease.opening, lease.used_at = False, self._clock()
+        if lease.over:  # meanwhile
+            await hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
+            raise no_session(lease.id, lease.over)
+        self._table.tell(lease)
+        self._table.find(lease.id, lease.owner)
+        return lease.record(self._limits())

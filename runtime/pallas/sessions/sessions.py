@@ -1,13 +1,11 @@
 """The sessions of a fleet: opened, asked, closed, expired (SPEC 7.4)."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from time import time
-from typing import Any, Final
+from typing import Any
 
 from pallas.config.kinds import SessionLimits
-from pallas.conversations import mint
 from pallas.directory import IN_PROCESS, Directory
 from pallas.events import Hub
 from pallas.kernel import RETRY_AFTER, Kernel, mint_run
@@ -28,13 +26,11 @@ from pallas.text import one_line
 from . import hooks
 from .delegating import Delegated, delegate
 from .lease import Lease, Prompt
-from .opening import Wanted, check_provider, check_room, wanted_by
+from .metadata import wanted_by
+from .opening import CLOSED, Opening
 from .prompting import Asked, about, answer, stop
-from .refusing import check_prompt, has_failed, is_busy, no_session
+from .refusing import check_prompt, has_failed, is_busy
 from .table import GONE, Table
-
-CLOSED: Final = "closed"
-REOPENED: Final = "reopened"
 
 
 class Sessions:
@@ -63,6 +59,7 @@ class Sessions:
         self._clock = clock
         self._closing = False
         self._table = Table(kernel, hub, limits, clock, self._gone)
+        self._opening = Opening(kernel, directory, self._table, limits, permit, clock)
         self._counts = kernel.leases
         self._counts.limits = limits
 
@@ -106,15 +103,8 @@ class Sessions:
             text = "the fleet is stopping; try again when it is back"
             raise Fault(FaultType.TRANSPORT, text, data={"retry_after": RETRY_AFTER})
         if wanted.resume:
-            return await self._resume(wanted, agent, principal)
-        lease = self._lease(self._directory.resolve(agent, principal), principal, wanted)
-        self._table.add(lease)
-        try:
-            await hooks.opened(lease.answering, lease.id, wanted.metadata)
-        except BaseException:
-            self._table.take_out(lease, CLOSED)
-            raise
-        return await self._opened(lease)
+            return await self._opening.resume(wanted, agent, principal)
+        return await self._opening.new(self._directory.resolve(agent, principal), principal, wanted)
 
     async def prompt(
         self,
@@ -222,64 +212,6 @@ class Sessions:
         """The fleet stops: all are over, within two seconds. Runs in flight are somebody else's to end."""
         self._closing = True
         await self._table.close()
-
-    def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
-        """A session that nobody knows of yet. Raises Fault where there is none to be had."""
-        answering, executor = self._kernel.ready(agent)
-        entry = self._directory.entry(agent)
-        if entry is None or entry.agent is not answering:  # it goes in this moment
-            raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
-        check_provider(executor.info, wanted.provider)
-        self._table.expire()
-        check_room(self._counts, entry)
-        now = self._clock()
-        return Lease(
-            id=secrets.token_hex(16),
-            agent=agent,
-            kind=entry.kind,
-            owner=principal,
-            answering=answering,
-            handle=mint(),
-            created_at=now,
-            used_at=now,
-            provider=wanted.provider,
-            params=wanted.layer,
-        )
-
-    async def _resume(self, wanted: Wanted, agent: str | None, principal: Principal) -> SessionRecord:
-        """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
-        lease = self._table.find(wanted.resume, principal)
-        if agent is not None and agent != lease.agent:
-            text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
-            raise Fault(FaultType.CONFIG, f"{text}; leave agentId out, or name that one")
-        self._permit(lease.agent, principal, None)
-        if lease.opening:
-            raise is_busy(lease.id)
-        if not lease.failed:
-            return lease.record(self._limits())
-        _, executor = self._kernel.ready(lease.agent)
-        check_provider(executor.info, wanted.provider)
-        lease.opening = True
-        try:
-            await hooks.closed(lease.agent, lease.executor, lease.id, REOPENED)
-            self._kernel.let_go(lease.answering, lease.handle)
-            await hooks.opened(lease.answering, lease.id, wanted.metadata)
-        except BaseException:
-            lease.opening = False
-            raise
-        lease.failed, lease.asked = "", False
-        lease.provider = wanted.provider or lease.provider
-        lease.params = lease.params if wanted.params is None else wanted.params
-        return await self._opened(lease)
-
-    async def _opened(self, lease: Lease) -> SessionRecord:
-        lease.opening, lease.used_at = False, self._clock()
-        if lease.over:  # meanwhile
-            await hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
-            raise no_session(lease.id, lease.over)
-        self._table.tell(lease)
-        self._table.find(lease.id, lease.owner)
-        return lease.record(self._limits())
 
     async def _ask(self, lease: Lease, asked: Asked) -> RunResult:
         prompt = Prompt(mint_run())
