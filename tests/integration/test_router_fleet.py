@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
+from support.granted import TOKENS, auth
+from support.granted import rules as granted
 from support.live import ERAS, all_ready, ask, client, running
 from support.ports import free_ports
 from support.waiting import until
@@ -248,6 +250,25 @@ async def test_a_router_is_found_by_what_those_behind_it_can_do(fleet: Fleet) ->
         ("coder", "handler"),
         ("front", "router"),
     ]
+
+
+async def test_only_whom_the_caller_may_run_comes_into_question(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    (tmp_path / "answers.py").write_text(AGENTS)
+    rules = {"token:ada": ["run:agents"], "token:bob": ["run:agents:front", "run:agents:writer"]}
+    content = {"name": "asks", "port": port, "auth": auth(), "rbac": granted(rules), "agents": ENTRIES}
+    (tmp_path / "agents.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    async with running(tmp_path) as fleet:
+        await until(lambda: all_ready(fleet))
+        async with client(fleet, "front", bearer=TOKENS["ada"]) as ada:
+            assert "as token:ada" in await ask(ada, "fix the test")
+        async with client(fleet, "front", bearer=TOKENS["bob"]) as bob:
+            refused = await bob.call_tool("send_message", {"message": "fix the test"})
+            text = "".join(getattr(each, "text", "") for each in refused.content)
+            assert refused.is_error
+            assert "no agent fits “fix the test”; asked were writer" in text
+            assert "coder" not in text
+            assert await ask(bob, "write a blog post") == "writer: write a blog post"
 
 
 async def test_a_fleet_that_drains_lets_a_router_finish(fleet: Fleet) -> None:
