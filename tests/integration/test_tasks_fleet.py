@@ -221,3 +221,47 @@ async def test_without_a_ledger_there_are_no_tasks_and_the_eight_stay_eight(tmp_
         unknown = await bridge.call("tasks_delegate", prompt="hello", wait=False)
         assert unknown["isError"]
         assert "wait" in unknown["content"][0]["text"]
+
+
+CURIOUS = """
+from pallas.asking import ask, can_ask
+
+
+class Curious:
+    id = "curious"
+
+    async def prompt(self, request):
+        if not can_ask():
+            return "there is nobody to ask"
+        answer = await ask("Which branch?", timeout=30)
+        return f"released {answer.text or answer.action}"
+"""
+
+
+async def test_code_of_an_agent_asks_over_its_own_port_and_over_the_bridge(tmp_path: Path) -> None:
+    root = write_project(
+        tmp_path / "project",
+        {"curious": None},
+        keys={"curious": {"module": None, "kind": "handler", "handler": "handlers.curious:Curious"}},
+        files={"handlers/__init__.py": "", "handlers/curious.py": CURIOUS},
+    )
+    async with running(root, database=f"sqlite:///{tmp_path}/ledger.sqlite3") as fleet:
+        bridge = fleet.registry_url.rsplit("/.well-known", 1)[0] + "/mcp"
+        calls: list[tuple[str, str, dict[str, Any]]] = [
+            (fleet.agents[0].url, "send_message", {"message": "release"}),
+            (bridge, "tasks_delegate", {"prompt": "release"}),
+        ]
+        for url, tool, arguments in calls:
+            client = TaskClient(url, answers=True)
+            made = (await client.call(tool, **arguments))["taskId"]
+            waits = await client.until(made, "input_required")
+            ((key, question),) = waits["inputRequests"].items()
+            assert question["params"]["message"] == "Which branch?"
+            await client.answer(made, {key: {"action": "accept", "content": {"answer": "main"}}})
+            done = await client.until(made)
+            assert "released main" in done["result"]["content"][0]["text"]
+        plain = await TaskClient(fleet.agents[0].url, declares=False).call(message="release")
+        assert plain["content"][0]["text"] == "there is nobody to ask"
+        # Nothing of it is left under way.
+        assert fleet.front.tasks is not None
+        assert fleet.front.tasks.under_way == 0
