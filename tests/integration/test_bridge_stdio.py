@@ -245,6 +245,20 @@ def test_a_project_with_mistakes_is_said_on_stderr(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+async def test_a_fleet_that_cannot_be_started_says_why_to_every_call(tmp_path: Path) -> None:
+    # DR-21
+    root = bridged(tmp_path / "p", ("upper",))
+    (root / "model.yaml").write_text("rules: [{sai: x}]")
+    with raw(root) as bridge:
+        bridge.say({"id": 1, "method": "initialize", "params": HELLO}, call(2, "bridge_health"))
+        refusal = (await until(lambda: bridge.found(1), timeout=60))["error"]
+        assert (refusal["code"], refusal["data"]["type"]) == (-32004, "CONFIG")
+        assert "model.yaml" in refusal["message"]
+        result = (await until(lambda: bridge.found(2)))["result"]
+        assert result["isError"] is True
+        assert json.loads(result["content"][0]["text"])["data"] == {"type": "CONFIG", "retryable": False}
+
+
 async def test_a_fleet_that_runs_is_spoken_to_and_may_start_anew(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("upper",), top={"bind": "127.0.0.1"})
     state = str(tmp_path / "state")

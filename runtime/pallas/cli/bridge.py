@@ -52,6 +52,10 @@ def serve(root: Path, url: str, token: str) -> int:
     """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
     from pallas.surfaces.bridge.stdio.wire import Wire
 
+    if os.isatty(0):
+        _tell(
+            "speaks JSON-RPC on stdin and stdout: put it into an MCP client's configuration; Ctrl-D ends it"
+        )
     wire = Wire()  # before anything of the project is imported: it may print
     from pallas.api_client import URL_VARIABLE, token_of
     from pallas.config import ConfigError, export_env, load_project

@@ -85,7 +85,6 @@ class Front:
             snapshot=fleet.snapshot,
             inbound=fleet.inbound,
             started=self._started,
-            hub=fleet.hub,
             tasks=lambda: self.tasks,
             handles=fleet.project.tasks.tools,
             began=self._began,

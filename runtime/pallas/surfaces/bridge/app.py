@@ -1,6 +1,6 @@
 """The bridge's MCP server, over whatever transport it is served."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +9,6 @@ from fastmcp import FastMCP
 from fastmcp.tools import Tool
 
 from pallas import __version__
-from pallas.events import Hub
 from pallas.model import FleetSnapshot, Principal
 from pallas.text import one_line
 
@@ -40,9 +39,8 @@ class BridgeParts:
     """What the bridge stands before.
 
     ``admission`` counts the requests under way; ``started`` says whether some agent can be asked by now.
-    ``extra`` are tools beside the eight, where the project asks for them; ``extend`` is given the server when
-    it is made. Where there are ``tasks``, work can become one; with ``handles`` for every client, by two more
-    tools. ``began`` is when the fleet was made, by ``time.monotonic``.
+    Where there are ``tasks``, work can become one; with ``handles`` for every client, by two more tools.
+    ``began`` is when the fleet was made, by ``time.monotonic``.
     """
 
     directory: "Directory"
@@ -51,9 +49,6 @@ class BridgeParts:
     snapshot: Callable[[], FleetSnapshot]
     inbound: Inbound
     started: Callable[[], bool]
-    hub: Hub
-    extra: Sequence[Tool] = ()
-    extend: Callable[[FastMCP], None] = lambda server: None
     tasks: "Callable[[], Tasks | None]" = lambda: None
     handles: bool = False
     began: float = field(default_factory=monotonic)
@@ -68,7 +63,6 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
     if tasks() is not None and parts.handles:
         tools = with_handles(tools, work, tasks)
-    tools.extend(parts.extra)
     names = [tool.name for tool in tools]
     server: FastMCP = FastMCP(
         NAME,
@@ -89,5 +83,4 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     if tasks() is not None:
         begin = begins(work, handles=parts.handles)
         server.add_extension(TasksExtension(tasks, {DELEGATE.name: begin}, authorize=authorize))
-    parts.extend(server)
     return server

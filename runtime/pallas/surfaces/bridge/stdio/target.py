@@ -1,6 +1,7 @@
 """The fleet that is spoken to: the one that runs, another client's, else one that is started for this."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -10,9 +11,11 @@ from urllib.parse import urlsplit
 
 from pallas.api_client.own import is_anothers, own_fleet
 from pallas.api_client.place import Place, place_of
-from pallas.config import Project
+from pallas.config import ConfigError, Project
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.text import one_line, sanitize
+
+log = logging.getLogger(__name__)
 
 Whose = Literal["running", "shared", "own"]
 
@@ -75,10 +78,21 @@ async def keep(
             target.lost.clear()
             await _find(target, project, url, stop, tell)
             await _either(stop.wait(), target.lost.wait())
-    except Fault as fault:
+    except Exception as problem:
+        fault = _why(problem)
         tell(fault.message)
         target.failed(fault)
     await stop.wait()
+
+
+def _why(problem: Exception) -> Fault:
+    if isinstance(problem, Fault):
+        return problem
+    if isinstance(problem, ConfigError):
+        return Fault(FaultType.CONFIG, sanitize(str(problem), 2_000))
+    log.error("the fleet could not be started", exc_info=problem)
+    kind = type(problem).__name__
+    return Fault(FaultType.INTERNAL, f"the fleet could not be started ({kind}); the log has the details")
 
 
 async def _find(
