@@ -61,8 +61,8 @@ from .order import StartOrder
 from .pages import Pages
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
-from .registering import Registration
 from .reach import Reach
+from .registering import Registration
 from .reload.applier import Ground
 from .reload.reloader import Reloader
 from .succession import MakeExecutor

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -96,7 +96,7 @@ class Registering:
         self._told: dict[str, str] = {}
 
     def handler(
-        self, handler: Any, *, capabilities: Sequence[str], capacity: int, replace_: bool
+        self, handler: Any, *, capabilities: Sequence[str], capacity: Any, replace_: bool
     ) -> Registration:
         """As ``Fleet.register``."""
         name = _id_of(handler)
@@ -116,9 +116,7 @@ class Registering:
         )
         return self._add(config, first=replace_)
 
-    def worker(
-        self, name: str, worker: WorkerConfig, *, capabilities: Sequence[str], replace_: bool
-    ) -> Registration:
+    def worker(self, name: str, worker: Any, *, capabilities: Sequence[str], replace_: bool) -> Registration:
         """As ``Fleet.register_worker``."""
         if not isinstance(worker, WorkerConfig) or not worker.command:
             raise _wrong(str(name), "needs a WorkerConfig with a command")
@@ -285,7 +283,7 @@ def _described(handler: Any, name: str) -> tuple[str, str]:
     return shown, one_line(text, 100) or shown
 
 
-def _words(name: str, given: Collection[str]) -> tuple[str, ...]:
+def _words(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(each, str) and each for each in given):
         raise _wrong(name, 'has capabilities that are no list of words; write for example ("coding",)')
     return tuple(dict.fromkeys(one_line(each, 64) for each in given))
