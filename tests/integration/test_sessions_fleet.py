@@ -133,6 +133,23 @@ async def test_a_session_expires_by_itself_and_its_thread_is_answered_by_all_oth
     assert all(each in answer.text for each in ("hello", "turn 1", "again", "turn 2"))
 
 
+async def test_a_thread_that_is_deleted_meanwhile_is_told_and_followed_by_another(fleet: Fleet) -> None:
+    sessions = fleet.front.sessions
+    with no_session_left(fleet):
+        made = await sessions.create("boss", ANONYMOUS)
+        first = await sessions.prompt(made.id, "hello", ANONYMOUS)
+        base = fleet.registry_url.partition("/.well-known")[0]
+        async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as http:
+            gone = await http.delete(f"/api/v1/threads/{first.thread}")
+        assert gone.is_success, gone.text
+        fault = await fault_of(sessions.prompt(made.id, "again", ANONYMOUS))
+        assert (fault.data["reason"], fault.data["sessionValid"]) == ("not_found", True)
+        second = await sessions.prompt(made.id, "again", ANONYMOUS)
+        assert second.text == "turn 1"
+        assert second.thread not in ("", first.thread)
+        await sessions.close(made.id, ANONYMOUS)
+
+
 @pytest.mark.parametrize("kind", ["slow tool", "slow model"])
 async def test_cancelling_stops_the_model_and_its_tool_and_is_no_error(fleet: Fleet, kind: str) -> None:
     # DR-16 X19

@@ -21,7 +21,7 @@ from pallas.model import (
     TextDelta,
 )
 from pallas.refusals import REASON
-from pallas.sessions import Sessions
+from pallas.sessions import Sessions, hooks
 
 BROKEN = Fault(FaultType.UPSTREAM, "it broke")
 
@@ -264,6 +264,22 @@ async def test_an_executor_that_fails_to_close_a_session_does_not_keep_it() -> N
     made = await house.sessions.create("a", ME)
     assert await house.sessions.close(made.id, ME)
     assert house.sessions.active == 0
+
+
+async def test_an_executor_whose_hooks_hang_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, executor = one()
+
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(hooks, "HOOK_SECONDS", 0.01)
+    made = await house.sessions.create("a", ME)
+    executor.session_closed = hangs  # type: ignore[method-assign]
+    assert await house.sessions.close(made.id, ME)
+    monkeypatch.setattr(hooks, "OPEN_SECONDS", 0.01)
+    executor.session_opened = hangs  # type: ignore[method-assign]
+    fault = await fault_of(house.sessions.create("a", ME))
+    assert (fault.type, fault.retryable, house.sessions.active) == (FaultType.TIMEOUT, True, 0)
 
 
 async def test_cancelling_ends_the_prompt_with_what_was_written_and_tells_the_executor() -> None:

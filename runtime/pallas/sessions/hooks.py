@@ -24,14 +24,14 @@ async def opened(agent: Answering, session: str, metadata: Mapping[str, Any]) ->
     if hook is None:
         return
     try:
-        async with asyncio.timeout(OPEN_SECONDS):
+        async with asyncio.timeout(OPEN_SECONDS) as deadline:
             await hook(session, metadata)
     except Fault:
         raise
-    except TimeoutError:
-        text = f"{agent.name} did not open the session within {OPEN_SECONDS:g} s; try again"
-        raise Fault(FaultType.TIMEOUT, text) from None
     except Exception as error:
+        if deadline.expired():
+            text = f"{agent.name} did not open the session within {OPEN_SECONDS:g} s; try again"
+            raise Fault(FaultType.TIMEOUT, text) from None
         log.exception("%s: a session could not be opened", agent.name, extra={"agent": agent.name})
         told = one_line(redact_text(f"{type(error).__name__}: {error}"), 300)
         raise Fault(FaultType.UPSTREAM, f"{agent.name} refused the session: {told}") from error
