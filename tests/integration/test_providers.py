@@ -261,7 +261,7 @@ async def test_an_agent_without_providers_has_its_one_model(tmp_path: Path) -> N
         await one.run(model="qwen3")
         await one.run(model="generic.qwen3")
         with pytest.raises(Fault, match="answers with qwen3 alone"):
-            await one.run(model="gpt-4.1")
+            await one.run(model="openai.qwen3")
         with pytest.raises(Fault, match='Provider "x" is not registered in the ProviderRegistry'):
             await one.run(provider="x")
         assert one.executor.info.providers_known is None

@@ -407,17 +407,18 @@ class FastAgentExecutor:
     ) -> TurnResult:
         """Have the turn answered by the model that is meant, or one that stands in for it."""
         if instance.models is None:
+            provider = models.provider_of(getattr(instance.agent, "llm", None))
             if turn.provider:
                 self._providers.asked(turn.provider, "")
             if wanted := turn.params.get("model"):
-                refuse_model(wanted, self._info.model)
+                refuse_model(wanted, self._info.model, provider)
             try:
                 return await self._generate(instance, turn, self._info.model, progress, heard.emit)
             except Exception as error:
                 fault = fault_of(error)
                 if not isinstance(fault, ProviderFault):
                     raise
-                raise with_id(fault, models.provider_of(getattr(instance.agent, "llm", None))) from error
+                raise with_id(fault, provider) from error
 
         async def answer(turn: Turn, asked: Asked) -> TurnResult:
             check_images(

@@ -169,9 +169,9 @@ class Providers:
         )
 
 
-def refuse_model(wanted: str, model: str) -> None:
+def refuse_model(wanted: str, model: str, provider: str) -> None:
     """Refuse another model than the one of an agent without a choice. Raises Fault (PROTOCOL)."""
-    if model and (wanted == model or wanted.partition(".")[2] == model):
+    if model and wanted in (model, f"{provider}.{model}"):
         return
     raise Fault(
         FaultType.PROTOCOL,
