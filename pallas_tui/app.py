@@ -214,6 +214,7 @@ class Workbench(Remembering, Look, Notices):
         frame = self._pump.read() if self.is_running else None
         if frame is not None:
             self.main.absorb(frame)
+            self.tasks.absorb(frame)
             self.attend(frame)
             if self._settle is not None and frame.snapshot.state is FleetState.RUNNING:
                 settle, self._settle = self._settle, None

@@ -20,6 +20,7 @@ from . import (
     feed,
     instances,
     run,
+    tasks,
     threads,
     tool,
     traces,
@@ -41,6 +42,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *instances.ACTIONS,
     *changes.ACTIONS,
     *threads.ACTIONS,
+    *tasks.ACTIONS,
     *failure.ACTIONS,
     *broken.ACTIONS,
 )

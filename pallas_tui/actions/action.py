@@ -22,6 +22,7 @@ Scope = Literal[
     "exchange",
     "changes",
     "threads",
+    "tasks",
 ]
 
 

@@ -93,6 +93,14 @@ ACTIONS = (
         "T,alt+t",
     ),
     Action(
+        "show.tasks",
+        "app",
+        "Tasks",
+        "Long work that goes on without its caller: how far it is, what came of it",
+        "tasks",
+        "K,alt+k",
+    ),
+    Action(
         "changes",
         "app",
         "What changed",

@@ -1,0 +1,63 @@
+"""Durable tasks, on a screen of their own."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from ..shell.layout import WIDE
+from ..targets import Target
+from ..tasks import TaskBook
+from ..text import Glyphs
+from ..widgets.status import Ask, StatusLine
+from ..widgets.tasks import TasksPane
+from ..widgets.titlebar import TitleBar
+
+
+class TasksScreen(Screen[Target | None]):
+    """Ends with the thread or the run to show, or None."""
+
+    AUTO_FOCUS = "#task-list"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,K", "leave", "back", tooltip="Back to the fleet"),
+        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
+    ]
+
+    def __init__(self, book: TaskBook, glyphs: Glyphs) -> None:
+        super().__init__(id="tasks-screen")
+        self._book, self._glyphs = book, glyphs
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar([("tasks", "K", TasksPane.TITLE)], self._glyphs, id="tasks-title")
+        yield TasksPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
+        yield Ask()
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        """Say how many there are."""
+        pane, title = self.query_one(TasksPane), self.query_one(TitleBar)
+        title.tell(focused=True, caption=pane.caption)
+        self.watch(pane, "caption", lambda caption: title.tell(caption=caption), init=False)
+
+    def action_leave(self) -> None:
+        """Back to the fleet."""
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.query_one(TasksPane).rows, self.active_bindings.values()))
+
+    @on(TasksPane.Open)
+    def _open(self, event: TasksPane.Open) -> None:
+        event.stop()
+        self.dismiss(event.target)
+
+    @on(TasksPane.Ask)
+    def _ask(self, event: TasksPane.Ask) -> None:
+        event.stop()
+        self.query_one(Ask).ask(event.question, event.yes)

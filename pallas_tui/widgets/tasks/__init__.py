@@ -1,0 +1,5 @@
+"""The durable tasks of a fleet."""
+
+from .pane import TasksPane
+
+__all__ = ["TasksPane"]
