@@ -176,7 +176,6 @@ async def counts(subject: Subject) -> None:
 
 @row("fails", "What goes wrong on the other side is a Fault of SPEC 7.3, and the next turn is answered.")
 async def fails(subject: Subject) -> None:
-    # DR-9
     with pytest.raises(Fault) as failure:
         await subject.kernel().run("fail")
     assert failure.value.type is FaultType.UPSTREAM

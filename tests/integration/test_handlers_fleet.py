@@ -354,6 +354,12 @@ async def test_names_are_those_of_all_agents(tmp_path: Path) -> None:
     with pytest.raises(Fault, match=r"has no id; register an object of it: Upper\(\)"):
         fleet.register(Upper)
     await fleet.stop()
+    with pytest.raises(Fault, match="the fleet is stopped"):
+        fleet.register(Upper())
+    one = Fleet(load_project(root, {**os.environ}), dev=True, only="a_b")
+    with pytest.raises(Fault, match="serves one agent alone"):
+        one.register(Upper())
+    await one.stop()
 
 
 async def test_sessions_of_a_handler_are_told_to_it_and_fail_as_it_does(tmp_path: Path) -> None:

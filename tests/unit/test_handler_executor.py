@@ -217,7 +217,6 @@ async def test_a_deadline_cancels_the_handler_and_says_what_was_written() -> Non
 async def test_a_handler_that_does_not_let_itself_be_cancelled_is_left_and_heard_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # DR-16
     monkeypatch.setattr(under_test, "GRACE", 0.05)
     reached, free = asyncio.Event(), asyncio.Event()
 
