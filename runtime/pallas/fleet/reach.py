@@ -45,6 +45,11 @@ class Reach:
             _candidate(found[name], found) for name in agents if name in found and may_run(principal, name)
         )
 
+    def serves(self, agent: str) -> bool:
+        """Whether this fleet has such an agent: one that serves a single agent has no other."""
+        only = self._fleet._only
+        return agent in self._fleet.project.agents and only in (None, agent)
+
     def vision(self, agent: str) -> bool:
         """Whether an agent takes pictures."""
         known = next((each for each in self._fleet.agents if each.name == agent), None)

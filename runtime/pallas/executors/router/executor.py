@@ -45,6 +45,10 @@ class Reach(Protocol):
         """Those of ``agents`` that ``principal`` may run, in this order, as they are now."""
         ...
 
+    def serves(self, agent: str) -> bool:
+        """Whether the fleet has such an agent at all."""
+        ...
+
     def vision(self, agent: str) -> bool:
         """Whether an agent takes pictures."""
         ...
@@ -105,12 +109,12 @@ class RouterExecutor:
     async def load(self, *, fresh: bool = False) -> None:
         """Raises Fault (CONFIG) where those it names are not served along with it."""
         named = (*self._members, *([self._rules.ask] if self._rules.ask else ()))
-        missing = [name for name in named if name not in self._project.agents]
+        missing = [name for name in named if name not in self._project.agents or not self._reach.serves(name)]
         if missing:
             raise Fault(
                 FaultType.CONFIG,
-                f"{self._config.where}: {self._config.name} is a router, and {', '.join(missing)} is not "
-                "served along with it; serve the whole project",
+                f"{self._config.where}: {self._config.name} is a router, and this fleet serves it without "
+                f"{', '.join(missing)}; serve the whole project",
             )
 
     async def start(self) -> None:

@@ -8,6 +8,8 @@ from pallas.model import AgentState, Fault, FaultType
 
 from .policy import Fate, Verdict
 
+FOR_EVER: Final = 1_000
+"""So many failures within the window are never reached with the waits between them: no end is told."""
 _LASTING: Final = frozenset({FaultType.CONFIG, FaultType.AUTH, FaultType.PROTOCOL})
 
 
@@ -35,7 +37,8 @@ def lasting(cause: str) -> Aftermath:
 def aftermath_of(verdict: Verdict, cause: str, config: RestartConfig) -> Aftermath:
     """What follows from a failure for the ``cause``, one line, by the verdict of its restart policy."""
     if verdict.fate is Fate.AGAIN:
-        count = f"failure {verdict.crashes} of {config.crashes} within {config.within:g} s"
+        of = f" of {config.crashes}" if config.crashes < FOR_EVER else ""
+        count = f"failure {verdict.crashes}{of} within {config.within:g} s"
         when = f"it is started again in {round(verdict.delay, 2):g} s"
         return Aftermath(AgentState.BACKOFF, cause, f"{cause}; {when} ({count})")
     if verdict.fate is Fate.CRASH_LOOP:
