@@ -36,6 +36,7 @@ from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
+from .agent_snapshot import snapshot_of
 from .door import Door
 from .exchanges import Exchanges
 from .life import Life
@@ -328,57 +329,14 @@ class FleetAgent:
 
     def snapshot(self) -> AgentSnapshot:
         """The agent as a value. Safe from any thread."""
-        executor = self.executor
-        info = executor.info if executor is not None else None
-        stats = self._kernel.stats(self.name)
-        return AgentSnapshot(
-            name=self.name,
-            title=self.config.title,
-            description=self.config.description,
-            state=self.state,
-            since=self.since,
-            health=self.watched.shown,
-            port=self.config.port,
-            url=self.url,
-            model=info.model if info else "",
-            vision=info.vision if info else False,
-            depends_on=self.config.depends_on,
-            downstreams=self.watched.downstreams,
-            runs_active=stats.active,
-            runs_queued=stats.waiting,
-            runs_waiting=executor.waiting if executor is not None else 0,
-            runs_total=stats.total,
-            last_latency=stats.last_latency,
-            latency_p50=stats.latency_p50,
-            latency_p95=stats.latency_p95,
-            tokens_in=stats.tokens_in,
-            tokens_out=stats.tokens_out,
-            source=str(self.config.where),
+        return snapshot_of(
+            self,
+            self._kernel,
             version=self._exchanges.number,
             previous=self._exchanges.previous,
             restarts=max(0, self._taken_over - 1),
             started_in=self._started_in,
-            error=self.story,
-            booted=self.is_open,
-            crashes=self.supervisor.crashes,
-            restart_at=self.supervisor.restart_at,
-            started_again=self.supervisor.restarts,
-            isolation=self.config.isolation,
-            pid=executor.pid if executor is not None else None,
-            kind=self.config.kind,
-            capabilities=tuple(
-                dict.fromkeys((*self.config.capabilities, *(info.capabilities if info else ())))
-            ),
-            sessions=self._kernel.leases.of(self.name),
-            full=self._is_full(executor, stats.active),
-            shadows=self.config.shadows,
         )
-
-    def _is_full(self, executor: Executor | None, active: int) -> bool:
-        """Whether it takes no more sessions now, or no more runs than those that it answers (DR-31)."""
-        own = executor.info.capacity if executor is not None else 0
-        waits = executor is not None and executor.waiting > 0
-        return waits or 0 < own <= active or self._kernel.leases.full(self.name, self.config.kind, own)
 
     async def close_port(self) -> None:
         """Stop answering."""
