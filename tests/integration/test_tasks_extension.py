@@ -13,7 +13,7 @@ from pallas.asking import ask
 from pallas.config.kinds import TasksConfig
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.ledger import Ledger, open_ledger
-from pallas.model import Fault, FaultType, StepStarted, TaskChanged
+from pallas.model import Fault, FaultType, Principal, StepStarted, TaskChanged
 
 
 async def test_a_client_that_declares_the_extension_gets_a_task_and_then_the_answer(ledger: Ledger) -> None:
@@ -135,6 +135,29 @@ async def test_a_task_is_its_owners_and_its_agents(ledger: Ledger) -> None:
         assert not gate.cancelled
         gate.open.set()
         assert (await ada.until(made))["status"] == "completed"
+
+
+async def test_who_may_no_longer_call_the_tool_may_no_longer_ask_for_its_tasks(tmp_path: Any) -> None:
+    revoked: list[str] = []
+
+    async def authorize(tool: str, who: Principal) -> None:
+        assert tool == "send_message"
+        if who.id in revoked:
+            raise Fault(FaultType.AUTH, "not any more")
+
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
+    async with working(ledger, authorize=authorize) as fleet:
+        ada = TaskClient(fleet.url, bearer="ada-token")
+        made = (await ada.call(message="hi"))["taskId"]
+        await ada.until(made)
+        kept = await ledger.tasks.get(made)
+        assert kept is not None
+        revoked.append(kept.owner)
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            refused = await ada.ask(method, made, taskId=made)
+            assert (refused["error"]["code"], refused["error"]["message"]) == (-32003, "not any more")
+        assert (await ada.call(message="hi"))["isError"]
+    await ledger.close()
 
 
 async def test_more_tasks_than_may_be_under_way_are_refused(tmp_path: Any) -> None:

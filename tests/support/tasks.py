@@ -17,6 +17,7 @@ from pallas.grants import Grants
 from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import Health, HealthStatus
+from pallas.surfaces.access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.listener import Listener, bind
 from pallas.tasks import Tasks
@@ -42,7 +43,10 @@ class Working:
 
 @asynccontextmanager
 async def working(
-    ledger: Ledger, answer: Answer = echo, config: TasksConfig | None = None
+    ledger: Ledger,
+    answer: Answer = echo,
+    config: TasksConfig | None = None,
+    authorize: Authorize | None = None,
 ) -> AsyncIterator[Working]:
     """One life of a small fleet on that ledger."""
     hub, limits = Hub(), config or TasksConfig()
@@ -57,7 +61,14 @@ async def working(
     listeners, urls = [], []
     for name in ("echo", "other"):
         kernel.attach(FakeAgent(FakeExecutor(answer), name))
-        server = agent_app(kernel, name, description="says it again", health=health, tasks=lambda: tasks)
+        server = agent_app(
+            kernel,
+            name,
+            description="says it again",
+            health=health,
+            authorize=authorize,
+            tasks=lambda: tasks,
+        )
         app: ASGIApp = endpoint(server, LOCAL)
         socket = bind("127.0.0.1", 0, "test")
         urls.append(f"http://127.0.0.1:{socket.getsockname()[1]}/mcp")

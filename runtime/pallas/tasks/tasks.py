@@ -166,8 +166,8 @@ class Tasks:
             raise refusals.conflict("another fleet that shares this database does this task; cancel it there")
         work.cancelled = True
         asked = bool(work.record.run_id) and self._kernel.cancel(work.record.run_id)
-        if not asked and not work.ending and work.task is not None:
-            work.task.cancel()
+        if not asked:
+            work.interrupt()
         return work.record
 
     async def answer(self, id: str, principal: Principal, answers: Mapping[str, Answered]) -> None:  # noqa: A002
@@ -208,8 +208,7 @@ class Tasks:
         self._closed = True
         for work in self._works.values():
             work.stopped = True
-            if work.task is not None and not work.ending:
-                work.task.cancel()
+            work.interrupt()
         if self._own:
             await asyncio.wait(self._own, timeout=seconds)
         for task in self._own:
@@ -217,7 +216,10 @@ class Tasks:
 
     async def _do(self, work: Work, run: MakeRun) -> None:
         keeping = asyncio.create_task(self._keep(work), name="keep a task")
+        work.doing = True
         try:
+            if work.cancelled or work.stopped:
+                raise asyncio.CancelledError
             end = self._end_of(work, await run(work.hear))
         except Fault as fault:
             end = self._failed(work, fault)
@@ -228,8 +230,8 @@ class Tasks:
             text = f"the task failed ({type(error).__name__}); the log has the details"
             end = self._failed(work, Fault(FaultType.INTERNAL, text))
         finally:
+            work.doing = False
             keeping.cancel()
-        work.ending = True
         # Nobody is told that it is over before it would still be so after a restart.
         over = replace(work.record, updated_at=time(), request=None, **end)
         try:

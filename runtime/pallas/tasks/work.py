@@ -44,8 +44,8 @@ def is_over(task: TaskRecord) -> bool:
 class Work:
     """``record`` is the task as it is now; ``task`` does the work.
 
-    ``cancelled`` once somebody asked for that, ``stopped`` once the fleet ends it, ``ending`` once the work
-    is done and is only written down.
+    ``cancelled`` once somebody asked for that, ``stopped`` once the fleet ends it; ``doing`` from the moment
+    that it can be interrupted to its end, from which on it is only written down.
 
     Belongs to one event loop. ``told`` hears each change of the status.
     """
@@ -55,7 +55,7 @@ class Work:
     task: asyncio.Task[None] | None = None
     cancelled: bool = False
     stopped: bool = False
-    ending: bool = False
+    doing: bool = False
     unkept: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: dict[str, asyncio.Future[Answered]] = field(default_factory=dict)
@@ -70,6 +70,12 @@ class Work:
         changed.set()
         if self.record.status != before:
             self.told(self.record)
+
+    def interrupt(self) -> None:
+        """End it: at once, or before it begins."""
+        # A task that is cancelled before its first step would never say that it was.
+        if self.doing and self.task is not None:
+            self.task.cancel()
 
     async def changes(self, seconds: float) -> None:
         """Until something is different, ``seconds`` at most."""
