@@ -16,6 +16,7 @@ from support.waiting import until
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
     ANONYMOUS,
+    AgentState,
     Event,
     Fault,
     FaultType,
@@ -269,6 +270,17 @@ async def test_only_whom_the_caller_may_run_comes_into_question(tmp_path: Path) 
             assert "no agent fits “fix the test”; asked were writer" in text
             assert "coder" not in text
             assert await ask(bob, "write a blog post") == "writer: write a blog post"
+
+
+async def test_a_router_that_is_served_alone_says_what_it_lacks(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    (tmp_path / "answers.py").write_text(AGENTS)
+    content = {"name": "alone", "port": port, "agents": ENTRIES}
+    (tmp_path / "agents.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    async with running(tmp_path, only="front") as alone:
+        (front,) = alone.agents
+        await until(lambda: front.state is AgentState.ERROR)
+        assert "this fleet serves it without coder, writer, broken; serve the whole project" in front.reason
 
 
 async def test_a_fleet_that_drains_lets_a_router_finish(fleet: Fleet) -> None:
