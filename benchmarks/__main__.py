@@ -3,13 +3,14 @@
 import sys
 from types import ModuleType
 
-from . import drain, keys, latency, ledger, load, logs, reload, resources, restart, startup
+from . import drain, front, keys, latency, ledger, load, logs, reload, resources, restart, startup
 
 
 def main() -> int:
     """Measure and print; the status is 0 whatever the figures are, since a busy machine is no defect."""
     parts = {
         "drain": drain,
+        "front": front,
         "keys": keys,
         "latency": latency,
         "ledger": ledger,

@@ -2,41 +2,36 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from operator import is_
+from dataclasses import replace
 from typing import Any, Final
 
 from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
-from fast_agent.mcp.auth.context import request_bearer_token
-from fast_agent.types import PromptMessageExtended
 
 from pallas.bearer import Grant, Slot, connecting, fingerprint, lending
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.images import check_images
 from pallas.log import redact_text
-from pallas.model import ANONYMOUS, Fault, FaultType, Message, TextDelta, Usage
+from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
+from .answering import Instance, generate
 from .beside import beside
-from .faults import ProviderFault, fault_of, provider_failure, raise_failure, refused_fault, servers_in
+from .faults import ProviderFault, fault_of, refused_fault, servers_in
 from .loading import defined_at, load
-from .loop_guard import LoopGuard
-from .messages import Kept, keep, natives, text_of, to_message, user_message
+from .messages import keep
 from .pool import Pool
 from .preload import files_of, preload, sought
 from .progress import RunProgress, stream_listener
 from .providers import Asked, Providers, refuse_model
 from .providers_failover import Heard, answered, with_id
-from .providers_llm import Models, answer_with, failure_of, note_failures
+from .providers_llm import Models, answer_with, note_failures
 from .reads import Reads, noting
-from .saying import Saying
-from .text_seam import asking_for_text
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -44,20 +39,6 @@ log = logging.getLogger(__name__)
 _TRIM_EVERY: Final = 60.0
 # Characters of an agent's instruction that are told of it.
 MAX_INSTRUCTION: Final = 100_000
-
-
-@dataclass(slots=True)
-class _Instance:
-    """One harness session's agents: ``agent`` answers, ``all`` are cleared after each run."""
-
-    key: str
-    agent: Any
-    all: tuple[Any, ...]
-    prefix: list[Kept]
-    slot: Slot
-    models: Models | None = None
-    text: Callable[[str, bool, bool], None] | None = None
-    remove: list[Callable[[], None]] = field(default_factory=list)
 
 
 class FastAgentExecutor:
@@ -268,7 +249,7 @@ class FastAgentExecutor:
     def _files(self) -> tuple[str, ...]:
         return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))
 
-    def _new_pool(self) -> Pool[_Instance]:
+    def _new_pool(self) -> Pool[Instance]:
         return Pool(
             self._make,
             self._drop,
@@ -342,7 +323,7 @@ class FastAgentExecutor:
             self._stop.set()
             self._tell_failed(f"its harness ended ({type(error).__name__}); the log has the details")
 
-    async def _make(self, number: int, grant: Grant | None) -> _Instance:
+    async def _make(self, number: int, grant: Grant | None) -> Instance:
         if self._harness is None or self._fast is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
@@ -368,7 +349,7 @@ class FastAgentExecutor:
         everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
         if number == 1:
             self._first = everyone
-        instance = _Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
+        instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
 
         def text(piece: str, reasoning: bool) -> None:
             if instance.text is not None:
@@ -394,7 +375,7 @@ class FastAgentExecutor:
             instance.models = Models(agent, self._providers, prepare)
         return instance
 
-    async def _drop(self, instance: _Instance) -> None:
+    async def _drop(self, instance: Instance) -> None:
         for remove in instance.remove:
             remove()
         if instance.models is not None:
@@ -403,7 +384,7 @@ class FastAgentExecutor:
             await self._harness.sessions.delete(instance.key)
 
     async def _answered(
-        self, instance: _Instance, turn: Turn, progress: RunProgress, heard: Heard
+        self, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
     ) -> TurnResult:
         """Have the turn answered by the model that is meant, or one that stands in for it."""
         if instance.models is None:
@@ -413,7 +394,7 @@ class FastAgentExecutor:
             if wanted := turn.params.get("model"):
                 refuse_model(wanted, self._info.model, provider)
             try:
-                return await self._generate(instance, turn, self._info.model, progress, heard.emit)
+                return await generate(self._config, instance, turn, self._info.model, progress, heard.emit)
             except Exception as error:
                 fault = fault_of(error)
                 if not isinstance(fault, ProviderFault):
@@ -427,107 +408,6 @@ class FastAgentExecutor:
                 model=asked.model,
             )
             turn = replace(turn, params=turn.params.over(asked.params))
-            return await self._generate(instance, turn, asked.model, progress, heard.emit)
+            return await generate(self._config, instance, turn, asked.model, progress, heard.emit)
 
         return await answered(self._providers, instance.models, turn, heard, answer)
-
-    async def _generate(
-        self, instance: _Instance, turn: Turn, model: str, progress: RunProgress, emit: Emit
-    ) -> TurnResult:
-        agent = instance.agent
-        loaded = [*instance.prefix, *natives(turn.history)]
-        guard = LoopGuard(
-            turn.run_id,
-            turn.agent,
-            emit,
-            threshold=self._config.loop_repeat_threshold,
-            max_iterations=self._config.max_iterations,
-        )
-        limit = models.max_output(model, self._config.model_capabilities)
-        prompts = self._config.definition.prompts if self._config.definition is not None else ""
-        wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
-        saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
-        params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
-
-        def text(piece: str, reasoning: bool, rollback: bool) -> None:
-            emit(
-                TextDelta(
-                    run_id=turn.run_id,
-                    agent=turn.agent,
-                    text=sanitize(piece),
-                    reasoning=reasoning,
-                    rollback=rollback,
-                )
-            )
-
-        instance.text = text
-        # Providers that answer on the caller's own account read it here.
-        provider_token = request_bearer_token.set(turn.bearer)
-        try:
-            seam.load_history(agent, loaded)
-            if agent.usage_accumulator is not None:
-                agent.usage_accumulator.reset()
-            # Finished as it comes: the places that copy it are given the same.
-            question = keep(user_message(turn.text, turn.images))
-            wants_text = asking_for_text(turn.stream_text)
-            with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
-                try:
-                    answer = await agent.generate([question], wish.over(params), **wish.tools)
-                except Exception as error:
-                    if failure_of(agent) is error:  # the model's own, and no tool's
-                        raise provider_failure(error) from error
-                    raise
-            raise_failure(answer, failure_of(agent))
-            history = list(agent.message_history)
-            usage = _usage(agent)
-        finally:
-            request_bearer_token.reset(provider_token)
-            instance.text = None
-            # Sub-agents of the same instance remember too: nobody's words stay for the next run.
-            for each in instance.all:
-                each.clear(clear_prompts=False)
-        said = guard.said_by(agent)
-        return _result(loaded, history, question, answer, usage, len(instance.prefix), said)
-
-
-def _result(
-    loaded: Sequence[PromptMessageExtended],
-    history: Sequence[PromptMessageExtended],
-    question: PromptMessageExtended,
-    answer: PromptMessageExtended,
-    usage: Usage,
-    prefix: int,
-    said: Sequence[PromptMessageExtended],
-) -> TurnResult:
-    kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
-    new = history[len(loaded) :] if kept_all else history[prefix:]
-    if kept_all and not new:  # an agent that records nothing itself: a router, a chain, one without memory
-        new = said or [question, answer]
-    messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
-    turn = new if kept_all else _last_turn(new)
-    texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))
-    if not texts:
-        texts = (text_of(answer),)
-    reason = answer.stop_reason
-    return TurnResult(
-        texts=texts,
-        messages=messages,
-        usage=usage,
-        stop_reason=str(reason.value) if reason is not None else "endTurn",
-        replaces=not kept_all,
-    )
-
-
-def _last_turn(history: Sequence[PromptMessageExtended]) -> Sequence[PromptMessageExtended]:
-    for index in range(len(history) - 1, -1, -1):
-        if history[index].role == "user" and not history[index].tool_results:
-            return history[index:]
-    return history
-
-
-def _usage(agent: Any) -> Usage:
-    accumulator = agent.usage_accumulator
-    turns = accumulator.turns if accumulator is not None else ()
-    taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
-    given = [turn.completion.total for turn in turns if turn.completion.total is not None]
-    return Usage(sum(taken) if taken else None, sum(given) if given else None)

@@ -1,0 +1,146 @@
+"""One turn of a warm instance: its history in, the model and its tools asked, what was said out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
+
+from fast_agent.mcp.auth.context import request_bearer_token
+from fast_agent.types import PromptMessageExtended
+
+from pallas.bearer import Slot
+from pallas.config import AgentConfig
+from pallas.model import Message, TextDelta, Usage
+from pallas.text import sanitize
+
+from ..base import Emit, Turn, TurnResult
+from . import models, params_seam, seam
+from .faults import provider_failure, raise_failure
+from .loop_guard import LoopGuard
+from .messages import Kept, keep, natives, text_of, to_message, user_message
+from .progress import RunProgress
+from .providers_llm import Models, failure_of
+from .saying import Saying
+from .text_seam import asking_for_text
+
+
+@dataclass(slots=True)
+class Instance:
+    """One harness session's agents: ``agent`` answers, ``all`` are cleared after each run."""
+
+    key: str
+    agent: Any
+    all: tuple[Any, ...]
+    prefix: list[Kept]
+    slot: Slot
+    models: Models | None = None
+    text: Callable[[str, bool, bool], None] | None = None
+    remove: list[Callable[[], None]] = field(default_factory=list)
+
+
+async def generate(
+    config: AgentConfig,
+    instance: Instance,
+    turn: Turn,
+    model: str,
+    progress: RunProgress,
+    emit: Emit,
+) -> TurnResult:
+    """Ask the model that the instance holds now; ``model`` is its name. Raises Fault, and what it raises."""
+    agent = instance.agent
+    loaded = [*instance.prefix, *natives(turn.history)]
+    guard = LoopGuard(
+        turn.run_id,
+        turn.agent,
+        emit,
+        threshold=config.loop_repeat_threshold,
+        max_iterations=config.max_iterations,
+    )
+    limit = models.max_output(model, config.model_capabilities)
+    prompts = config.definition.prompts if config.definition is not None else ""
+    wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
+    saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
+    params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
+
+    def text(piece: str, reasoning: bool, rollback: bool) -> None:
+        emit(
+            TextDelta(
+                run_id=turn.run_id,
+                agent=turn.agent,
+                text=sanitize(piece),
+                reasoning=reasoning,
+                rollback=rollback,
+            )
+        )
+
+    instance.text = text
+    # Providers that answer on the caller's own account read it here.
+    provider_token = request_bearer_token.set(turn.bearer)
+    try:
+        seam.load_history(agent, loaded)
+        if agent.usage_accumulator is not None:
+            agent.usage_accumulator.reset()
+        # Finished as it comes: the places that copy it are given the same.
+        question = keep(user_message(turn.text, turn.images))
+        wants_text = asking_for_text(turn.stream_text)
+        with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
+            try:
+                answer = await agent.generate([question], wish.over(params), **wish.tools)
+            except Exception as error:
+                if failure_of(agent) is error:  # the model's own, and no tool's
+                    raise provider_failure(error) from error
+                raise
+        raise_failure(answer, failure_of(agent))
+        history = list(agent.message_history)
+        usage = _usage(agent)
+    finally:
+        request_bearer_token.reset(provider_token)
+        instance.text = None
+        # Sub-agents of the same instance remember too: nobody's words stay for the next run.
+        for each in instance.all:
+            each.clear(clear_prompts=False)
+    said = guard.said_by(agent)
+    return _result(loaded, history, question, answer, usage, len(instance.prefix), said)
+
+
+def _result(
+    loaded: Sequence[PromptMessageExtended],
+    history: Sequence[PromptMessageExtended],
+    question: PromptMessageExtended,
+    answer: PromptMessageExtended,
+    usage: Usage,
+    prefix: int,
+    said: Sequence[PromptMessageExtended],
+) -> TurnResult:
+    kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
+    new = history[len(loaded) :] if kept_all else history[prefix:]
+    if kept_all and not new:  # an agent that records nothing itself: a router, a chain, one without memory
+        new = said or [question, answer]
+    messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
+    turn = new if kept_all else _last_turn(new)
+    texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))
+    if not texts:
+        texts = (text_of(answer),)
+    reason = answer.stop_reason
+    return TurnResult(
+        texts=texts,
+        messages=messages,
+        usage=usage,
+        stop_reason=str(reason.value) if reason is not None else "endTurn",
+        replaces=not kept_all,
+    )
+
+
+def _last_turn(history: Sequence[PromptMessageExtended]) -> Sequence[PromptMessageExtended]:
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].role == "user" and not history[index].tool_results:
+            return history[index:]
+    return history
+
+
+def _usage(agent: Any) -> Usage:
+    accumulator = agent.usage_accumulator
+    turns = accumulator.turns if accumulator is not None else ()
+    taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
+    given = [turn.completion.total for turn in turns if turn.completion.total is not None]
+    return Usage(sum(taken) if taken else None, sum(given) if given else None)
