@@ -218,7 +218,10 @@ class HandlerExecutor:
         return PromptRequest(
             text=turn.text,
             images=turn.images,
-            history=tuple(replace(each, native=None) for each in turn.history),
+            # Most have none: what a handler said itself.
+            history=tuple(
+                each if each.native is None else replace(each, native=None) for each in turn.history
+            ),
             session=session,
             thread=turn.lease or "",
             principal=turn.principal,
