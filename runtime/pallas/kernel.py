@@ -157,14 +157,22 @@ class Kernel:
 
         Raises Fault ("not found").
         """
-        self._agent(agent)
         key = key_of(handle, session)
         if key is None:
+            self._agent(agent)
             return ()
-        conversation = await self._found(agent, key, handle, principal, new=False)
+        conversation = await self.find(agent, key, handle, principal)
         if self._turns.keeper is not None:
             await self._turns.keeper.load(self._conversations[agent], conversation)
         return conversation.messages
+
+    async def find(self, agent: str, key: str, handle: str | None, principal: Principal) -> Conversation:
+        """The conversation of that ``key_of`` a handle or a session, which is not loaded for it.
+
+        Raises Fault ("not found"): there is none with this agent, or it is another principal's.
+        """
+        self._agent(agent)
+        return await self._found(agent, key, handle, principal, new=False)
 
     def forget_thread(self, agent: str, thread: str) -> None:
         """A durable thread is deleted: what is known of it here goes too, and runs in it end."""

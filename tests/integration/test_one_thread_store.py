@@ -11,6 +11,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from support.bridged import tell
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, served, text_of
@@ -30,7 +31,8 @@ rules:
   - when: {last: user}
     say: "turn {{ turns }}"
 """
-SURFACES = ("2026-07-28", "legacy", "rest", "stream", "tool")
+BRIDGES = {f"bridge {era}": era for era in ERAS}
+SURFACES = (*ERAS, "rest", "stream", "tool", *BRIDGES)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,16 @@ async def rest(fleet: Served) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+@asynccontextmanager
+async def door(fleet: Served, path: str, era: str = ERAS[0]) -> AsyncIterator[Client]:
+    """A client of an MCP server of the fleet's own port."""
+    async with (
+        create_mcp_http_client() as http,
+        Client(streamable_http_client(fleet.registry + path, http_client=http), mode=era) as client,
+    ):
+        yield client
+
+
 async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str = "boss") -> tuple[str, str]:
     """A message to an agent by one of the surfaces: its answer, and the thread's id."""
     if way in ERAS:
@@ -67,12 +79,16 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
             assert not result.is_error, text_of(result)
             assert result.meta is not None
             return text_of(result), result.meta["local.pallas/conversationId"]
+    if way in BRIDGES:
+        async with door(fleet, "/mcp", BRIDGES[way]) as client:
+            more = {"metadata": {"threadId": thread}} if thread else {}
+            session = (await tell(client, "sessions_create", agentId=agent, **more))["sessionId"]
+            said = await tell(client, "sessions_prompt", sessionId=session, prompt=text)
+            status = await tell(client, "sessions_status", sessionId=session)
+            await tell(client, "sessions_close", sessionId=session)
+            return said["text"], status["threadId"]
     if way == "tool":
-        url = f"{fleet.registry}/projects/test/mcp"
-        async with (
-            create_mcp_http_client() as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
+        async with door(fleet, "/projects/test/mcp") as client:
             more = {"threadId": thread} if thread else {}
             result = await client.call_tool(f"agent-{agent}__chat", {"message": text, **more})
             assert not result.is_error, text_of(result)
@@ -114,8 +130,31 @@ async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Ser
     assert {row["status"] for row in kept} == {"complete"}
     async with rest(fleet) as api:
         runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
-    assert {run["surface"] for run in runs} == {"mcp", "rest", "agent-tool"}
+    assert {run["surface"] for run in runs} == {"mcp", "rest", "agent-tool", "bridge"}
     assert {run["status"] for run in runs} == {"ok"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_all_surfaces_talk_in_the_thread_of_an_open_session_which_hears_of_it(
+    fleet: Served, era: str
+) -> None:
+    # UN-1
+    await fleet.says("running")
+    async with door(fleet, "/mcp", era) as client:
+        session = (await tell(client, "sessions_create", agentId="boss"))["sessionId"]
+        first = await tell(client, "sessions_prompt", sessionId=session, prompt="hello")
+        thread = (await tell(client, "sessions_status", sessionId=session))["threadId"]
+        assert first["text"] == "turn 1"
+        for turn, way in enumerate(SURFACES):
+            assert await say(fleet, way, f"by {way}", thread) == (f"turn {2 * turn + 2}", thread)
+            said = await tell(client, "sessions_prompt", sessionId=session, prompt="and here")
+            assert said["text"] == f"turn {2 * turn + 3}"
+        task = await tell(
+            client, "tasks_delegate", agentId="boss", prompt="a task", metadata={"threadId": thread}
+        )
+        assert task["text"] == f"turn {2 * len(SURFACES) + 2}"
+        await tell(client, "sessions_close", sessionId=session)
+    assert {row["status"] for row in await rows(fleet, thread)} == {"complete"}
 
 
 @pytest.mark.parametrize("agent", ["boss", "far"])

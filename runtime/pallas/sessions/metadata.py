@@ -1,4 +1,4 @@
-"""What the metadata of a session asks for (SPEC DR-10, DR-20, DR-24, DR-25)."""
+"""What the metadata of a session asks for (SPEC C11, DR-10, DR-20, DR-24, DR-25)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from .refusing import check_metadata, no_room
 PROVIDER: Final = "provider"
 PARAMS: Final = "runtimeParams"
 RESUME: Final = "resume"
+THREAD: Final = "threadId"
 """The keys that mean something here; all others are for the agent alone."""
 
 
@@ -26,6 +27,7 @@ class Wanted:
     provider: str = ""
     params: Params | None = None
     resume: str = ""
+    thread: str = ""
 
     @property
     def layer(self) -> Params:
@@ -37,11 +39,15 @@ def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> Wanted:
     """The metadata as read; at most ``limit`` bytes. Raises Fault (UPSTREAM for more; PROTOCOL)."""
     given = check_metadata(metadata or {}, limit)
     params = given.get(PARAMS)
+    if given.get(RESUME) is not None and given.get(THREAD) is not None:
+        text = "metadata has either resume or threadId: a session that is resumed keeps its thread"
+        raise Fault(FaultType.PROTOCOL, text, data={"key": THREAD})
     return Wanted(
         metadata=given,
         provider=_text(given, PROVIDER, "the id of one of the agent's providers"),
         params=None if params is None else Params.read_runtime(params),
         resume=_text(given, RESUME, "the id of a session of yours that failed"),
+        thread=_text(given, THREAD, "the id of a thread of yours with that agent"),
     )
 
 

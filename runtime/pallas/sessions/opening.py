@@ -5,16 +5,17 @@ from collections.abc import Callable
 from typing import Final
 
 from pallas.config.kinds import SessionLimits
-from pallas.conversations import mint
+from pallas.conversations import key_of, mint
 from pallas.directory import Directory
 from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
+from pallas.refusals import REASON
 from pallas.text import one_line
 
 from . import hooks
 from .lease import Lease
 from .metadata import Wanted, check_provider, check_room
-from .refusing import is_busy, no_session
+from .refusing import is_busy, no_session, no_thread
 from .table import Table
 
 REOPENED: Final = "reopened"
@@ -45,7 +46,10 @@ class Opening:
 
     async def new(self, agent: str, principal: Principal, wanted: Wanted) -> SessionRecord:
         """A session with that agent. Raises Fault; then there is none."""
+        known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
         lease = self._lease(agent, principal, wanted)
+        if wanted.thread:
+            lease.handle, lease.begun, lease.thread = wanted.thread, True, known
         self._table.add(lease)
         try:
             await hooks.opened(lease.answering, lease.id, wanted.metadata)
@@ -53,6 +57,18 @@ class Opening:
             self._table.take_out(lease, CLOSED)
             raise
         return await self._opened(lease)
+
+    async def _thread(self, agent: str, principal: Principal, handle: str) -> str:
+        """The durable thread of that handle, empty where none is kept. Raises Fault: not this principal's."""
+        self._kernel.ready(agent)
+        try:
+            key = key_of(handle, None)
+            found = await self._kernel.find(agent, key, handle, principal) if key else None
+        except Fault as fault:
+            if fault.type is FaultType.PROTOCOL or fault.data.get(REASON) == "not_found":
+                raise no_thread(handle, agent) from None
+            raise
+        return found.thread if found is not None else ""
 
     def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
         """A session that nobody knows of yet. Raises Fault where there is none to be had."""

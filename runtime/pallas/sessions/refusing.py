@@ -18,6 +18,15 @@ def no_session(session: str, ended: str = "") -> Fault:
     return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
 
 
+def no_thread(thread: str, agent: str) -> Fault:
+    """A session cannot begin on a thread that is not there for its owner (UPSTREAM)."""
+    text = (
+        f"Thread not found: {one_line(thread, 80)}; it is no thread of yours with {agent}: name its agent as "
+        "agentId, or leave threadId out to begin another"
+    )
+    return Fault(FaultType.UPSTREAM, text, data={REASON: "not_found", "key": "threadId"})
+
+
 def is_busy(session: str) -> Fault:
     """A prompt is under way in it (UPSTREAM, DR-11)."""
     text = f"Session {session} is busy — concurrent prompts not allowed"

@@ -94,7 +94,8 @@ class Sessions:
         """A new session with that agent, or with the one that ``Directory.resolve`` finds without.
 
         ``metadata`` may have ``provider`` (the agent's to be asked), ``runtimeParams`` (for all its prompts),
-        and ``resume``: the id of a session that failed, which is opened again in place of a new one.
+        ``threadId`` (a thread of the principal's with that agent, to go on with), and ``resume``: the id of a
+        session that failed, which is opened again in place of a new one.
         Raises Fault; then nothing is left behind.
         """
         limits = self._limits()

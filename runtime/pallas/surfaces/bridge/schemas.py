@@ -60,8 +60,8 @@ _TIMEOUT: Final = {
 _METADATA: Final = {
     "type": "object",
     "description": "provider: which of the agent's providers answers. runtimeParams: parameters for every "
-    "prompt of the session. resume: the id of a failed session, to go on with it. Anything else is handed "
-    "to the agent.",
+    "prompt of the session. threadId: a thread of yours with that agent, to go on with. resume: the id of a "
+    "failed session, to go on with it. Anything else is handed to the agent.",
 }
 
 HEALTH: Final = About(
