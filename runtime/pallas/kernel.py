@@ -199,7 +199,7 @@ class Kernel:
             check_images(images, vision=executor.info.vision, model=executor.info.model)
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
         self._admit(request.trace)
-        if request.run_id:
+        if request.run_id and not request.leased:  # a session's was made for it, and is nobody's
             await self._not_taken(request.run_id)
         run_id = request.run_id or mint_run()
         run = Run(run_id, request.agent, self._hub, self._stats[request.agent], listener)
