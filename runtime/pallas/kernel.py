@@ -37,7 +37,7 @@ from pallas.model import (
 from pallas.outcomes import cut_short, started, what_answers
 from pallas.overrides import read_messages
 from pallas.recorder import Recorder
-from pallas.refusals import taken_run
+from pallas.refusals import check_provider, taken_run
 from pallas.runs import Listener, Run, Stats
 from pallas.text import one_line
 from pallas.trace import RunTrace, child_of, running
@@ -194,6 +194,7 @@ class Kernel:
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
         check_text(request.text if given is None else given.text)
         executor = self._executor(request.agent)
+        check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
         shown = (request.images, *(message.images for message in request.history))
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
             check_images(images, vision=executor.info.vision, model=executor.info.model)

@@ -1,8 +1,10 @@
 """Faults that surfaces tell apart by more than their type: each has its ``data["reason"]``."""
 
+from collections.abc import Collection
 from typing import Any, Final, Literal
 
 from pallas.model import Fault, FaultType
+from pallas.text import one_line
 
 Reason = Literal[
     "not_found", "conflict", "in_use", "forbidden", "unauthenticated", "unprocessable", "too_many"
@@ -46,6 +48,13 @@ def forbidden(message: str, **data: Any) -> Fault:
 def unauthenticated(message: str, **data: Any) -> Fault:
     """Nobody knows who asks (AUTH)."""
     return Fault(FaultType.AUTH, message, data={REASON: "unauthenticated", **data})
+
+
+def check_provider(provider: str, known: Collection[str]) -> None:
+    """Raises Fault (unprocessable, CONFIG, DR-24) for a provider that the agent does not have."""
+    if provider and provider not in known:
+        text = f'Provider "{one_line(provider, 80)}" is not registered in the ProviderRegistry'
+        raise unprocessable(text, providers=list(known))
 
 
 def too_many(message: str, seconds: float) -> Fault:

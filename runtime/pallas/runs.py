@@ -103,8 +103,8 @@ class Run:
     ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
-    ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is when its caller's patience ends
-    (``perf_counter``), ``routed`` and ``rerouted`` as in its result.
+    ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is
+    when its caller's patience ends (``perf_counter``), ``routed`` and ``rerouted`` as in its result.
     """
 
     id: str

@@ -36,8 +36,8 @@ class FleetPort(Protocol):
 
     What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
     ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
-    ``control_fleet``, ``call_tool`` and everything about durable threads and tasks are refused there (AUTH). A fleet
-    that keeps nothing refuses the latter as well (CONFIG).
+    ``control_fleet``, ``call_tool`` and everything about durable threads and tasks are refused there
+    (AUTH). A fleet that keeps nothing refuses the latter as well (CONFIG).
     """
 
     @property

@@ -8,7 +8,7 @@ from pallas.directory import IN_PROCESS, Entry
 from pallas.executors import ExecutorInfo
 from pallas.leases import Leases
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.text import one_line
+from pallas.refusals import check_provider as check_among
 
 from .refusing import check_metadata, no_room
 
@@ -53,10 +53,7 @@ def wanted_by(metadata: Mapping[str, Any] | None, limit: int) -> Wanted:
 
 def check_provider(info: ExecutorInfo, provider: str) -> None:
     """Raises Fault (CONFIG, DR-24) for a provider that the agent does not have."""
-    known = [each.id for each in info.providers_known or ()]
-    if provider and provider not in known:
-        text = f'Provider "{one_line(provider, 80)}" is not registered in the ProviderRegistry'
-        raise Fault(FaultType.CONFIG, text, data={"providers": known})
+    check_among(provider, [each.id for each in info.providers_known or ()])
 
 
 def check_room(counts: Leases, entry: Entry) -> None:

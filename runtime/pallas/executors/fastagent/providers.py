@@ -13,6 +13,7 @@ from fast_agent.llm.model_database import ModelDatabase
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import ProviderConfig
 from pallas.model import Fault, FaultType, Params, ProviderFacts
+from pallas.refusals import check_provider
 from pallas.text import one_line
 
 from . import models
@@ -104,12 +105,7 @@ class Providers:
 
         Raises Fault: CONFIG for a provider that is not there, PROTOCOL for a model that it has not.
         """
-        if provider and provider not in self._by_id:
-            raise Fault(
-                FaultType.CONFIG,
-                f'Provider "{one_line(provider, 100)}" is not registered in the ProviderRegistry',
-                data={"providers": list(self._by_id)},
-            )
+        check_provider(provider, self._by_id)
         chosen = self._by_id[provider or self._config.default_provider]
         if chosen.kind != "llm":
             raise Fault(

@@ -29,7 +29,7 @@ from .stream import MEDIA, event_stream, last_event, wants_stream
 from .taken import Chat
 from .turns import Turns
 
-_OWN: Final = frozenset({"message", "images", "threadId", "stream"})
+_OWN: Final = frozenset({"message", "images", "threadId", "provider", "stream"})
 RUN_ID: Final = "pallas-run-id"
 THREAD_ID: Final = "pallas-thread-id"
 
@@ -111,6 +111,7 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
             trace=incoming(None, request.headers),
             params=params,
             surface="rest",
+            provider=body.provider or "",
             # A token of the control API is for this fleet alone: no downstream is shown it.
             bearer=None if holds_control(principal) else bearer_in(request.headers.get("authorization")),
         )

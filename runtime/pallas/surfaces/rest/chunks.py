@@ -155,7 +155,18 @@ class Chunks:
 
 def final(result: RunResult) -> Chunk:
     """The last chunk of a run that was answered."""
-    return {"type": "final", "threadId": result.thread or None, "turnIndex": result.turn_index}
+    return {
+        "type": "final",
+        "threadId": result.thread or None,
+        "turnIndex": result.turn_index,
+        **_who_answered(result),
+    }
+
+
+def _who_answered(result: RunResult) -> Chunk:
+    """Where that is not plain: the provider, the agent, and why it was another one (DR-32)."""
+    facts = {"backend": result.backend, "routed": result.routed, "rerouted": list(result.rerouted)}
+    return {key: value for key, value in facts.items() if value}
 
 
 def error(fault: Fault) -> Chunk:
@@ -180,6 +191,7 @@ def answer_of(result: RunResult) -> dict[str, Any]:
         "steps": result.steps,
         "tools": result.tools,
         "usage": usage if counted else None,
+        **_who_answered(result),
     }
 
 

@@ -240,7 +240,11 @@ class Task(Out):
 
 
 class Answer(Out):
-    """What came of a message; ``turnIndex`` is the place of the answer in its thread."""
+    """What came of a message; ``turnIndex`` is the place of the answer in its thread.
+
+    ``backend`` is the provider that answered, where there is a choice; ``routed`` the agent that a router
+    chose, ``rerouted`` why another provider answered than the one that was asked for.
+    """
 
     text: str
     threadId: str | None
@@ -251,6 +255,9 @@ class Answer(Out):
     steps: int
     tools: int
     usage: Tokens | None
+    backend: str | None = None
+    routed: str | None = None
+    rerouted: list[str] | None = None
 
 
 class Whoami(Out):

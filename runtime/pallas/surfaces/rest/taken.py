@@ -191,4 +191,5 @@ class Chat(BaseModel):
     message: str | None = Field(default=None, max_length=MAX_TEXT)
     images: list[ImageGiven] | None = Field(default=None, max_length=MAX_IMAGES)
     threadId: str | None = Field(default=None, min_length=1, max_length=200)
+    provider: str | None = Field(default=None, min_length=1, max_length=100)
     stream: bool | None = None
