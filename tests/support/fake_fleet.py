@@ -188,18 +188,26 @@ class FakeFleet:
         self.kept.delete(thread)
 
     async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
-        found = [each for each in self.works.values() if agent in ("", each.agent)]
+        """What ``works`` has, without what came of them; refused like ``kept``."""
+        self.kept.check()
+        self.kept.asked.append(("tasks", limit, cursor))
+        found = [
+            replace(each, text="", result=None) for each in self.works.values() if agent in ("", each.agent)
+        ]
         found.sort(key=lambda each: -each.created_at)
         start = int(cursor or 0)
         more = len(found) > start + limit
         return Page(tuple(found[start : start + limit]), str(start + limit) if more else "")
 
     async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One of ``works``."""
+        self.kept.check()
         if id not in self.works:
             raise refusals.not_found("task not found")
         return self.works[id]
 
     async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
+        """One of ``works`` is cancelled at once."""
         self.works[id] = replace(await self.task(id), status="cancelled")
         return self.works[id]
 

@@ -29,7 +29,7 @@ class FakeThreads:
 
     def page(self, agent: str, limit: int, cursor: str) -> Page[ThreadRecord]:
         """Some of the threads."""
-        self._check()
+        self.check()
         self.asked.append((agent, limit, cursor))
         found = sorted(
             (one for one in self.records.values() if agent in ("", one.agent)),
@@ -39,7 +39,7 @@ class FakeThreads:
 
     def find(self, agent: str, which: str) -> ThreadRecord:
         """By its id or its handle."""
-        self._check()
+        self.check()
         found = self.records.get(self.handles.get(which, which))
         if found is None or found.agent != agent:
             raise refusals.not_found("there is no such thread (any more); it may have been deleted")
@@ -47,7 +47,7 @@ class FakeThreads:
 
     def messages(self, thread: str, limit: int, cursor: str, newest_first: bool) -> Page[MessageRecord]:
         """Some rows of a thread."""
-        self._check()
+        self.check()
         self.asked.append((thread, limit, cursor))
         if thread not in self.rows:
             raise refusals.not_found("there is no such thread (any more); it may have been deleted")
@@ -56,22 +56,23 @@ class FakeThreads:
 
     def rename(self, thread: str, title: str) -> ThreadRecord:
         """Another title."""
-        self._check()
+        self.check()
         self.records[thread] = replace(self.records[thread], title=title)
         return self.records[thread]
 
     def delete(self, thread: str) -> None:
         """It was there."""
-        self._check()
+        self.check()
         del self.records[thread], self.rows[thread]
 
     def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
         """Note it."""
-        self._check()
+        self.check()
         self.saved.append((agent, dict(params)))
         return f"{', '.join(params)} saved: {agent} has them for every caller from now on."
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse where everything is refused."""
         if self.problem is not None:
             raise self.problem
 

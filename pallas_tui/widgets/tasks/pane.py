@@ -98,8 +98,12 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         """Show what is known, then what there is now."""
         self._say("")
         self.show_pane()
-        self._paint()
         self.set_interval(LOOK_EVERY, self._look)
+        # Not at once: an answer that comes before the pane stands would find nothing to be painted on.
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._paint()
         self._refresh()
 
     @property

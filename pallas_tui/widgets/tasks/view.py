@@ -16,6 +16,7 @@ from .list import WORDS
 _LOW: Final = 14
 """Lines below which the facts stand in one."""
 _LESS: Final = frozenset({"asked", "began", "kept", "for"})
+_IDS: Final = frozenset({"thread", "run", "id"})
 _MAX_FAULT: Final = 4_000
 _MAX_PART: Final = 4_000
 Said = list[tuple[str, str, str]]
@@ -104,7 +105,8 @@ def details(
     low = height < _LOW
     lines: list[Line] = [((line, STRONG),) for line in _asked(record, width)[: 1 if low else 3]]
     if low:
-        known = [text for label, text in facts_of(record, now, glyphs) if label not in _LESS and text]
+        told = [each for each in facts_of(record, now, glyphs) if each[0] not in _LESS and each[1]]
+        known = [f"{label} {text}" if label in _IDS else text for label, text in told]
         lines.append(((fit(f" {glyphs.dot} ".join(known), width, glyphs), DIM),))
     else:
         lines.append(())

@@ -1,0 +1,118 @@
+"""How the screen of durable tasks looks: under way, asking, answered, failed, cancelled, none, refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.fake_fleet import NOON, FakeFleet
+from support.looks import each_look
+from support.pane_app import still
+from support.shell import screen_text, workbench
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import Fault, FaultType, TaskRecord
+from pallas_tui.app import Workbench
+from pallas_tui.settings import Settings
+
+Compare = Callable[..., bool]
+SMALL = (80, 24)
+WORKING = TaskRecord(
+    "a1" * 16,
+    "concierge",
+    "anonymous",
+    "working",
+    NOON - 95,
+    NOON - 1,
+    run_id="4f0cb7a1d2e3",
+    kind="tasks_delegate",
+    preview="Write to every customer the May bug hit",
+    progress="concierge step 3 (tool)",
+    ttl=604_800.0,
+)
+ASKING = TaskRecord(
+    "b2" * 16,
+    "engineering",
+    "token:ci",
+    "input_required",
+    NOON - 600,
+    NOON - 30,
+    run_id="77aa",
+    preview="Deploy the fix",
+    request={"question-1": {"params": {"message": "It is Friday. Deploy all the same?"}}},
+)
+ANSWERED = TaskRecord(
+    "c3" * 16,
+    "research",
+    "anonymous",
+    "completed",
+    NOON - 7_200,
+    NOON - 7_000,
+    run_id="90210",
+    thread="01jx8zq3m5v7",
+    preview="Which customers were hit by the May invoice bug?",
+    text="Three customers were hit:\n\n- Acme\n- Globex\n- Initech",
+    ttl=604_800.0,
+)
+FAILED = TaskRecord(
+    "d4" * 16,
+    "vision",
+    "bearer:9f31c2",
+    "failed",
+    NOON - 90_000,
+    NOON - 89_990,
+    preview="What is on these forty pictures?",
+    fault=Fault(FaultType.UPSTREAM, "the provider is busy; try again in a minute", retryable=True).to_body(),
+)
+STOPPED = TaskRecord(
+    "e5" * 16, "research", "anonymous", "cancelled", NOON - 300_000, NOON - 299_000, preview="never mind"
+)
+
+
+def fleet() -> FakeFleet:
+    made = FakeFleet()
+    made.works = {each.id: each for each in (WORKING, ASKING, ANSWERED, FAILED, STOPPED)}
+    return made
+
+
+def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
+        app.action_tasks()
+        await until(lambda: app.screen is not app.main, pilot)
+        await until(lambda: any(each in screen_text(app) for each in ("Deploy", "Escape", "r reads")), pilot)
+        await pilot.press(*keys)
+        await until(lambda: seen in screen_text(app), pilot)
+        still(app)
+        for _ in range(3):
+            await pilot.pause()
+
+    return before
+
+
+def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
+    return workbench(made, settings=Settings(theme, ascii=ascii))
+
+
+@each_look
+def test_tasks(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    before = looking("down", "down", seen="Three customers were hit")
+    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+
+
+def test_tasks_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    before = looking("end", "up", seen="the provider is busy")
+    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+
+
+def test_no_tasks_yet(snap_compare: Compare) -> None:
+    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=looking(seen="Escape goes"))
+
+
+def test_tasks_that_only_others_may_see(snap_compare: Compare) -> None:
+    made = fleet()
+    made.kept.problem = Fault(FaultType.AUTH, "read-only: tasks are shown to whoever holds the full token")
+    assert snap_compare(app_over(made), terminal_size=SMALL, run_before=looking(seen="r reads"))
