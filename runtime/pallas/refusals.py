@@ -14,6 +14,9 @@ REASON: Final = "reason"
 """The key in a Fault's data. HTTP: not_found 404, conflict and in_use 409, forbidden 403,
 unauthenticated 401, unprocessable 422, too_many 429."""
 
+STOPPED: Final = "the fleet stopped in the middle of this task"
+"""How the reason of a task begins that was under way when its fleet went."""
+
 
 def not_found(message: str) -> Fault:
     """There is none, or it is another caller's: both in the same words (UPSTREAM)."""

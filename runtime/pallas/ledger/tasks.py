@@ -6,14 +6,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, insert, or_, select, tuple_, update
 
 from pallas.model import Fault, FaultType, Page, TaskRecord, TaskStatus
+from pallas.refusals import STOPPED
 
 from .database import Database
 from .pages import check_limit, cursor_of, place_of
 from .tables import UNDER_WAY, runs, tasks, threads
 from .words import storable
 
-STOPPED: Final = "the fleet stopped in the middle of this task"
-"""How the reason of a task begins that was under way when its fleet went."""
 AT_ONCE: Final = 1_000
 """Tasks that one transaction forgets, so that no writer waits long for it."""
 _LARGE: Final = ("text", "result")

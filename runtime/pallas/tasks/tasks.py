@@ -5,7 +5,6 @@ in the same words as one that is not there. What it does goes on when its caller
 """
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -25,7 +24,8 @@ from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRec
 from pallas.text import one_line
 from pallas.threads import ADMIN
 
-from .work import Finished, MakeRun, Work, is_over
+from .ending import CANCELLED, end_of, failed
+from .work import MakeRun, Work, is_over
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -38,9 +38,6 @@ LOOK_EVERY: Final = 2.0
 """Seconds between two looks at a task that another fleet of the same ledger does."""
 _TRIES: Final = (1.0, 5.0, 20.0)
 """Seconds after which an end that could not be written down is tried again."""
-_CANCELLED: Final = {"cancelled": True}
-
-type _End = dict[str, Any]
 
 
 class Tasks:
@@ -220,15 +217,15 @@ class Tasks:
         try:
             if work.cancelled or work.stopped:
                 raise asyncio.CancelledError
-            end = self._end_of(work, await run(work.hear))
+            end = end_of(work, await run(work.hear), gone=self._stopping())
         except Fault as fault:
-            end = self._failed(work, fault)
+            end = failed(work, fault, gone=self._stopping())
         except asyncio.CancelledError:
-            end = self._failed(work, Fault(FaultType.UPSTREAM, "the task was cancelled", data=_CANCELLED))
+            end = failed(work, CANCELLED, gone=self._stopping())
         except Exception as error:
             log.exception("task %s of %s broke", work.record.id[:8], work.record.agent)
             text = f"the task failed ({type(error).__name__}); the log has the details"
-            end = self._failed(work, Fault(FaultType.INTERNAL, text))
+            end = failed(work, Fault(FaultType.INTERNAL, text), gone=False)
         finally:
             work.doing = False
             keeping.cancel()
@@ -260,31 +257,6 @@ class Tasks:
             with suppress(Fault):
                 await self._store.move(work.record)
             await asyncio.sleep(KEEP_EVERY)
-
-    def _end_of(self, work: Work, done: Finished) -> _End:
-        """How it ends with what came of it."""
-        if done.fault is None:
-            end: _End = {"status": "completed", "result": done.result, "text": done.text}
-        else:
-            end = self._failed(work, done.fault)
-            if "result" in end:
-                end["result"] = done.result
-        return {**end, **({"thread": done.thread} if done.thread else {})}
-
-    def _failed(self, work: Work, fault: Fault) -> _End:
-        """How it ends with that Fault."""
-        cut = bool(fault.data.get("cancelled"))
-        if cut and not work.cancelled and (work.stopped or self._stopping()):
-            from pallas.ledger.tasks import STOPPED
-
-            left = {key: fault.data[key] for key in ("partial", "conversation_id") if key in fault.data}
-            text = f"{STOPPED}; what it did until then was done: look at its thread, and ask again"
-            lost = Fault(FaultType.UPSTREAM, text, data={"stopped": True, **left})
-            return {"status": "failed", "fault": lost.to_body()}
-        body = fault.to_body()
-        text = json.dumps(body, ensure_ascii=False)
-        result = {"content": [{"type": "text", "text": text}], "isError": True}
-        return {"status": "cancelled" if cut else "failed", "fault": body, "result": result}
 
     async def _forget(self, id: str) -> None:  # noqa: A002 - the word of the record
         with suppress(Fault):
