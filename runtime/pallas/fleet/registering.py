@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from pallas.catalog.names import check_name
 from pallas.config import AgentConfig, Project
 from pallas.config.agents import RESTARTS
+from pallas.config.auth import AuthConfig
 from pallas.config.kinds import HandlerConfig, WorkerConfig
 from pallas.config.models import RestartConfig
 from pallas.config.where import Where
@@ -17,7 +18,7 @@ from pallas.directory import rank
 from pallas.events import Hub
 from pallas.executors.handler.shape import shape_of
 from pallas.handlers import Registered
-from pallas.model import AgentState, Fault, FaultType, Notice
+from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
 from pallas.text import one_line
 
 from .agent import FleetAgent
@@ -93,6 +94,7 @@ class Registering:
         self._alone = alone
         self._entries: dict[tuple[str, int], _Entry] = {}
         self._laid: tuple[Project, Project] | None = None
+        self._places: dict[str, tuple[AgentConfig, AgentConfig]] = {}
         self._told: dict[str, str] = {}
 
     def handler(
@@ -141,6 +143,8 @@ class Registering:
                 FaultType.CONFIG, f"{one_line(str(name), 80)} is not registered, and so cannot be taken"
             )
         del self._entries[keys[0]]
+        if len(keys) == 1:
+            self._places.pop(name, None)
         return self._changed(name)
 
     def over(self, project: Project) -> Project:
@@ -224,8 +228,8 @@ class Registering:
         found: list[tuple[int, int, AgentConfig]] = []
         if (declared := project.agents.get(name)) is not None:
             found.append((rank(declared.kind), 1 if declared.definition is None else 3, declared))
-        for (other, kind), entry in self._entries.items():
-            if other == name:
+        for kind in range(len(_RANKS)):
+            if (entry := self._entries.get((name, kind))) is not None:
                 found.append((kind, 0 if entry.first else 2, entry.config))
         return [config for _, _, config in sorted(found, key=lambda each: each[:2])]
 
@@ -237,14 +241,24 @@ class Registering:
             if taken.get(first.slug, name) != name:  # a file declares another one that is published so
                 continue
             declared = project.agents.get(name)
-            agents[name] = replace(
-                first,
-                # The place of an agent in its project is that of whoever answers under its name.
-                port=declared.port if declared is not None else 0,
-                auth=declared.auth if declared is not None else project.auth,
-                shadows=tuple(dict.fromkeys(each.kind for each in others)),
-            )
+            # The place of an agent in its project is that of whoever answers under its name.
+            port, auth = (0, project.auth) if declared is None else (declared.port, declared.auth)
+            shadows = tuple(dict.fromkeys(each.kind for each in others))
+            agents[name] = self._placed(first, port, auth, shadows)
         return replace(project, agents=agents)
+
+    def _placed(
+        self, config: AgentConfig, port: int, auth: AuthConfig | None, shadows: tuple[AgentKind, ...]
+    ) -> AgentConfig:
+        """``config`` in its place; the same object again where nothing about it changed."""
+        known = self._places.get(config.name)
+        if known is not None and known[0] is config:
+            before = known[1]
+            if (before.port, before.auth, before.shadows) == (port, auth, shadows):
+                return before
+        placed = replace(config, port=port, auth=auth, shadows=shadows)
+        self._places[config.name] = config, placed
+        return placed
 
     def _tell(self, text: str) -> None:
         log.warning("%s", text)
