@@ -228,9 +228,11 @@ class Registering:
         found: list[tuple[int, int, AgentConfig]] = []
         if (declared := project.agents.get(name)) is not None:
             found.append((rank(declared.kind), 1 if declared.definition is None else 3, declared))
-        for kind in range(len(_RANKS)):
-            if (entry := self._entries.get((name, kind))) is not None:
-                found.append((kind, 0 if entry.first else 2, entry.config))
+        found += [
+            (kind, 0 if entry.first else 2, entry.config)
+            for kind in range(len(_RANKS))
+            if (entry := self._entries.get((name, kind))) is not None
+        ]
         return [config for _, _, config in sorted(found, key=lambda each: each[:2])]
 
     def _merged(self, project: Project) -> Project:
