@@ -75,4 +75,5 @@ def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
     """Why pictures cannot go to this agent, empty when they can (PR-17)."""
     if agent is None or agent.vision:
         return ""
-    return f"{name} has no vision: take the image away."
+    lacks = "has no vision" if agent.kind == "llm" else "takes no pictures"
+    return f"{name} {lacks}: take the image away."

@@ -26,14 +26,21 @@ def kind_of(data: bytes) -> str | None:
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
 
 
-def check_images(images: tuple[Image, ...], *, vision: bool, model: str) -> None:
-    """Refuse what the model would not see or could not read. Raises Fault (PR-17)."""
+def check_images(images: tuple[Image, ...], *, vision: bool, model: str, agent: str = "") -> None:
+    """Refuse what the model would not see or could not read. Raises Fault (PR-17).
+
+    ``model`` is empty where there is none: an agent of another kind takes no pictures.
+    """
     if not images:
         return
+    if not vision and not model:
+        raise Fault(
+            FaultType.CONFIG, f"{agent or 'this agent'} takes no pictures; send the message without images"
+        )
     if not vision:
         raise Fault(
             FaultType.CONFIG,
-            f"the model {model or '(none)'} has no vision; send the message without images, or declare "
+            f"the model {model} has no vision; send the message without images, or declare "
             "model_capabilities.vision: true for a model that has it",
         )
     if len(images) > MAX_IMAGES:

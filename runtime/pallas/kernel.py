@@ -197,7 +197,7 @@ class Kernel:
         check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
         shown = (request.images, *(message.images for message in request.history))
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
-            check_images(images, vision=executor.info.vision, model=executor.info.model)
+            check_images(images, vision=executor.info.vision, model=executor.info.model, agent=request.agent)
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
         self._admit(request.trace)
         if request.run_id and not request.leased:  # a session's was made for it, and is nobody's

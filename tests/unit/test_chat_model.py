@@ -166,6 +166,8 @@ def test_images_need_an_agent_that_can_see() -> None:
     # PR-17
     assert why_no_images("vision", agent("vision", 1, vision=True)) == ""
     assert "research has no vision" in why_no_images("research", agent("research", 1))
+    worker = agent("coder", 1, kind="worker", model="")
+    assert why_no_images("coder", worker) == "coder takes no pictures: take the image away."
 
 
 def test_sent_prompts_come_back_and_the_draft_is_kept() -> None:

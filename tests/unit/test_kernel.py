@@ -145,6 +145,10 @@ async def test_images_are_refused_when_the_model_has_no_vision() -> None:
         await kernel.run(RunRequest("echo", "see", images=(Image(PNG, "image/png"),)))
     assert caught.value.type is FaultType.CONFIG
     assert executor.turns == []
+    modelless = FakeExecutor(info=ExecutorInfo(model="", vision=False))
+    kernel, _, _ = kernel_with(modelless)
+    with pytest.raises(Fault, match="^echo takes no pictures; send the message without images$"):
+        await kernel.run(RunRequest("echo", "see", images=(Image(PNG, "image/png"),)))
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def whole_story(item: Item) -> str:
 
 
 def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str, str]]:
-    facts = [("endpoint", agent.url), ("kind", agent.kind), ("model", agent.model or "not known")]
+    facts = [("endpoint", agent.url), ("kind", agent.kind)]
+    if agent.model or agent.kind == "llm":
+        facts.append(("model", agent.model or "not known"))
     if agent.capabilities:
         facts.append(("can do", ", ".join(agent.capabilities)))
     facts.append(("runs", f"{agent.runs_active} now, {agent.runs_queued} queued, {agent.runs_total} so far"))

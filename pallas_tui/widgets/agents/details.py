@@ -102,6 +102,12 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
     lines += _numbers("restarts", [(agent.restarts, "")], width)
     if agent.crashes:
         lines += _numbers("crashes", [(agent.crashes, "lately")], width)
+    if agent.sessions:
+        lines += _numbers("open", [(agent.sessions, "session" if agent.sessions == 1 else "sessions")], width)
+    if agent.kind != "llm":
+        lines += fact("kind", agent.kind, width)
+    if agent.capabilities:
+        lines += fact("can do", ", ".join(agent.capabilities), width)
     if agent.model:
         dot = f" {glyphs.dot} "
         lines += fact("model", agent.model + (f"{dot}vision" if agent.vision else ""), width)

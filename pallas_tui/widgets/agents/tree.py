@@ -156,5 +156,5 @@ def _haystack(item: AgentSnapshot | ServerSnapshot | Link) -> str:
     else:
         words = [item.name, item.state.value]
     if isinstance(item, AgentSnapshot):
-        words += [item.title, item.model, item.health.status.value]
+        words += [item.title, item.model, item.health.status.value, item.kind, *item.capabilities]
     return " ".join(words).lower()

@@ -45,7 +45,10 @@ def tree_line(
     if len(item.name + fold + failed) > room:
         # The mark of a broken edit is worth more than the end of a long name.
         failed = f" {glyphs.error}" if broken else ""
-    room -= len(failed)
+    kind = _kind(item)
+    if len(item.name + fold + failed + kind) > room:
+        kind = ""
+    room -= len(failed) + len(kind)
     name = fit(item.name + fold, min(room, len(item.name + fold)), glyphs)
     mark = (glyphs.reloading, STYLES[Tone.STARTING]) if asked else shape(tone, glyphs)
     state: tuple[Part, ...] = (
@@ -55,9 +58,13 @@ def tree_line(
     )
     gap = " " * (room - cell_len(name) + 1)
     quiet = "" if _is_lively(item) else DIM
-    told: tuple[Part, ...] = ((f" {name}{'' if failed else gap}", quiet),)
+    told: tuple[Part, ...] = ((f" {name}{'' if failed or kind else gap}", quiet),)
     if failed:
-        told += (failed, STYLES[Tone.ERROR]), (gap, "")
+        told += ((failed, STYLES[Tone.ERROR]),)
+    if kind:
+        told += ((kind, DIM),)
+    if failed or kind:
+        told += ((gap, ""),)
     line = ((lead, DIM), mark, *told, *figures, *state)
     return cropped(line, width)
 
@@ -79,6 +86,11 @@ def _link(link: Link, width: int, glyphs: Glyphs) -> tuple[Part, ...]:
         (fit(kind, 5, glyphs) + " ", DIM),
         (right(word, 5), DIM if tone is Tone.OK else STYLES[tone]),
     )
+
+
+def _kind(item: Item) -> str:
+    """What kind of agent it is, where that is not the usual one."""
+    return f" {item.kind}" if isinstance(item, AgentSnapshot) and item.kind != "llm" else ""
 
 
 def _is_lively(item: Item) -> bool:
