@@ -1,12 +1,15 @@
 """Remote agents that are a tool of some MCP server: both eras, its refusals, its end, its memory."""
 
 import asyncio
+import gzip
 from typing import Any
 
 import pytest
 from mcp import MCPError
 from support.dials import dials
-from support.fake_downstreams import FakeDownstream, redirect, serving
+from starlette.requests import Request
+from starlette.responses import Response
+from support.fake_downstreams import FakeDownstream, modern, redirect, serving
 from support.remotes import QUICK, Talk, other, remote
 from support.waiting import until
 
@@ -273,6 +276,19 @@ async def test_an_answer_without_end_is_not_read_to_it(monkeypatch: pytest.Monke
         with pytest.raises(Fault) as raised:
             await Talk(executor).say("hello")
         assert raised.value.type is FaultType.TRANSPORT and there.heard == []
+
+
+async def test_an_answer_that_unfolds_is_not_read() -> None:
+    async def packed(fake: FakeDownstream, request: Request, body: dict[str, Any]) -> Response:
+        plain = await modern(fake, request, body)
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        return Response(gzip.compress(bytes(plain.body)), headers=headers)
+
+    fake = FakeDownstream(packed)
+    async with serving(fake) as origin, remote(f"{origin}/mcp", start=False) as executor:
+        fault = await fault_of(Talk(executor), "hello")
+        assert fault.type is FaultType.TRANSPORT
+        assert {seen.headers["accept-encoding"] for seen in fake.seen} == {"identity"}
 
 
 async def test_what_is_said_to_the_other_side_is_on_the_record_without_the_bearer() -> None:

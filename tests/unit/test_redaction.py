@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pallas.config import AgentConfig
+from pallas.config.kinds import RemoteConfig, WorkerConfig
 from pallas.config.models import DownstreamConfig, Project, ServerConfig
 from pallas.log import forget, redact, redact_project, redact_text
 from pallas.log.records import JsonLines
@@ -159,7 +161,24 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.M
         root=tmp_path,
         agents_file=tmp_path / "agents.yaml",
         name="p",
-        agents={},
+        agents={
+            "far": AgentConfig(
+                "far",
+                0,
+                "",
+                "",
+                kind="remote",
+                remote=RemoteConfig("https://u:far-pass-77@h/mcp", headers={"X-Api-Key": "far-key-77"}),
+            ),
+            "coder": AgentConfig(
+                "coder",
+                0,
+                "",
+                "",
+                kind="worker",
+                worker=WorkerConfig(command=("c",), cwd=tmp_path, env={"A_TOKEN": "coder-token-77"}),
+            ),
+        },
         downstreams={"notes": downstream},
         servers={"docs": program},
         settings={
@@ -171,7 +190,7 @@ def test_a_projects_own_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.M
     redact_project(project)
     text = redact_text(
         "url-pass-77 header-token-77 header-key-77 [plain words as a key] base-pass-77 db-pass-77"
-        " env-token-77 program-secret-77 harmless offline anything"
+        " env-token-77 program-secret-77 far-pass-77 far-key-77 coder-token-77 harmless offline anything"
     )
     assert "77" not in text
     assert "plain words" not in text

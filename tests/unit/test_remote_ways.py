@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from mcp_types import CallToolResult, TextContent
 
 from pallas.config.kinds import RemoteConfig
 from pallas.executors import Turn
 from pallas.executors.remote.answer import answer_of
 from pallas.executors.remote.credentials import Noted
-from pallas.executors.remote.faults import Whom, is_forgotten, of_status, reported
+from pallas.executors.remote.faults import Whom, explain, is_forgotten, of_status, reported
 from pallas.executors.remote.handles import Handles
 from pallas.executors.remote.progress import MAX_LINES, Progress
 from pallas.executors.remote.telling import MAX_TOLD, told
@@ -237,6 +238,20 @@ def test_a_fault_of_another_pallas_passes_with_its_type_and_nothing_hostile() ->
         plain = reported(text, WHOM)
         assert (plain.type, plain.retryable, plain.data) == (FaultType.UPSTREAM, False, {"providerId": "far"})
     assert "no words" in reported("  ", WHOM).message
+
+
+@pytest.mark.parametrize("code", ["1e999", "1" * 400, "NaN", "-32002"])
+def test_numbers_of_another_side_that_are_none_are_left_out(code: str) -> None:
+    data = '"type": "UPSTREAM", "retry_after": NaN, "limit": 1e999, "size": ' + "9" * 400
+    fault = reported(f'{{"error": "no", "code": {code}, "data": {{{data}}}}}', WHOM)
+    assert (fault.type, fault.code) == (FaultType.UPSTREAM, -32002)
+    assert not {"retry_after", "limit", "size"} & fault.data.keys()
+
+
+@pytest.mark.parametrize("said", [["UPSTREAM"], {"a": 1}, None, 7])
+def test_an_error_whose_type_is_none_is_one_all_the_same(said: Any) -> None:
+    error = MCPError(-32099, "odd", data={"type": said})
+    assert explain(error, Noted(), WHOM).type is FaultType.PROTOCOL
 
 
 def test_a_conversation_that_is_gone_is_told_from_other_errors() -> None:

@@ -9,7 +9,7 @@ from support.worker_peer import joined
 
 from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
-from pallas.executors.worker.dialect import Simple
+from pallas.executors.worker.dialect import Simple, session_id
 from pallas.executors.worker.handshake import greet
 from pallas.executors.worker.messages import Refused
 from pallas.executors.worker.telling import Telling
@@ -110,6 +110,12 @@ async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
         with pytest.raises(Fault) as caught:
             simple.read(result, telling)
         assert caught.value.message == "Invalid worker response: malformed prompt result"
-        good = {"text": "x", "stopReason": "max_tokens", "usage": {"inputTokens": 3, "outputTokens": -1}}
+        good = {"text": "x", "stopReason": "max_tokens", "usage": {"inputTokens": 3, "outputTokens": 10**30}}
         answer = simple.read(good, telling)
     assert (answer.texts, answer.stop_reason, answer.usage) == (("x",), "maxTokens", Usage(3, None))
+
+
+def test_a_session_has_an_id_that_can_be_kept() -> None:
+    assert session_id("coder", {"sessionId": "s" * 1000}) == "s" * 1000
+    with pytest.raises(Fault, match="1,001 characters"):
+        session_id("coder", {"sessionId": "s" * 1001})

@@ -160,6 +160,11 @@ def redact_project(project: "Project") -> None:
         redact(*_secrets_in(server.env))
     for downstream in project.downstreams.values():
         redact(*_secrets_in(downstream.headers), *_userinfo(downstream.url))
+    for agent in project.agents.values():
+        if agent.remote is not None:
+            redact(*_secrets_in(agent.remote.headers), *_userinfo(agent.remote.url))
+        if agent.worker is not None:
+            redact(*_secrets_in(agent.worker.env))
 
 
 def is_sensitive(name: str) -> bool:

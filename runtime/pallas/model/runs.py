@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from .params import NO_PARAMS, Params
 from .trace import TraceContext
@@ -90,13 +90,22 @@ class Principal:
 
 ANONYMOUS = Principal()
 
+MAX_TOKENS: Final = 2**53
+"""Tokens of one run that are believed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one run as the provider counted them; None where it did not."""
+    """Tokens of one run as the provider counted them; None where it did not, or said what cannot be."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        # Foreign numbers: a larger one fits neither a database nor a float, and what it breaks is the run.
+        for name in ("input_tokens", "output_tokens"):
+            if not 0 <= (getattr(self, name) or 0) <= MAX_TOKENS:
+                object.__setattr__(self, name, None)
 
 
 @dataclass(frozen=True, slots=True)

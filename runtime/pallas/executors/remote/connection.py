@@ -158,7 +158,7 @@ class Connection:
                 timeout=timeout,
                 trust_env=not is_loopback(self._url),
                 verify=self._verify,
-                headers=dict(self._headers),
+                headers={**self._headers, "Accept-Encoding": "identity"},
                 auth=self.auth,
                 follow_redirects=False,
             ) as http,

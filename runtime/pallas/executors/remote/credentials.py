@@ -76,7 +76,7 @@ class RemoteAuth(httpx2.Auth):
         try:
             response = yield request
             status = response.status_code
-            response.stream = _Bounded(response.stream, response.headers.get("content-type", ""))
+            response.stream = _Bounded(response.stream, response.headers)
             if exchange is not None:
                 wire_http.answered(exchange, response)
             if noted is not None and request.method == "POST":
@@ -101,14 +101,19 @@ class RemoteAuth(httpx2.Auth):
 class _Bounded(httpx2.AsyncByteStream):
     """An answer that ends the connection when it has more bytes than anybody needs.
 
-    A stream of events may last: its events are bounded one by one, by the client.
+    A stream of events may last: its events are bounded one by one, by the client. One that is compressed,
+    which was not asked for, is not read: a small answer must not unfold to a large one.
     """
 
-    def __init__(self, stream: Any, kind: str) -> None:
+    def __init__(self, stream: Any, headers: httpx2.Headers) -> None:
         self._stream = stream
-        self._left = None if kind.startswith("text/event-stream") else MAX_BODY
+        streams = headers.get("content-type", "").lower().startswith("text/event-stream")
+        self._left = None if streams else MAX_BODY
+        self._packed = headers.get("content-encoding", "identity").strip().lower() != "identity"
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._packed:
+            raise httpx2.ReadError("the answer is compressed, and was asked not to be")
         async for data in self._stream:
             if self._left is not None:
                 self._left -= len(data)

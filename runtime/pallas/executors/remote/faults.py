@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from pallas.log import redact_text
@@ -16,6 +17,9 @@ from .credentials import Noted
 _MAX_WORDS: Final = 4_000
 # What is passed on of a Fault's data, beside its type and whether to try again.
 _KEPT: Final = ("providerId", "upstreamCode", "stage", "retry_after", "correlationId", "limit", "size")
+# Numbers beyond these are none that anybody meant, and not every reader of JSON could take them.
+_MAX_CODE: Final = 2**31
+_MAX_NUMBER: Final = 2**53
 _GONE: Final = ("not found", "unknown", "expired", "does not exist", "no such")
 _THINGS: Final = ("conversation", "thread", "session", "context")
 
@@ -101,13 +105,14 @@ def of_status(noted: Noted, whom: Whom) -> Fault | None:
 
 def reported(text: str, whom: Whom) -> Fault:
     """The Fault in an error result: that of another Pallas as it is, anything else as its words."""
-    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         body = json.loads(text)
         data: Mapping[str, Any] = body["data"]
+        code = int(body["code"])
         return Fault(
             FaultType(data["type"]),
             f"{whom.name}: {_words(str(body['error']))}",
-            code=int(body["code"]),
+            code=code if abs(code) < _MAX_CODE else None,
             retryable=data.get("retryable") is True,
             data={**whom.data, **_plain(data)},
         )
@@ -139,7 +144,7 @@ def _of_mcp(error: Any, noted: Noted, whom: Whom) -> Fault:
     if line.startswith("session") and ("terminated" in line or "not found" in line):
         raise Forgotten
     data = error.error.data
-    if isinstance(data, dict) and data.get("type") in set(FaultType):
+    if isinstance(data, dict) and data.get("type") in tuple(FaultType):  # it may be anything
         return Fault(
             FaultType(data["type"]),
             f"{whom.name}: {_words(message)}",
@@ -202,7 +207,8 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str):
             kept[key] = one_line(redact_text(value[:2_000]), 200)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            kept[key] = value
+            if isfinite(value) if isinstance(value, float) else abs(value) < _MAX_NUMBER:
+                kept[key] = value
     return kept
 
 

@@ -16,6 +16,7 @@ from .telling import Telling
 
 _TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}
 _MAX_WORDS: Final = 32
+_MAX_ID: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,12 @@ def session_id(name: str, result: Any) -> str:
         raise Fault(
             FaultType.PROTOCOL,
             "Invalid worker response: missing sessionId",
+            data={"agent": name, "stage": "session/new"},
+        )
+    if len(found) > _MAX_ID:  # each is kept for as long as its conversation
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"Invalid worker response: a sessionId of {len(found):,} characters; at most {_MAX_ID:,} are taken",
             data={"agent": name, "stage": "session/new"},
         )
     return found
