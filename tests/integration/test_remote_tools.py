@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from support.dials import dials
 from starlette.requests import Request
 from starlette.responses import Response
+from support.dials import dials
 from support.fake_downstreams import FakeDownstream, modern, redirect, serving
 from support.remotes import QUICK, Talk, other, remote
 from support.waiting import until

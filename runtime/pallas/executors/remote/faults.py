@@ -206,10 +206,15 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
         value = data.get(key)
         if isinstance(value, str):
             kept[key] = one_line(redact_text(value[:2_000]), 200)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            if isfinite(value) if isinstance(value, float) else abs(value) < _MAX_NUMBER:
-                kept[key] = value
+        elif _is_number(value):
+            kept[key] = value
     return kept
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER
 
 
 def _words(text: str) -> str:

@@ -174,7 +174,7 @@ def session_id(name: str, result: Any) -> str:
     if len(found) > _MAX_ID:  # each is kept for as long as its conversation
         raise Fault(
             FaultType.PROTOCOL,
-            f"Invalid worker response: a sessionId of {len(found):,} characters; at most {_MAX_ID:,} are taken",
+            f"Invalid worker response: a sessionId of {len(found):,} characters, of at most {_MAX_ID:,}",
             data={"agent": name, "stage": "session/new"},
         )
     return found
