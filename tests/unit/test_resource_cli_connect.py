@@ -114,12 +114,58 @@ def test_virtual_servers_and_projects_have_addresses_at_the_fleets_port(
         assert (entry[0], entry[1]["url"]) == (name, f"http://localhost:{port}{path}")
 
 
+def test_the_bridge_is_one_entry_as_a_command_or_as_an_address(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = yaml.safe_load((folder / "agents.yaml").read_text())["registry_port"]
+    assert connect(Wish(bridge="url"), Reach(folder)) == 0
+    bearer = {"headers": {"Authorization": "Bearer ${PALLAS_TOKEN}"}}
+    assert json.loads(capsys.readouterr().out)["mcpServers"] == {
+        "desk-fleet": {"type": "http", "url": f"http://localhost:{port}/mcp", **bearer}
+    }
+    assert connect(Wish(bridge="command", client="claude-desktop"), Reach(folder)) == 0
+    printed = capsys.readouterr()
+    entry = json.loads(printed.out)["mcpServers"]["desk-fleet"]
+    assert Path(entry["command"]).name == "pallas"
+    assert entry["args"] == ["bridge", "--project", str(folder)]
+    assert entry["env"] == {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}
+    assert "Node" not in printed.err
+    assert connect(Wish(), Reach(folder)) == 0
+    assert "pallas connect --bridge command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        ("generic", {"type": "stdio", "env": {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}}),
+        ("claude-desktop", {"env": {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}}),
+        ("claude-code", {"type": "stdio", "env": {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}}),
+        ("cursor", {"env": {"PALLAS_TOKEN": "${env:PALLAS_TOKEN}"}}),
+        ("vscode", {"type": "stdio", "env": {"PALLAS_TOKEN": "${input:pallas-token}"}}),
+        ("codex", {"env_vars": ["PALLAS_TOKEN"], "tool_timeout_sec": 1800}),
+        ("gemini", {"env": {"PALLAS_TOKEN": "${PALLAS_TOKEN}"}, "timeout": 1_800_000}),
+    ],
+)
+def test_each_client_starts_a_program_with_the_token_in_its_environment(
+    client: str, expected: dict[str, Any]
+) -> None:
+    target = Target(
+        "fleet", "http://localhost:1/mcp", token=True, command=("pallas", "bridge", "--project", "/a b")
+    )
+    text = CLIENTS[client].text([target])
+    body = tomllib.loads(text) if client == "codex" else json.loads(text)
+    (entry,) = body[{"codex": "mcp_servers", "vscode": "servers"}.get(client, "mcpServers")].values()
+    assert entry == {"command": "pallas", "args": ["bridge", "--project", "/a b"], **expected}
+
+
 @pytest.mark.parametrize(
     ("wish", "word"),
     [
         (Wish("nobody"), "there is no agent nobody; there are asked, open_one"),
         (Wish(client="emacs"), "there are generic"),
         (Wish("asked", project="shop"), "leave AGENT"),
+        (Wish(bridge="pipe"), "there are command, url"),
+        (Wish("asked", bridge="url"), "leave AGENT"),
     ],
 )
 def test_wrong_wishes_are_status_2_and_print_nothing_on_stdout(

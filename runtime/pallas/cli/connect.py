@@ -50,10 +50,20 @@ def connect(
             autocompletion=complete_project,
         ),
     ] = "",
+    bridge: Annotated[
+        str,
+        typer.Option(
+            "--bridge",
+            metavar="HOW",
+            show_default=False,
+            help="One entry for all agents, the bridge: command (the client starts `pallas bridge`) or url.",
+            autocompletion=lambda: ["command", "url"],
+        ),
+    ] = "",
     folder: ShortFolderOption = None,
     url: UrlOption = "",
 ) -> None:
-    """Print the configuration with which an MCP client reaches an agent.
+    """Print the configuration with which an MCP client reaches an agent, or all of them.
 
     The configuration goes to stdout, where it belongs and what else to do to stderr. There is never a token
     in it: clients are told to take it from PALLAS_TOKEN.
@@ -61,9 +71,10 @@ def connect(
     \b
     pallas connect reviewer --client claude-code > .mcp.json
     pallas connect --client cursor
+    pallas connect --bridge command --client claude-desktop
     pallas connect reviewer --client codex --virtual >> ~/.codex/config.toml
     """
     from pallas.cli.resources.connecting import Wish
     from pallas.cli.resources.connecting import connect as show
 
-    raise typer.Exit(show(Wish(agent, client, virtual, project), reach_of(context, folder, url, "")))
+    raise typer.Exit(show(Wish(agent, client, virtual, project, bridge), reach_of(context, folder, url, "")))

@@ -6,6 +6,7 @@ Forms as the programs document them: mcp-remote for what starts programs only, `
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,12 +20,17 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One MCP server. ``token``: its callers are asked for one. ``seconds`` is how long a run may take."""
+    """One MCP server. ``token``: its callers are asked for one. ``seconds`` is how long a run may take.
+
+    ``command`` is a program that the client starts and speaks with on stdin and stdout, in place of ``url``;
+    it finds the token in its environment.
+    """
 
     name: str
     url: str
     token: bool = False
     seconds: int = 1800
+    command: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -54,12 +60,26 @@ def _bearer(target: Target, variable: str) -> dict[str, Any]:
     return {"headers": {"Authorization": f"Bearer {variable}"}} if target.token else {}
 
 
+def _started(target: Target, variable: str) -> dict[str, Any]:
+    """A program that the client starts; it is given the token and nothing else."""
+    program, *arguments = target.command
+    given = {"env": {TOKEN: variable}} if target.token else {}
+    return {"command": program, "args": arguments, **given}
+
+
 def _http(variable: str, **more: Any) -> Callable[[Target], dict[str, Any]]:
-    return lambda target: {"type": "http", "url": target.url, **_bearer(target, variable), **more}
+    def entry(target: Target) -> dict[str, Any]:
+        if target.command:
+            return {"type": "stdio", **_started(target, variable)}
+        return {"type": "http", "url": target.url, **_bearer(target, variable), **more}
+
+    return entry
 
 
 def _bridged(target: Target) -> dict[str, Any]:
     """Through mcp-remote, for a program that can only start others."""
+    if target.command:
+        return _started(target, f"${{{TOKEN}}}")
     parts = urlsplit(target.url)
     arguments = ["-y", "mcp-remote", target.url, "--transport", "http-only"]
     # It takes plain HTTP from this machine only, unless it is told to.
@@ -86,9 +106,13 @@ def _codex(targets: Sequence[Target]) -> str:
     blocks = []
     for target in targets:
         lines = [f"[mcp_servers.{target.key if _BARE.fullmatch(target.key) else json.dumps(target.key)}]"]
-        lines.append(f"url = {json.dumps(target.url)}")
+        if target.command:
+            lines.append(f"command = {json.dumps(target.command[0])}")
+            lines.append(f"args = {json.dumps(list(target.command[1:]))}")
+        else:
+            lines.append(f"url = {json.dumps(target.url)}")
         if target.token:
-            lines.append(f'bearer_token_env_var = "{TOKEN}"')
+            lines.append(f'env_vars = ["{TOKEN}"]' if target.command else f'bearer_token_env_var = "{TOKEN}"')
         # It gives a tool one minute where nothing is said.
         lines.append(f"tool_timeout_sec = {target.seconds}")
         blocks.append("\n".join(lines))
@@ -96,11 +120,15 @@ def _codex(targets: Sequence[Target]) -> str:
 
 
 def _gemini(target: Target) -> dict[str, Any]:
-    return {
-        "httpUrl": target.url,
-        **_bearer(target, f"${{{TOKEN}}}"),
-        "timeout": target.seconds * 1000,
-    }
+    variable = f"${{{TOKEN}}}"
+    if target.command:
+        return {**_started(target, variable), "timeout": target.seconds * 1000}
+    return {"httpUrl": target.url, **_bearer(target, variable), "timeout": target.seconds * 1000}
+
+
+def _cursor(target: Target) -> dict[str, Any]:
+    variable = f"${{env:{TOKEN}}}"
+    return _started(target, variable) if target.command else {"url": target.url, **_bearer(target, variable)}
 
 
 def _said(*lines: str, token: str = f"export {TOKEN}=… before it is started") -> Callable[..., list[str]]:
@@ -115,14 +143,20 @@ def _desktop(targets: Sequence[Target]) -> list[str]:
         "goes into claude_desktop_config.json (Settings > Developer > Edit Config), below what is there; "
         "macOS: ~/Library/Application Support/Claude/, Windows: %APPDATA%\\Claude\\, "
         "Linux: ~/.config/Claude/",
-        "needs Node.js: it starts the agent's bridge with npx; restart Claude Desktop",
+        "restart Claude Desktop"
+        if all(target.command for target in targets)
+        else "needs Node.js: it starts mcp-remote with npx; restart Claude Desktop",
         token=f"put the token in place of ${{{TOKEN}}}: Claude Desktop fills in no variables",
     )(targets)
 
 
 def _code(targets: Sequence[Target]) -> list[str]:
     commands = [
-        f"claude mcp add --transport http {target.key} {target.url}" for target in targets if not target.token
+        f"claude mcp add {target.key} -- {shlex.join(target.command)}"
+        if target.command
+        else f"claude mcp add --transport http {target.key} {target.url}"
+        for target in targets
+        if not target.token
     ]
     also = f"or: {commands[0]}" if commands else ""
     return [
@@ -151,7 +185,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "claude-code": Client("Claude Code", _servers(_http(f"${{{TOKEN}}}")), _code),
     "cursor": Client(
         "Cursor",
-        _servers(lambda target: {"url": target.url, **_bearer(target, f"${{env:{TOKEN}}}")}),
+        _servers(_cursor),
         _said("goes into .cursor/mcp.json of your project, or into ~/.cursor/mcp.json for all of them"),
     ),
     "vscode": Client(

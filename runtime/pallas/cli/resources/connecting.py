@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.names import slug
@@ -20,18 +22,25 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 3.0
 _MAX_BODY: Final = 4 * 1024 * 1024
 _SERVERS: Final = "/v0.1/servers"
+_BRIDGES: Final = ("command", "url")
+_BRIDGE_PATH: Final = "/mcp"
+_RUN_TIMEOUT: Final = 1800  # seconds; what agents of a fleet elsewhere have unless they say otherwise
 _PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant."""
+    """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant.
+
+    ``bridge`` is how the client reaches the one door to all agents: ``command``, ``url``, or not at all.
+    """
 
     agent: str = ""
     client: str = "generic"
     virtual: bool = False
     project: str = ""
+    bridge: str = ""
 
 
 def connect(wish: Wish, reach: Reach) -> int:
@@ -49,6 +58,10 @@ def connect(wish: Wish, reach: Reach) -> int:
             raise Wrong(f"--client {wish.client[:40]}: there are {', '.join(CLIENTS)}")
         if wish.project and (wish.agent or wish.virtual):
             raise Wrong("--project is all agents of a project at one address: leave AGENT and --virtual out")
+        if wish.bridge and wish.bridge not in _BRIDGES:
+            raise Wrong(f"--bridge {one_line(wish.bridge, 40)}: there are {', '.join(_BRIDGES)}")
+        if wish.bridge and (wish.agent or wish.virtual or wish.project):
+            raise Wrong("--bridge is all agents at once: leave AGENT, --virtual and --project out")
         targets = _targets(wish, reach)
     except NoFleet as fault:
         complain(fault.message)
@@ -61,6 +74,8 @@ def connect(wish: Wish, reach: Reach) -> int:
     sys.stdout.flush()
     for line in (f"{client.title}: {client.words(targets)[0]}", *client.words(targets)[1:]):
         complain(f"# {line}")
+    if not (wish.agent or wish.virtual or wish.project or wish.bridge) and len(targets) > 1:
+        complain("# one entry in place of all these: pallas connect --bridge command, or --bridge url")
     return OK
 
 
@@ -94,6 +109,8 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
     from pallas.surfaces.published import AGENTS, base_url, resource_url
 
     base = base_url(project)
+    if wish.bridge == "command":
+        return [_bridge(wish, base, project)]
     asked = project.rbac is not None and project.rbac.enabled is not False
     if wish.project or (wish.virtual and not wish.agent):
         name = wish.project or project.name
@@ -101,6 +118,8 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
         return [Target(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
     if published is None:
         complain("# no fleet of this project runs: addresses are those of agents.yaml")
+    if wish.bridge:
+        return [_bridge(wish, base, project)]
     found: dict[str, Target] = {}
     for agent in project.agents.values():
         auth = agent.auth is not None and not agent.auth.off
@@ -117,6 +136,8 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
 
 def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[Target]:
     """Addresses as a fleet elsewhere publishes them."""
+    if wish.bridge:
+        return [_bridge(wish, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
     if wish.project:
         url = f"{place.origin}/projects/{_part(wish.project)}/mcp"
         return [Target(wish.project, url, _asks(place, url))]
@@ -127,6 +148,28 @@ def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[
     token = {name: _asks(place, found[name]) for name in chosen if name in found}
     targets = {name: Target(name, url, token.get(name, False)) for name, url in found.items()}
     return _chosen(wish, targets, place.origin)
+
+
+def _bridge(wish: Wish, base: str, project: "Project | None", *, token: bool = False) -> Target:
+    """The one door to all agents. A project is named by its folder: a fleet is started where none runs."""
+    seconds = _RUN_TIMEOUT
+    if project is not None:
+        token = (project.auth is not None and not project.auth.off) or (
+            project.rbac is not None and project.rbac.enabled is not False
+        )
+        seconds = max((agent.run_timeout for agent in project.agents.values()), default=seconds)
+    name = f"{project.name}-fleet" if project is not None else "fleet"
+    where = ("--url", base) if project is None else ("--project", str(project.root.absolute()))
+    command = (_program(), "bridge", *where) if wish.bridge == "command" else ()
+    return Target(name, base + _BRIDGE_PATH, token, seconds, command)
+
+
+def _program() -> str:
+    """This very program by its whole path: a program of a desktop that starts it may have another PATH."""
+    own = Path(sys.argv[0])
+    if own.name == "pallas" and own.is_file():
+        return str(own.absolute())
+    return shutil.which("pallas") or "pallas"
 
 
 def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
