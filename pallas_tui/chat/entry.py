@@ -29,8 +29,9 @@ class Entry:
     """One message on the screen; ``at`` in Unix seconds, ``seconds`` how long the answer took.
 
     ``role`` ``error`` is a run that failed, ``note`` what the workbench itself had to say: neither is part of
-    what the agent knows. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``. Tokens and
-    ``cost`` are None where they are not known; ``run_id`` and ``trace_id`` empty then.
+    what the agent knows. ``cut`` says why an answer has no end: ``cancelled`` or ``broke off``; ``fault`` is
+    the type of what went wrong. Tokens and ``cost`` are None where they are not known; ``fault``,
+    ``run_id`` and ``trace_id`` empty then.
     """
 
     role: Literal["user", "assistant", "error", "note"]
@@ -44,6 +45,7 @@ class Entry:
     cut: str = ""
     stopped: str = ""
     retryable: bool = False
+    fault: str = ""
     tree: Tree | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None

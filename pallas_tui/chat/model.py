@@ -276,6 +276,7 @@ class Conversation:
                 at,
                 seconds=seconds,
                 retryable=fault.retryable,
+                fault=fault.type.value,
                 trace_id=run.trace.trace_id,
             )
         )

@@ -223,6 +223,7 @@ async def test_a_worker_that_is_killed_shows_on_every_surface_within_one_poll(
 
         async with client(fleet, "boss") as boss:
             assert text_of(await boss.call_tool("send_message", {"message": "hi"})) == "turn 1"
+        assert app.fleet is not None
         app.fleet.control("coder", "start")
         await until(lambda: seen.now.state is AgentState.READY, pilot)
         assert await seen.everywhere() == {"ready"}

@@ -45,6 +45,13 @@ def test_each_fault_has_its_status_and_the_same_body(fault: Fault, status: int) 
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
+def test_nonsense_from_behind_an_agent_is_no_mistake_of_the_caller() -> None:
+    said = Fault(FaultType.PROTOCOL, "Invalid worker response: malformed prompt result")
+    asked = Fault(FaultType.PROTOCOL, "top_k: must be a whole number", data={"key": "top_k"})
+    said.of_agent = asked.of_agent = True
+    assert [faults.status_of(each, of_run=True) for each in (said, asked)] == [502, 400]
+
+
 def test_a_field_whose_name_is_that_of_a_secret_hides_nothing_of_what_is_wrong_with_it() -> None:
     key = "servers.1.headers.Authorization"
     told = Fault(FaultType.PROTOCOL, f"{key}: write ${{secret:NAME/KEY}}", data={"key": key})

@@ -193,8 +193,8 @@ class MessageView(Vertical):
 
 
 def figures(entry: Entry) -> tuple[str, ...]:
-    """How an answer went: ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
-    parts = []
+    """How an answer went: ``AUTH``, ``cancelled``, ``3.1 s``, ``4 steps``, ``2 tool calls``, cost, tokens."""
+    parts = [entry.fault] if entry.fault else []
     if entry.cut:
         parts.append(entry.cut)
     if entry.stopped:

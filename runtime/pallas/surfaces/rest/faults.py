@@ -75,7 +75,8 @@ def nothing_here() -> Fault:
 def status_of(fault: Fault, *, of_run: bool = False) -> int:
     """The HTTP status of a Fault; ``of_run`` for one that a run came to.
 
-    There AUTH is of the agent with its provider or downstream, and no other token of the caller would help.
+    There AUTH is of the agent with its provider or downstream, and no other token of the caller would help;
+    and PROTOCOL is what a worker or a server behind the agent said, unless it names what is wrong here.
     """
     if isinstance(fault, Refused):
         return fault.status
@@ -84,6 +85,8 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
     if fault.type is FaultType.UPSTREAM and fault.data.get("stage") in _UNABLE:
         return 503
     if of_run and fault.type is FaultType.AUTH:
+        return 502
+    if fault.of_agent and fault.type is FaultType.PROTOCOL and "key" not in fault.data:
         return 502
     return _BY_TYPE[fault.type]
 

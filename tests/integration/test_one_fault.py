@@ -1,0 +1,96 @@
+"""One Fault, whatever way it is told: over the bridge, REST whole and streamed, MCP, in the workbench."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from support.bridged import refused, tell
+from support.live import ERAS, agent_module, client, running
+from support.offline import offline_project
+from support.served import fault_in
+from support.virtual import virtual
+from support.workers import SIMPLE
+
+from pallas.fleet.fleet import Fleet
+from pallas_tui.chat.model import Conversation
+from pallas_tui.client import AgentClient
+from pallas_tui.widgets.chat.message import figures
+
+SCRIPT = """
+rules:
+  - {when: {text: refuse}, error: {status: 401, message: "bad key sk-abcdefghijklmnopqrstuvwx"}}
+  - {when: {text: hurry}, error: {status: 429, message: "slow down"}}
+"""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    root = offline_project(
+        tmp_path_factory.mktemp("faults"),
+        {"desk": agent_module("desk"), "coder": None},
+        SCRIPT,
+        keys={"coder": {"kind": "worker", "module": None, "command": ["python", str(SIMPLE)]}},
+        config={"llm_retries": 0},
+    )
+    async with running(root, database="memory") as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "kind", "status"),
+    [
+        ("desk", "refuse", ("AUTH", -32003, False), 502),
+        ("desk", "hurry", ("UPSTREAM", -32002, True), 502),
+        ("coder", "refuse", ("UPSTREAM", -32002, True), 502),
+        ("coder", "malformed", ("PROTOCOL", -32000, False), 502),
+    ],
+)
+async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
+    fleet: Fleet, agent: str, text: str, kind: tuple[str, int, bool], status: int
+) -> None:
+    # UN-4, PR-36, DR-21, DR-22
+    bodies: list[dict[str, Any]] = []
+    for era in ERAS:
+        async with virtual(fleet, "/mcp", era=era) as door:
+            session = (await tell(door, "sessions_create", agentId=agent))["sessionId"]
+            bodies.append(await refused(door, "sessions_prompt", sessionId=session, prompt=text))
+            bodies.append(await refused(door, "tasks_delegate", agentId=agent, prompt=text))
+            await tell(door, "sessions_close", sessionId=session)
+        async with client(fleet, agent, era=era) as connected:
+            bodies.append(fault_in(await connected.call_tool("send_message", {"message": text})))
+    async with virtual(fleet, f"/virtual/agent-{agent}/mcp", era=ERAS[0]) as as_tool:
+        bodies.append(fault_in(await as_tool.call_tool("chat", {"message": text})))
+    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+        whole = await http.post(f"/api/v1/agents/{agent}/chat", json={"message": text})
+        assert whole.status_code == status
+        bodies.append(whole.json())
+        stream = await http.post(f"/api/v1/agents/{agent}/chat", json={"message": text, "stream": True})
+    chunks = [json.loads(line.removeprefix("data: ")) for line in stream.text.splitlines() if "{" in line]
+    assert chunks[-1]["type"] == "error"
+    data = chunks[-1]["data"]
+    bodies.append({"error": chunks[-1]["message"], "code": data["code"], "data": data})
+
+    told = {(each["data"]["type"], each["code"], each["data"]["retryable"]) for each in bodies}
+    assert told == {kind}
+    assert len({each["error"] for each in bodies}) == 1
+    assert "sk-abc" not in json.dumps(bodies)
+
+    url = next(each.url for each in fleet.agents if each.name == agent)
+    workbench = AgentClient(url, "conv-of-the-workbench")
+    try:
+        reply = await workbench.send(text)
+    finally:
+        await workbench.close()
+    assert reply.fault is not None
+    assert (reply.fault.type, reply.fault.code, reply.fault.retryable) == kind
+    conversation = Conversation(agent)
+    conversation.answer(conversation.begin(text, (), 0.0), reply, 1.0)
+    entry = conversation.entries[-1]
+    assert entry.role == "error"
+    assert figures(entry)[0] == kind[0]
+    assert (entry.text, entry.retryable) == (bodies[0]["error"], kind[2])
