@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mcp import Client
-from support.live import ERAS
+from support.live import ERAS, write_project
 from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
@@ -92,6 +92,44 @@ async def test_the_agent_that_blocks_the_loop_is_named_with_its_line_while_it_do
     logged = await asyncio.to_thread(own_log.read_text)
     assert "slow blocks the event loop of all agents" in logged
     assert "isolation: process" in logged
+
+
+HANDLER = """
+import os
+import time
+
+
+async def slow(request):
+    while not os.path.exists(request.text):
+        time.sleep(0.01)
+    return "pondered"
+"""
+
+
+async def test_a_handler_that_blocks_the_loop_is_named_with_its_line_and_a_way_out(
+    tmp_path: Path, own_log: Path
+) -> None:
+    gate = tmp_path / "gate"
+    root = write_project(
+        tmp_path / "project",
+        {"slow": HANDLER},
+        keys={"slow": {"kind": "handler", "module": None, "handler": "agents.slow:slow"}},
+        top={"loop_lag": 0.2},
+    )
+    with started(root) as fleet:
+        await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
+        async with Client(fleet.snapshot().agents[0].url) as client:
+            call = asyncio.create_task(client.call_tool("send_message", {"message": str(gate)}))
+            await until(lambda: told(fleet) != [], timeout=30)
+            (noticed,) = told(fleet)
+            gate.touch()
+            assert not (await call).is_error
+    line = HANDLER.splitlines().index("        time.sleep(0.01)") + 1
+    assert noticed.agent == "slow"
+    assert noticed.place in (f"agents/slow.py:{line}", f"agents/slow.py:{line - 1}")
+    logged = await asyncio.to_thread(own_log.read_text)
+    (line_of,) = [each for each in logged.splitlines() if "slow blocks the event loop of all agents" in each]
+    assert "use await or asyncio.to_thread" in line_of  # a handler cannot have a process of its own
 
 
 async def test_it_ends_with_its_fleet(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class Fleet:
         self._watches = watch
         self._reloader = self._new_reloader()
         lag = project.loop_lag
-        self._loop_watch = LoopWatch(self.hub, project.root, lag) if lag else None
+        self._loop_watch = LoopWatch(self.hub, project.root, lag, self._may_be_apart) if lag else None
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
 
     @property
@@ -469,6 +469,11 @@ class Fleet:
         for agent in self.agents:
             if agent.state is AgentState.READY:  # the others have better reasons
                 agent.watched.refresh()
+
+    def _may_be_apart(self, agent: str) -> bool:
+        # Read from another thread; the tuple of agents is replaced and never changed.
+        found = next((each for each in self.agents if each.name == agent), None)
+        return found is None or found.config.kind == "llm"
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunEvent) and (agent := self._agents.get(event.agent)) is not None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, process_time
 from types import FrameType
@@ -34,13 +35,17 @@ class LoopWatch:
     """Asks the running loop for a sign of life and tells, as ``LoopBlocked``, when none comes for ``lag`` s.
 
     ``root`` is the project, whose file and line are told. Two events for each time: when it is noticed and
-    when it is over. A fleet that starts imports in its loop: watch it from when it runs.
+    when it is over. A fleet that starts imports in its loop: watch it from when it runs. ``apart`` says of an
+    agent whether it may have a process of its own.
     """
 
-    def __init__(self, hub: Hub, root: Path, lag: float) -> None:
+    def __init__(
+        self, hub: Hub, root: Path, lag: float, apart: Callable[[str], bool] = lambda agent: True
+    ) -> None:
         self._hub = hub
         self._root = root
         self._lag = lag
+        self._apart = apart
         self._ended = threading.Event()
         self._alive = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,11 +89,11 @@ class LoopWatch:
         seconds = monotonic() - asked
         extra = {"agent": agent, "run_id": run_id}
         log.warning(
-            "%s blocks the event loop of all agents for %.1f s now%s; use await, asyncio.to_thread, or "
-            "isolation: process\n%s",
+            "%s blocks the event loop of all agents for %.1f s now%s; use await%s\n%s",
             agent or "something",
             seconds,
             f", at {place}" if place else "",
+            ", asyncio.to_thread, or isolation: process" if self._apart(agent) else " or asyncio.to_thread",
             story,
             extra=extra,
         )
