@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from mcp import Client
 from support.executors import Gate, echo
 from support.tasks import ERA, EXTENSION, TaskClient, working
 
-from pallas.asking import ask
+from pallas.asking import Answered, ask
 from pallas.config.kinds import TasksConfig
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Principal, StepStarted, TaskChanged
+from pallas.runs import Listener
+from pallas.tasks import Finished
 
 
 async def test_a_client_that_declares_the_extension_gets_a_task_and_then_the_answer(ledger: Ledger) -> None:
@@ -97,6 +100,59 @@ async def test_what_fails_is_the_result_that_the_tool_would_have_given(tmp_path:
         assert kept is not None
         assert (kept.status, (kept.fault or {})["error"]) == ("failed", "the provider is away")
     await ledger.close()
+
+
+async def test_work_that_breaks_is_a_task_that_failed_without_a_result(ledger: Ledger) -> None:
+    async def broken(hear: Listener) -> Finished:
+        raise RuntimeError("no fault of anybody's")
+
+    async with working(ledger) as fleet:
+        made = await fleet.tasks.begin("echo", Principal(), broken)
+        done = await TaskClient(fleet.url).until(made.id)
+        assert done["status"] == "failed"
+        assert "result" not in done
+        assert done["error"]["code"] == -32603
+        assert done["error"]["message"] == "the task failed (RuntimeError); the log has the details"
+
+
+async def test_a_request_whose_header_names_another_task_or_none_is_refused(tmp_path: Any) -> None:
+    gate = Gate()
+    ledger = await open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite3")
+    async with working(ledger, gate.answer) as fleet:
+        client = TaskClient(fleet.url)
+        made = (await client.call(message="hi"))["taskId"]
+        await gate.reached.wait()
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            for named in ("f" * 32, ""):
+                refused = await client.ask(method, named, taskId=made, inputResponses={})
+                assert refused["error"]["code"] == -32020
+                assert "mcp-name header does not match" in refused["error"]["message"]
+        encoded = f"=?base64?{b64encode(made.encode()).decode()}?="
+        found = await client.ask("tasks/get", encoded, taskId=made)
+        assert found["result"]["status"] == "working"
+        assert not gate.cancelled
+        gate.open.set()
+        await client.until(made)
+    await ledger.close()
+
+
+async def test_of_two_questions_the_one_that_was_answered_is_asked_no_longer(ledger: Ledger) -> None:
+    async def curious(turn: Turn, emit: Emit) -> TurnResult:
+        answers = await asyncio.gather(ask("Who?"), ask("Where?"))
+        return TurnResult((" ".join(each.text for each in answers),), ())
+
+    async with working(ledger, curious) as fleet:
+        client = TaskClient(fleet.url, answers=True)
+        made = (await client.call(message="hi"))["taskId"]
+        waits = await client.told(made, lambda task: len(task.get("inputRequests", ())) == 2)
+        first, second = waits["inputRequests"]
+        # Also before the work has had the time to go on.
+        await fleet.tasks.answer(made, Principal(), {first: Answered("accept", {"answer": "Ada"})})
+        now = await fleet.tasks.find(made, Principal())
+        assert (now.status, list(now.request or ())) == ("input_required", [second])
+        assert list((await client.get(made))["inputRequests"]) == [second]
+        await client.answer(made, {second: {"action": "accept", "content": {"answer": "London"}}})
+        assert (await client.until(made))["result"]["content"][0]["text"] == "Ada London"
 
 
 async def test_cancelling_a_task_cancels_its_run_and_what_it_wrote_stays(ledger: Ledger) -> None:

@@ -23,8 +23,10 @@ from fastmcp.server.extensions import (
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
+    HEADER_MISMATCH,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
@@ -130,31 +132,33 @@ class TasksExtension(ServerExtension):
             return fault_result(fault)
 
     async def _get(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
-        tasks, who = await self._admit(context)
+        tasks, who = await self._admit(context, params)
         return {"resultType": "complete", **detailed(await self._found(tasks, params.task_id, who))}
 
     async def _update(self, context: ServerRequestContext[Any, Any], params: _Answers) -> dict[str, Any]:
-        tasks, who = await self._admit(context)
+        tasks, who = await self._admit(context, params)
         await self._found(tasks, params.task_id, who)
         answers = {key: found for key, each in params.input_responses.items() if (found := _answered(each))}
         await _told(tasks.answer(params.task_id, who, answers))
         return {"resultType": "complete"}
 
     async def _cancel(self, context: ServerRequestContext[Any, Any], params: _Which) -> dict[str, Any]:
-        tasks, who = await self._admit(context)
+        tasks, who = await self._admit(context, params)
         await self._found(tasks, params.task_id, who)
         await _told(tasks.cancel(params.task_id, who))
         return {"resultType": "complete"}
 
-    async def _admit(self, context: ServerRequestContext[Any, Any]) -> "tuple[Tasks, Principal]":
-        if self.client_settings(context) is None:
-            needed: dict[str, Any] = {"extensions": {IDENTIFIER: {}}}
-            raise MCPError(
-                code=MISSING_REQUIRED_CLIENT_CAPABILITY,
-                message=f"Missing required client capability: declare the extension {IDENTIFIER}",
-                data={"requiredCapabilities": needed},
-            )
+    async def _admit(
+        self, context: ServerRequestContext[Any, Any], params: _Which
+    ) -> "tuple[Tasks, Principal]":
         call, tasks = fastmcp_request_ctx.get(), self._tasks()
+        if not _is_named(call, params.task_id):
+            raise MCPError(
+                code=HEADER_MISMATCH,
+                message=f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter",
+            )
+        if self.client_settings(context) is None:
+            raise undeclared()
         who = caller_of(call)
         if self._authorize is not None:
             await _told(self._authorize(next(iter(self._begins)), who))
@@ -177,6 +181,16 @@ class TasksExtension(ServerExtension):
 def declares(context: FastMCPRequestContext | None) -> bool:
     """Whether the client said on this very request that it knows tasks."""
     return IDENTIFIER in (_capabilities(context).get("extensions") or {})
+
+
+def undeclared() -> MCPError:
+    """What a client is told that did not say so, where only a task could answer it."""
+    needed: dict[str, Any] = {"extensions": {IDENTIFIER: {}}}
+    return MCPError(
+        code=MISSING_REQUIRED_CLIENT_CAPABILITY,
+        message=f"Missing required client capability: declare the extension {IDENTIFIER}",
+        data={"requiredCapabilities": needed},
+    )
 
 
 def can_answer(context: FastMCPRequestContext | None) -> bool:
@@ -224,6 +238,16 @@ def _capabilities(context: FastMCPRequestContext | None) -> Mapping[str, Any]:
         return {}
     found = (context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)
     return found if isinstance(found, Mapping) else {}
+
+
+def _is_named(context: FastMCPRequestContext | None, task_id: str) -> bool:
+    """Whether the header that says to those on the way which task it is says so rightly.
+
+    The SDK compares it for the methods of the protocol itself, in the same way.
+    """
+    if context is None or context.request is None:  # stdio has no headers
+        return True
+    return decode_header_value(context.request.headers.get(MCP_NAME_HEADER)) == task_id
 
 
 def _answered(given: Any) -> Answered | None:

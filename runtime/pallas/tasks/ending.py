@@ -32,8 +32,13 @@ def failed(work: Work, fault: Fault, *, gone: bool) -> End:
         left = {key: fault.data[key] for key in ("partial", "conversation_id") if key in fault.data}
         text = f"{STOPPED}; what it did until then was done: look at its thread, and ask again"
         lost = Fault(FaultType.UPSTREAM, text, data={"stopped": True, **left})
-        return {"status": "failed", "fault": lost.to_body()}
+        return broken(lost)
     body = fault.to_body()
     text = json.dumps(body, ensure_ascii=False)
     result = {"content": [{"type": "text", "text": text}], "isError": True}
     return {"status": "cancelled" if cut else "failed", "fault": body, "result": result}
+
+
+def broken(fault: Fault) -> End:
+    """How it ends where what did it broke: without a result, since none was ever given."""
+    return {"status": "failed", "fault": fault.to_body()}

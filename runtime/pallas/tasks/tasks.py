@@ -24,7 +24,7 @@ from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRec
 from pallas.text import one_line
 from pallas.threads import ADMIN
 
-from .ending import CANCELLED, end_of, failed
+from .ending import CANCELLED, broken, end_of, failed
 from .work import MakeRun, Work, is_over
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -225,7 +225,7 @@ class Tasks:
         except Exception as error:
             log.exception("task %s of %s broke", work.record.id[:8], work.record.agent)
             text = f"the task failed ({type(error).__name__}); the log has the details"
-            end = failed(work, Fault(FaultType.INTERNAL, text), gone=False)
+            end = broken(Fault(FaultType.INTERNAL, text))
         finally:
             work.doing = False
             keeping.cancel()

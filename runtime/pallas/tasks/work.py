@@ -1,7 +1,7 @@
 """One task while it is under way: what it does, how far it has come, what it waits to be told."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
@@ -114,13 +114,24 @@ class Work:
             ) from None
         finally:
             del self._asked[key]
-            self._wants({name: each for name, each in (self.record.request or {}).items() if name != key})
+            self._has_answers({key})
 
     def answer(self, answers: Mapping[str, Answered]) -> None:
-        """Answers by the keys of their questions; those that nobody waits for say nothing."""
+        """Answers by the keys of their questions; those that nobody waits for say nothing.
+
+        An answered question is no longer asked once this returns, whenever the work goes on.
+        """
+        heard = set()
         for key, answer in answers.items():
             if (waiting := self._asked.get(key)) is not None and not waiting.done():
                 waiting.set_result(answer)
+                heard.add(key)
+        self._has_answers(heard)
+
+    def _has_answers(self, keys: Set[str]) -> None:
+        asked = self.record.request or {}
+        if asked.keys() & keys:
+            self._wants({key: each for key, each in asked.items() if key not in keys})
 
     def _wants(self, questions: Mapping[str, Any]) -> None:
         if not is_over(self.record):
