@@ -147,7 +147,7 @@ async def test_a_task_is_a_session_of_its_own_that_is_closed_after_it(fleet: Fle
 
 @both_eras
 async def test_every_failure_is_an_error_with_its_whole_body(fleet: Fleet, era: str) -> None:
-    # DR-7, DR-20, DR-21
+    # DR-7, DR-20, DR-21 X15
     async with bridge(fleet, era) as door:
         session = (await tell(door, "sessions_create", agentId="upper"))["sessionId"]
         body = await refused(door, "sessions_create", agentId="zz")
@@ -279,7 +279,7 @@ async def test_a_caller_that_goes_away_cancels_its_run(fleet: Fleet, era: str) -
 
 
 async def test_who_comes_when_too_much_is_under_way_is_refused_with_the_whole_body(fleet: Fleet) -> None:
-    # DR-19
+    # DR-19 X15
     async with bridge(fleet) as door:
         working = [
             asyncio.create_task(door.call_tool("tasks_delegate", {"prompt": "x", "agentId": "slow"}))

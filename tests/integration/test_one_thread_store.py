@@ -1,10 +1,14 @@
 """One thread, whatever way it is talked to, and what a killed fleet leaves of it."""
 
+import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -15,6 +19,8 @@ from support.bridged import tell
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, served, text_of
+
+from pallas_tui.client import AgentClient
 
 SCRIPT = """
 rules:
@@ -32,7 +38,7 @@ rules:
     say: "turn {{ turns }}"
 """
 BRIDGES = {f"bridge {era}": era for era in ERAS}
-SURFACES = (*ERAS, "rest", "stream", "tool", *BRIDGES)
+SURFACES = (*ERAS, "rest", "stream", "tool", *BRIDGES, "workbench")
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,14 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
             status = await tell(client, "sessions_status", sessionId=session)
             await tell(client, "sessions_close", sessionId=session)
             return said["text"], status["threadId"]
+    if way == "workbench":
+        workbench = AgentClient(fleet.url(agent), thread or f"conv-{uuid4()}")
+        try:
+            reply = await workbench.send(text)
+        finally:
+            await workbench.close()
+        assert reply.fault is None
+        return reply.text, reply.thread
     if way == "tool":
         async with door(fleet, "/projects/test/mcp") as client:
             more = {"threadId": thread} if thread else {}
@@ -105,6 +119,17 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
         assert chunks.pop() == "[DONE]"
         said = [json.loads(chunk) for chunk in chunks]
         return "".join(each.get("delta", "") for each in said if each["type"] == "text"), said[-1]["threadId"]
+
+
+async def _typed(*words: str) -> str:
+    """What a command of ``pallas`` prints, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pallas.server", *words), stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
 
 
 async def rows(fleet: Served, thread: str) -> list[dict[str, Any]]:
@@ -149,10 +174,12 @@ async def test_all_surfaces_talk_in_the_thread_of_an_open_session_which_hears_of
             assert await say(fleet, way, f"by {way}", thread) == (f"turn {2 * turn + 2}", thread)
             said = await tell(client, "sessions_prompt", sessionId=session, prompt="and here")
             assert said["text"] == f"turn {2 * turn + 3}"
+        typed = await _typed("chat", "boss", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
+        assert typed.strip() == f"turn {2 * len(SURFACES) + 2}"
         task = await tell(
             client, "tasks_delegate", agentId="boss", prompt="a task", metadata={"threadId": thread}
         )
-        assert task["text"] == f"turn {2 * len(SURFACES) + 2}"
+        assert task["text"] == f"turn {2 * len(SURFACES) + 3}"
         await tell(client, "sessions_close", sessionId=session)
     assert {row["status"] for row in await rows(fleet, thread)} == {"complete"}
 

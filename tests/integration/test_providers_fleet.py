@@ -154,7 +154,7 @@ async def test_runtime_parameters_of_prompt_session_and_provider_reach_the_model
     ],
 )
 async def test_a_failure_names_the_provider(place: _Place, text: str, kind: tuple[str, int, bool]) -> None:
-    # DR-22, DR-32
+    # DR-22
     async with bridge(place) as door:
         body = await refused(door, "tasks_delegate", agentId="one", prompt=text)
     assert kind_of(body) == kind

@@ -99,7 +99,7 @@ def test_the_fallback_answers_where_nobody_fits_and_it_is_said() -> None:
         choose("bake a cake", (CODER,), by="examples", fallback=like(OPS, status="unavailable"))
 
 
-def test_a_capability_is_met_exactly_before_any_word_is_looked_at() -> None:  # DR-3 in spirit
+def test_a_capability_is_met_exactly_before_any_word_is_looked_at() -> None:
     choice = choose("whatever", ALL, by="examples", capability="code-review")
     assert (choice.agent, choice.by, choice.why) == (
         "coder",
