@@ -80,11 +80,18 @@ def _figures(agent: AgentSnapshot, rolled_back: bool = False) -> list[tuple[str,
     facts.append(("found as", f"{agent.availability}{sessions}"))
     if agent.shadows:
         facts.append(("hides", f"a {', a '.join(agent.shadows)} of the same name"))
-    own = "a process of its own" + (f", {agent.pid}" if agent.pid is not None else "")
-    facts.append(("runs in", own if agent.isolation == "process" else "the process of the fleet"))
+    facts.append(("runs in", _home(agent)))
     if agent.depends_on:
         facts.append(("needs", ", ".join(agent.depends_on)))
     return [(f"{label:<12}{text}", "") for label, text in facts]
+
+
+def _home(agent: AgentSnapshot) -> str:
+    if agent.kind == "remote":
+        return "another place, behind its URL"
+    if agent.isolation != "process" and agent.kind != "worker":
+        return "the process of the fleet"
+    return "a process of its own" + (f", {agent.pid}" if agent.pid is not None else "")
 
 
 def about_tool(row: ToolRow | None, agent: str) -> list[tuple[str, str]]:

@@ -41,7 +41,8 @@ class AgentsPane(ListPane):
 The fleet as a tree: an agent stands below the one that depends on it, and what it calls stands below it,
 with the transport and whether it answers (`key`: it asks for a credential). The shape says how it is
 (ok, degraded, error, starting, stopped); on the right are its port, its runs in flight and those that wait,
-or the step of its start. Below the agents stand the servers that the project starts with them.
+or the step of its start; behind its name its kind, where that is none with a model. Below the agents stand
+the servers that the project starts with them.
 
 Below (or beside) the list is what is known of the selected line: why it is not well, since when, latency,
 tokens, restarts, its model and where it is configured.

@@ -31,7 +31,13 @@ class KeepingHost:
         return self._view.conversation.params
 
     def override(self, params: Params) -> None:
-        """From the next message on these."""
+        """From the next message on these. Raises Fault for an agent that has no place for any."""
+        name = self._view.conversation.agent
+        fleet: FleetPort | None = getattr(self._view.app, "fleet", None)
+        agent = fleet.snapshot().agent(name) if fleet is not None else None
+        if params and agent is not None and agent.kind == "worker":
+            told = f"{one_line(name, 80)} is a worker and takes no parameters: nothing was changed."
+            raise Fault(FaultType.CONFIG, told)
         self._view.conversation.params = params
         self._view.touch()
 
