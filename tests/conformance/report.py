@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .baseline import Entry
 
@@ -29,6 +29,7 @@ class Outcome(StrEnum):
 
     PASSED = "pass"
     EXPECTED = "expected"
+    SKIPPED = "skip"
     STALE = "STALE"
     FAILED = "FAIL"
 
@@ -88,6 +89,36 @@ def read_report(
     return tuple(runs)
 
 
+def read_scenario(
+    results: Path, *, agent: str, version: str, scenario: str, baseline: Sequence[Entry]
+) -> ScenarioRun:
+    """The run of a scenario that was started by its name, from the folder of its results.
+
+    The suite judges only whole suites against a baseline: here the same is done for one. A scenario in which
+    the suite made no check is skipped. Raises ValueError when there is no result.
+    """
+    checks = _checks(results).get(scenario)
+    if not checks:
+        raise ValueError(f"{scenario} gave no result")
+    wrong = _wrong(checks)
+    entries = [entry for entry in baseline if entry.scenario == scenario]
+    told = [f"{check}: {words}" for check, words in wrong.items() if not _expects(entries, check)]
+    idle = [entry for entry in entries if not (entry.check in wrong if entry.check else wrong)]
+    passed = sum(check["status"] == "SUCCESS" for check in checks)
+    if told:
+        outcome, note = Outcome.FAILED, "; ".join(told)
+    elif idle:
+        which = ", ".join(entry.check or "it" for entry in idle)
+        outcome, note = Outcome.STALE, f"{which} does not fail; take it out of the baseline"
+    elif wrong:
+        outcome, note = Outcome.EXPECTED, "; ".join(dict.fromkeys(entry.reason for entry in entries))
+    elif not passed:
+        outcome, note = Outcome.SKIPPED, checks[0].get("errorMessage") or "the suite makes no check in it"
+    else:
+        outcome, note = Outcome.PASSED, ""
+    return ScenarioRun(agent, version, scenario, outcome, passed, note)
+
+
 def summary(runs: Sequence[ScenarioRun], *, least: dict[str, int]) -> tuple[list[str], bool]:
     """Lines to print, and whether all is as it should be: nothing failed, nothing stale, enough passed.
 
@@ -101,6 +132,8 @@ def summary(runs: Sequence[ScenarioRun], *, least: dict[str, int]) -> tuple[list
                 counts[run.outcome] += 1
         total, passed = sum(counts.values()), counts[Outcome.PASSED]
         line = f"{agent:<10}  {passed} of {total} passed, {counts[Outcome.EXPECTED]} cannot apply"
+        if counts[Outcome.SKIPPED]:
+            line += f", {counts[Outcome.SKIPPED]} skipped by the suite"
         wrong = counts[Outcome.FAILED] + counts[Outcome.STALE]
         if wrong:
             line += f", {counts[Outcome.FAILED]} failed, {counts[Outcome.STALE]} stale"
@@ -120,14 +153,26 @@ def _verdicts(text: str) -> Iterable[tuple[str, frozenset[str]]]:
 
 def _problems(results: Path) -> dict[str, dict[str, str]]:
     """By scenario, the checks that failed in it, with the suite's words."""
-    told: dict[str, dict[str, str]] = {}
+    return {name: _wrong(checks) for name, checks in _checks(results).items()}
+
+
+def _checks(results: Path) -> dict[str, list[dict[str, Any]]]:
+    """By scenario, all that was checked in it."""
+    told: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(results.glob("server-*/checks.json")):
         folder = _FOLDER.fullmatch(file.parent.name)
-        if folder is None:
-            continue
-        told[folder["name"]] = {
-            check["id"]: check.get("errorMessage") or "?"
-            for check in json.loads(file.read_text("utf-8"))
-            if check["status"] in ("FAILURE", "WARNING")
-        }
+        if folder is not None:
+            told[folder["name"]] = json.loads(file.read_text("utf-8"))
     return told
+
+
+def _wrong(checks: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {
+        check["id"]: check.get("errorMessage") or "?"
+        for check in checks
+        if check["status"] in ("FAILURE", "WARNING")
+    }
+
+
+def _expects(entries: Sequence[Entry], check: str) -> bool:
+    return any(entry.check in ("", check) for entry in entries)

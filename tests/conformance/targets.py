@@ -54,12 +54,14 @@ async def sample_fleet() -> AsyncIterator[Mapping[str, str]]:
 @asynccontextmanager
 async def fixture() -> AsyncIterator[str]:
     """The URL of the fixture, served in this loop by the listener that serves agents."""
-    listener = Listener(fixture_app(()), bind("127.0.0.1", 0, "the fixture"))
-    await listener.start()
-    try:
-        yield f"http://127.0.0.1:{listener.port}/mcp"
-    finally:
-        await listener.stop()
+    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+        async with fixture_app((), Path(folder)) as app:
+            listener = Listener(app, bind("127.0.0.1", 0, "the fixture"))
+            await listener.start()
+            try:
+                yield f"http://127.0.0.1:{listener.port}/mcp"
+            finally:
+                await listener.stop()
 
 
 async def _ready(process: asyncio.subprocess.Process, port: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 from conformance.targets import fixture
 from mcp import Client
 from support.live import ERAS
+from support.tasks import TaskClient
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -40,3 +41,18 @@ async def test_the_fixture_asks_its_client_in_the_manner_of_the_era(era: str) ->
         result = await client.call_tool(tool, arguments)
     assert isinstance(result.content[0], mt.TextContent)
     assert "Alice" in result.content[0].text
+
+
+async def test_the_fixtures_longer_work_becomes_tasks_of_the_production_extension() -> None:
+    async with fixture() as url:
+        client, plain = TaskClient(url, answers=True), TaskClient(url, declares=False)
+        made = await client.call("multi_input")
+        waits = await client.told(made["taskId"], lambda task: len(task.get("inputRequests", ())) == 2)
+        answered = {"action": "accept", "content": {"confirm": True}}
+        await client.answer(made["taskId"], dict.fromkeys(waits["inputRequests"], answered))
+        done = await client.until(made["taskId"])
+        assert done["result"]["content"][0]["text"].count("accept {'confirm': True}") == 2
+        assert (await client.call("greet", name="Ada"))["content"][0]["text"] == "Hello, Ada!"
+        assert (await plain.call("slow_compute", seconds=0))["resultType"] == "complete"
+        refused = await plain.ask("tools/call", "failing_job", name="failing_job", arguments={})
+        assert refused["error"]["code"] == -32021

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from conformance.baseline import Entry, read_baseline
-from conformance.report import Outcome, ScenarioRun, read_report, summary
-from conformance.suite import BASELINES, VERSIONS
+from conformance.report import Outcome, ScenarioRun, read_report, read_scenario, summary
+from conformance.suite import BASELINES, EXTENSION, VERSIONS
 
 PRINTED = """\
 Running all suite (5 scenarios) against http://127.0.0.1:1/mcp
@@ -106,6 +106,40 @@ def test_output_that_is_not_whole_is_no_result(tmp_path: Path, printed: str) -> 
         _read(tmp_path, printed)
 
 
+def _one(folder: Path, *baseline: Entry) -> ScenarioRun:
+    return read_scenario(folder, agent="f", version="2026-07-28", scenario="tasks-x", baseline=baseline)
+
+
+def test_a_scenario_that_was_run_by_its_name_is_judged_as_the_others(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tasks-x gave no result"):
+        _one(tmp_path)
+    _results(tmp_path, "tasks-x", ("a", "SUCCESS", None), ("b", "FAILURE", "no b"), ("c", "WARNING", "no c"))
+    b, c = Entry("tasks-x", "b", "has no b"), Entry("tasks-x", "c", "has no c")
+    run = _one(tmp_path, Entry("other", "a", "of another"), b)
+    assert (run.outcome, run.note, run.checks) == (Outcome.FAILED, "c: no c", 1)
+    run = _one(tmp_path, b, c)
+    assert (run.outcome, run.note) == (Outcome.EXPECTED, "has no b; has no c")
+    run = _one(tmp_path, b, c, Entry("tasks-x", "a", "has no a"))
+    assert (run.outcome, run.note) == (Outcome.STALE, "a does not fail; take it out of the baseline")
+    assert _one(tmp_path, Entry("tasks-x", "", "has nothing")).outcome is Outcome.EXPECTED
+
+
+def test_a_scenario_in_which_nothing_is_checked_does_not_count_as_passed(tmp_path: Path) -> None:
+    _results(tmp_path, "tasks-x", ("a", "SKIPPED", "to be rewritten"))
+    run = _one(tmp_path)
+    assert (run.outcome, run.note) == (Outcome.SKIPPED, "to be rewritten")
+    assert summary([run], least={}) == (
+        ["f           0 of 1 passed, 0 cannot apply, 1 skipped by the suite"],
+        True,
+    )
+    assert not summary([run], least={"f": 1})[1]
+    fine = tmp_path / "fine"
+    fine.mkdir()
+    _results(fine, "tasks-x", ("a", "SKIPPED", "to be rewritten"), ("b", "SUCCESS", None))
+    assert _one(fine).outcome is Outcome.PASSED
+    assert _one(fine, Entry("tasks-x", "", "has nothing")).outcome is Outcome.STALE
+
+
 def _runs(agent: str, **counts: int) -> list[ScenarioRun]:
     return [
         ScenarioRun(agent, "2026-07-28", f"s{index}", Outcome[name], 1)
@@ -183,6 +217,9 @@ def test_the_committed_baselines_name_single_checks_and_leave_enough() -> None:
         assert {(each.scenario, each.check) for each in fixture} <= {
             (each.scenario, each.check) for each in agent
         }
+        # Of the extension nothing is excused.
+        assert read_baseline(BASELINES / "fixture-tasks.yaml") == ()
+        assert len(set(EXTENSION)) == 10
         # What needs no fixture is never excused as a whole, and mostly not at all.
         generic = {"ping", "tools-list", "prompts-list", "resources-list", "caching", "server-initialize"}
         generic |= {"dns-rebinding-protection", "http-header-validation", "server-session-lifecycle"}
