@@ -159,6 +159,23 @@ def test_text_that_is_taken_back_is_told_and_is_no_part_of_the_answer(api: ChatA
     assert json.loads(many.stdout.splitlines()[4]) == {"type": "rollback"}
 
 
+def test_who_answered_in_place_of_the_one_that_was_asked_is_told_behind_the_answer(
+    api: ChatApi, tmp_path: Path
+) -> None:
+    # DR-32
+    api.steps = [{"type": "text", "delta": "A lamp."}]
+    api.ended = {"routed": "catalogue", "rerouted": ["cloud -> own: it is \x1b[31mgone"]}
+    done = chat(tmp_path, "research", "-m", "hi", "--url", api.url)
+    assert done.stdout == "A lamp.\n"
+    assert done.stderr.splitlines() == [
+        "(answered by catalogue, chosen by research)",
+        "(another provider: cloud -> own: it is ␛[31mgone)",
+        "(thread: conv-1)",
+    ]
+    document = json.loads(chat(tmp_path, "research", "-m", "hi", "--url", api.url, "--json").stdout)
+    assert (document["routed"], document["rerouted"]) == ("catalogue", ["cloud -> own: it is ␛[31mgone"])
+
+
 def test_a_run_that_fails_is_status_1_with_what_was_said_before(api: ChatApi, tmp_path: Path) -> None:
     api.steps = [
         {"type": "text", "delta": "It is"},

@@ -33,6 +33,7 @@ class ChatApi:
     saved: list[dict[str, Any]] = field(default_factory=list)
     token: str = ""
     url: str = ""
+    ended: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._gone: set[str] = set()
@@ -126,7 +127,7 @@ class ChatApi:
 
     async def _frames(self, after: int) -> AsyncIterator[bytes]:
         number = 0
-        steps = [*self.steps, {"type": "final", "threadId": "conv-1", "turnIndex": 1}]
+        steps = [*self.steps, {"type": "final", "threadId": "conv-1", "turnIndex": 1, **self.ended}]
         for step in steps:
             number += 1
             if number <= after:

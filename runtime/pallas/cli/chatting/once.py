@@ -54,6 +54,7 @@ async def _document(api: Api, answer: Answer) -> dict[str, Any]:
         "threadId": answer.thread or None,
         "turnIndex": answer.turn_index,
         "runId": answer.run or None,
+        **answer.chosen,
     }
     facts = await run_facts(api, answer.run)
     document |= {key: facts[key] for key in ("seconds", "steps", "tools", "usage") if key in facts}

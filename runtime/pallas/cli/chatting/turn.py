@@ -18,11 +18,15 @@ CANCEL_PATIENCE: Final = 5.0
 """Seconds that a run which was asked to stop has to say so."""
 _PACE: Final = 0.2
 _MAX_ARGS: Final = 120
+_CHOSEN: Final = ("backend", "routed", "rerouted")
 
 
 @dataclass(slots=True)
 class Answer:
-    """What came of a message. ``fault`` is why there is none; ``document`` is one that came whole."""
+    """What came of a message. ``fault`` is why there is none; ``document`` is one that came whole.
+
+    ``chosen`` says who answered, where that is not plain: backend, routed, rerouted, as the API has them.
+    """
 
     text: str = ""
     thread: str = ""
@@ -33,6 +37,7 @@ class Answer:
     seconds: float = 0.0
     tools: int = 0
     document: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
 
 
 class Turn:
@@ -124,6 +129,7 @@ class Turn:
         if not self._quiet:
             self._terminal.text(self._answer.text)
             self._terminal.end_text()
+            self._tell_chosen()
 
     async def _read(self, body: Mapping[str, Any]) -> None:
         self._stream = self._api.chat(self._agent, body)
@@ -137,6 +143,15 @@ class Turn:
         self._answer.text = "".join(parts)
         if not self._frames and not self._quiet:
             self._terminal.end_text()
+            self._tell_chosen()
+
+    def _tell_chosen(self) -> None:
+        """Who answered in place of the one that was asked, and why (DR-16, DR-32)."""
+        if routed := self._answer.chosen.get("routed"):
+            self._tell(f"(answered by {one_line(str(routed), 100)}, chosen by {self._agent})")
+        rerouted = self._answer.chosen.get("rerouted")
+        for line in rerouted if isinstance(rerouted, list) else ():
+            self._tell(f"(another provider: {one_line(str(line), 300)})")
 
     def _take(self, chunk: Mapping[str, Any], parts: list[str]) -> None:
         kind = chunk.get("type")
@@ -184,6 +199,7 @@ class Turn:
 
     def _ended(self, document: Mapping[str, Any]) -> None:
         self._answer.thread = str(document.get("threadId") or self._answer.thread)
+        self._answer.chosen = {key: document[key] for key in _CHOSEN if document.get(key)}
         index = document.get("turnIndex")
         self._answer.turn_index = index if isinstance(index, int) else None
 
