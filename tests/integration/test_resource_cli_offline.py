@@ -40,7 +40,7 @@ def test_things_are_made_shown_and_deleted_without_a_fleet(
     assert typed(root, capsys, "create", "agent", "made", "--llm", "model")[0] == 0
     shown = typed(root, capsys, "get", "agents")[1].splitlines()
     assert [line.split()[0] for line in shown] == ["NAME", "made", "one"]
-    assert "not running" in shown[1]
+    assert shown[1].split()[1:4] == ["llm", "not", "running"]
     status, out, _ = typed(root, capsys, "get", "agents", "-o", "yaml")
     (tmp_path / "all.yaml").write_text(out)
     assert (

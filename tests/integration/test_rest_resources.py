@@ -88,6 +88,7 @@ async def test_agents_of_files_are_listed_with_their_place(served: Api) -> None:
     assert one["source"].startswith("agents.yaml:")
     assert (one["state"], one["health"]) == ("ready", "ok")
     assert one["url"] and one["systemPrompt"] == "Be."
+    assert (one["kind"], one["availability"], one["capabilities"]) == ("llm", "ready", [])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,9 @@ class StandingLive:
         """What a fleet would say of an agent of the files."""
         if name not in self.files.agents:
             return {}
-        return {"state": "ready", "health": "ok", "url": f"http://127.0.0.1:1/{name}", "instruction": "Be."}
+        shown = {"kind": "llm", "availability": "ready", "capabilities": ()}
+        url = f"http://127.0.0.1:1/{name}"
+        return {"state": "ready", "health": "ok", "url": url, "instruction": "Be.", **shown}
 
     def shadow(self, name: str) -> str:
         """The place of an agent that a file declares."""

@@ -43,6 +43,8 @@ class Live(Protocol):
     def status(self, name: str) -> Mapping[str, Any]:
         """``state``, ``health``, ``url`` and ``instruction`` of an agent that is alive; empty for none.
 
+        Its ``kind``, ``availability`` and ``capabilities`` are as discovery has them.
+
         Also the ``reason`` of its state, and the ``problem`` that kept a change from taking effect.
         """
         ...

@@ -170,11 +170,15 @@ class Made:
         agent = self._members.by_name.get(name)
         if agent is None:
             return {}
-        found = {
+        shown = agent.snapshot()
+        found: dict[str, Any] = {
             "state": agent.state.value,
             "health": agent.watched.shown.status.value,
             "url": resource_url(self._project(), agent.config),
             "instruction": agent.executor.info.instruction if agent.executor is not None else "",
+            "kind": shown.kind,
+            "availability": shown.availability,
+            "capabilities": shown.capabilities,
         }
         if agent.reason:
             found["reason"] = agent.reason

@@ -177,6 +177,7 @@ def _count(key: str) -> Callable[[Body], str]:
 COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
     "agent": {
         "NAME": _text("name"),
+        "KIND": _text("kind"),
         "STATE": _state,
         "LLM": _name("llm"),
         "PROJECT": _name("project"),

@@ -46,7 +46,8 @@ class _Asleep:
     def removed(self, name: str) -> None: ...
 
     def status(self, name: str) -> Mapping[str, Any]:
-        return {}
+        agent = self.files.agents.get(name)
+        return {"kind": agent.kind, "capabilities": agent.capabilities} if agent is not None else {}
 
     def shadow(self, name: str) -> str:
         slug = name.replace("_", "-")

@@ -66,8 +66,9 @@ class Kept(Out):
 class Agent(Kept):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
-    ``reason`` is why it is in its state, ``problem`` what kept a change from taking effect, ``shadowed`` the
-    place in the files that has its name now.
+    ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
+    runs. ``reason`` is why it is in its state, ``problem`` what kept a change from taking effect and
+    ``shadowed`` the place in the files that has its name now.
     """
 
     systemPrompt: str
@@ -77,6 +78,9 @@ class Agent(Kept):
     defaultParams: JsonObject | None
     extras: JsonObject | None
     source: str
+    kind: str
+    capabilities: list[str]
+    availability: Literal["ready", "busy", "unavailable"] | None
     state: str | None
     health: str | None
     url: str | None

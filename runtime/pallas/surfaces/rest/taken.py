@@ -86,7 +86,9 @@ _PROJECT: Final[dict[str, Any]] = {
 }
 _OF_ALL: Final = frozenset({"id", "ownerId", "version", "createdAt", "updatedAt"})
 READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
-    "agent": _OF_ALL | {"source", "state", "health", "url", "reason", "problem", "shadowed"},
+    "agent": _OF_ALL
+    | {"source", "kind", "capabilities", "availability", "state", "health", "url", "reason", "problem"}
+    | {"shadowed"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},
