@@ -9,6 +9,7 @@ from support.worker_peer import joined
 
 from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
+from pallas.executors.worker.agent_client import AgentClient
 from pallas.executors.worker.dialect import Simple, session_id
 from pallas.executors.worker.handshake import greet
 from pallas.executors.worker.messages import Refused
@@ -76,6 +77,17 @@ async def test_what_is_neither_is_a_fault_with_the_way_out() -> None:
         await met({"result": {"ok": True}}, "acp")
     with pytest.raises(Fault, match=r"with an error: nope"):
         await met({"error": {"code": -32601, "message": "nope"}}, "acp")
+
+
+async def test_an_acp_workers_error_is_told_with_its_details() -> None:
+    # What libraries of that protocol put there when the worker's own code raises.
+    refused = Refused(-32603, "Internal error", {"details": "no home\x1b[2J\nhere"})
+    async with joined() as (peer, _):
+        acp = AgentClient("coder", WorkerConfig(("worker",), Path.cwd()), peer, ACP)
+        fault = acp.fault(refused, "session/new")
+        assert acp.fault(Refused(-32603, "Internal error", {}), "x").message.endswith("Internal error")
+    assert "session/new with an error: Internal error (no home" in fault.message
+    assert "\x1b" not in fault.message and "\n" not in fault.message
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from pydantic import BaseModel, ValidationError
 
 from pallas import __version__
 from pallas.config.kinds import WorkerConfig
+from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.text import one_line
 
@@ -45,6 +46,7 @@ from .telling import Telling
 log = logging.getLogger(__name__)
 
 _AUTH_REQUIRED: Final = -32000
+_MAX_DETAILS: Final = 300
 
 
 def hello() -> dict[str, Any]:
@@ -182,9 +184,15 @@ class AgentClient:
             )
         return Fault(
             FaultType.UPSTREAM,
-            f"{self._name}: the worker answered {stage} with an error: {refused.message}",
+            f"{self._name}: the worker answered {stage} with an error: {refused.message}{_details(refused)}",
             data={"stage": stage, "upstreamCode": refused.code},
         )
+
+
+def _details(refused: Refused) -> str:
+    """What it says of the cause: the message alone is often "Internal error" and no more."""
+    told = refused.data.get("details") if isinstance(refused.data, Mapping) else refused.data
+    return f" ({one_line(redact_text(told), _MAX_DETAILS)})" if isinstance(told, str) and told.strip() else ""
 
 
 def _option(options: Sequence[PermissionOption], *kinds: str) -> str | None:
