@@ -213,7 +213,8 @@ def late(run: Run, request: RunRequest, seconds: float) -> Fault:
     limit = request.timeout
     if limit is not None and run.seconds_left is not None and run.seconds_left <= 0:
         what = (
-            f"the run took longer than the {limit:g} s that its caller gave it and was stopped; raise timeout"
+            f"the run took longer than the {limit:.3g} s that its caller gave it and was stopped; "
+            f"raise timeout"
         )
     else:
         limit = seconds

@@ -221,6 +221,7 @@ TOP = [
         "agents.yaml:3: default_agent: there is no agent jarviss; allowed: jarvis, it",
     ),
     ("sessions: {maximum: 3}\n", "agents.yaml:3: sessions.maximum: unknown key; allowed: max, idle, ttl"),
+    ("sessions: {ttl: 0}\n", "agents.yaml:3: sessions.ttl: 0 is out of range; allowed: 1 to 2592000"),
     ("sessions: {max: 0}\n", "agents.yaml:3: sessions.max: 0 is out of range; allowed: 1 to 100000"),
     ("sessions: {prompt_bytes: 99999999999}\n", "sessions.prompt_bytes: 99999999999 is out of range"),
     ("tasks: {tools: maybe}\n", "agents.yaml:3: tasks.tools: is text, where true or false is needed"),
@@ -307,9 +308,11 @@ def test_pallas_check_knows_the_kinds_and_looks_for_programs(
         "install it, or name it with its path; paths start at its cwd"
     ]
     folder.agents(EVERYTHING.replace("command: python one.py", "command: ./one.py"))
+    folder.config("model_capabilities: {vision: true}\n")
     check(folder.root, as_json=True)
     body = json.loads(capsys.readouterr().out)
     assert [each["kind"] for each in body["agents"]] == ["worker", "remote", "handler", "llm", "router"]
+    assert [each["model_capabilities"] is None for each in body["agents"]] == [True, True, True, False, True]
     assert body["agents"][4]["routes_to"] == ["coder", "far"]
     assert body["mistakes"][0]["problem"] == "there is no program ./one.py that may be run"
     assert "secret-of-the-test" not in json.dumps(body)

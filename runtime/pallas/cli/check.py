@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pallas.config import ConfigError, Mistake, Project, ScriptedConfig, read_project
+from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, read_project
 from pallas.config.command import program_problem
 from pallas.config.notes import Notes
 
@@ -101,6 +101,12 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
     }
 
 
+def _model(agent: AgentConfig) -> dict[str, Any] | None:
+    """What its model can do; only one kind has a model."""
+    found = agent.model_capabilities if agent.kind == "llm" else None
+    return asdict(found) if found is not None else None
+
+
 def _agents(project: Project) -> list[dict[str, Any]]:
     return [
         {
@@ -116,7 +122,7 @@ def _agents(project: Project) -> list[dict[str, Any]]:
             "capabilities": list(agent.capabilities),
             "depends_on": list(agent.depends_on),
             "instance_scope": agent.instance_scope,
-            "model_capabilities": asdict(agent.model_capabilities) if agent.model_capabilities else None,
+            "model_capabilities": _model(agent),
         }
         for agent in project.agents.values()
     ]

@@ -116,7 +116,7 @@ class Section:
         node = self.table.get(key)
         if node is None:
             return None
-        span = f"allowed: {low:g} to {high:g}" if high is not None else f"allowed: {low:g} or more"
+        span = f"allowed: {low:.15g} to {high:.15g}" if high is not None else f"allowed: {low:.15g} or more"
         value = node.value if isinstance(node, Leaf) else None
         if isinstance(node, Leaf) and isinstance(value, str):
             number = _converted(value, convert)
