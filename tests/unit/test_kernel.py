@@ -147,7 +147,7 @@ async def test_images_are_refused_when_the_model_has_no_vision() -> None:
     assert executor.turns == []
     modelless = FakeExecutor(info=ExecutorInfo(model="", vision=False))
     kernel, _, _ = kernel_with(modelless)
-    with pytest.raises(Fault, match="^echo takes no pictures; send the message without images$"):
+    with pytest.raises(Fault, match=r"^echo takes no pictures; send the message without images$"):
         await kernel.run(RunRequest("echo", "see", images=(Image(PNG, "image/png"),)))
 
 
