@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_TIMEOUT: Final = 4.5
+STOP_TIMEOUT: Final = 4.2
 STOP_WITHIN: Final = 4.9
 LEAST: Final = 0.4
 """Seconds that a fleet has to stop, its ledger included, and what that one has of them at least."""
 CUT_TIMEOUT: Final = 0.5
 """Seconds after which the callers of runs that are cut short are told, whether or not the work has ended."""
+HELPERS_TIMEOUT: Final = 1.7
+LAST_TIMEOUT: Final = 0.9
+CANCEL_TIMEOUT: Final = 0.3
+"""Of the time to stop: what the helpers have, what ports and programs have at least, and, beyond it, what is
+cancelled."""
 TELL_EVERY: Final = 5.0
 """Seconds between two lines that say what is waited for."""
 _NAMED: Final = 5
@@ -98,36 +103,81 @@ def _runs(count: int) -> str:
 
 
 async def end(kernel: Kernel, parts: Parts) -> None:
-    """End everything within ``STOP_TIMEOUT``; what is left then is cancelled. Never raises for a part."""
+    """End everything within ``STOP_TIMEOUT``; what is left then is cancelled. Never raises for a part.
+
+    Whatever takes its time keeps no other part from its own end.
+    """
+    ending = _Ending(kernel, parts)
     try:
-        async with asyncio.timeout(STOP_TIMEOUT):
-            await _end(kernel, parts)
-    except TimeoutError:
-        log.warning("the fleet did not stop in %.1f s; what is left is cancelled", STOP_TIMEOUT)
-        await quietly(program.stop() for program in parts.programs)
-    if parts.control_api is not None:
-        parts.control_api.close()
+        await ending.end()
+    finally:
+        if late := await ending.cut():
+            log.warning("the fleet did not stop in %.1f s; %d parts are cancelled", STOP_TIMEOUT, late)
+            await quietly(program.stop() for program in parts.programs)
+        if parts.control_api is not None:
+            parts.control_api.close()
 
 
-async def _end(kernel: Kernel, parts: Parts) -> None:
-    for task in parts.tasks:
-        task.cancel()
-    await asyncio.gather(*(close() for close in parts.helpers))
-    if cut := await kernel.close(timeout=0.5):
-        log.warning("%s cut short by the end of the fleet", _runs(cut))
-    # Callers before those they call: leaving a connection whose other end is gone takes seconds.
-    for layer in reversed(parts.layers):
-        await quietly(agent.close_port() for agent in layer)
-        await quietly(agent.close() for agent in layer)
-    if parts.control_api is not None:  # who follows the fleet hears of all this, and holds up nothing
-        parts.control_api.close()
-    await quietly(
-        [
-            *(program.stop() for program in parts.programs),
-            *(close() for close in parts.pages),
-            *(each.stop() for each in parts.listeners),
-        ]
-    )
+class _Ending:
+    """The one end of a fleet. What was begun for it is its own until ``cut``."""
+
+    def __init__(self, kernel: Kernel, parts: Parts) -> None:
+        self._kernel = kernel
+        self._parts = parts
+        self._until = monotonic() + STOP_TIMEOUT
+        self._begun: set[asyncio.Task[None]] = set()
+
+    async def end(self) -> None:
+        """All of it, one after the other as far as there is time."""
+        parts = self._parts
+        for task in parts.tasks:
+            task.cancel()
+        await self._wait(HELPERS_TIMEOUT, self._begin(close() for close in parts.helpers))
+        if cut := await self._kernel.close(timeout=0.5, grace=CUT_TIMEOUT):
+            log.warning("%s cut short by the end of the fleet", _runs(cut))
+        # Callers before those they call: leaving a connection whose other end is gone takes seconds. Each has
+        # its share of the time for that, and goes on with its end while the next one begins.
+        closing = []
+        for number in range(len(parts.layers), 0, -1):
+            closing.append(self._begin([_close(parts.layers[number - 1])]))
+            await self._wait((self._left - LAST_TIMEOUT) / number, closing[-1])
+        await self._wait(self._left - LAST_TIMEOUT, *closing)
+        if parts.control_api is not None:  # who follows the fleet hears of all this, and holds up nothing
+            parts.control_api.close()
+        self._begin(
+            [
+                *(program.stop() for program in parts.programs),
+                *(close() for close in parts.pages),
+                *(each.stop() for each in parts.listeners),
+            ]
+        )
+        await self._wait(self._left, *self._begun)
+
+    async def cut(self) -> int:
+        """Cancel what is not over; how much that was."""
+        late = {task for task in self._begun if not task.done()}
+        for task in late:
+            task.cancel()
+        await self._wait(CANCEL_TIMEOUT, *late)
+        return len(late)
+
+    @property
+    def _left(self) -> float:
+        return self._until - monotonic()
+
+    def _begin(self, work: Iterable[Awaitable[None]]) -> asyncio.Task[None]:
+        task = asyncio.create_task(quietly(work), name="end of the fleet")
+        self._begun.add(task)
+        return task
+
+    async def _wait(self, seconds: float, *tasks: asyncio.Task[None]) -> None:
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, seconds))
+
+
+async def _close(layer: Sequence[FleetAgent]) -> None:
+    await quietly(agent.close_port() for agent in layer)
+    await quietly(agent.close() for agent in layer)
 
 
 async def quietly(work: Iterable[Awaitable[None]]) -> None:

@@ -68,11 +68,12 @@ class Front:
         """The fleet stops, and what answers is still there: sessions end; within two seconds."""
         if self._tending is not None:
             self._tending.cancel()
-        await asyncio.gather(self.sessions.end(), self._bridge.close())
+        await self.sessions.end()
 
     async def close(self) -> None:
-        """The runs are over; within two seconds."""
+        """The runs are over, and who asked for them over the bridge was told; within two seconds."""
         self.directory.close()
+        await self._bridge.close()
 
     def _bridge_parts(self) -> "BridgeParts":
         from pallas.surfaces.bridge.app import BridgeParts

@@ -161,7 +161,8 @@ class Sessions:
             return False
         for each in tuple(lease.prompts):
             stop(self._kernel, each)
-        await asyncio.shield(self._table.end(lease, one_line(reason) or CLOSED))
+        # Whoever gives up waiting, or ends the ending itself, cancels that and nobody else.
+        await asyncio.wait({self._table.end(lease, one_line(reason) or CLOSED)})
         return True
 
     async def delegate(
