@@ -84,6 +84,17 @@ def _tool(server: str, tool: str, phase: str = "completed", *, nested: bool = Fa
     )
 
 
+def test_a_run_that_came_in_another_way_is_no_call_of_send_message() -> None:
+    metrics, hub = Metrics(Fleet(HARPER)), Hub()
+    hub.listen(metrics.observe)
+    for surface in ("mcp", "bridge", "rest"):
+        hub.publish(RunStarted(run_id="r", agent="harper", surface=surface))
+        hub.publish(_finished())
+    text = metrics.render()
+    assert _values(text, "pallas_runs_total") == {("harper", "ok"): 3}
+    assert _values(text, "pallas_send_message_total") == {("harper", "ok"): 1}
+
+
 def test_runs_are_counted_by_agent_and_outcome() -> None:  # PR-23
     metrics, hub = Metrics(Fleet(HARPER)), Hub()
     hub.listen(metrics.observe)

@@ -116,9 +116,10 @@ class Metrics:
     def _finished(self, run: RunFinished) -> None:
         agent, outcome = self._names.agent(run.agent), _one_of(run.outcome, _OUTCOMES)
         self._runs.labels(agent, outcome).inc()
-        self._asked.labels(agent, self._callers.finished(run.run_id), outcome).inc()
-        # Until agents can be reached in another way, every run is a call of send_message.
-        self._messages.labels(agent, outcome).inc()
+        caller, surface = self._callers.finished(run.run_id)
+        self._asked.labels(agent, caller, outcome).inc()
+        if surface in ("mcp", ""):  # what nobody knows any more came, most likely, as most do
+            self._messages.labels(agent, outcome).inc()
         self._seconds.labels(agent).observe(run.seconds)
         for direction, tokens in (("in", run.tokens_in), ("out", run.tokens_out)):
             if tokens is not None and tokens > 0:
@@ -144,15 +145,16 @@ class _Callers:
     """Who asked for the runs under way, as a label: the names of tokens and issuers, and few others."""
 
     def __init__(self) -> None:
-        self._under_way: dict[str, str] = {}
+        self._under_way: dict[str, tuple[str, str]] = {}
         self._known: set[str] = set()
 
     def started(self, run: RunStarted) -> None:
         if len(self._under_way) < MAX_UNDER_WAY:
-            self._under_way[run.run_id] = self._label(run)
+            self._under_way[run.run_id] = self._label(run), run.surface
 
-    def finished(self, run_id: str) -> str:
-        return self._under_way.pop(run_id, OTHER)
+    def finished(self, run_id: str) -> tuple[str, str]:
+        """Who asked, and over which surface; empty where that is not known."""
+        return self._under_way.pop(run_id, (OTHER, ""))
 
     def _label(self, run: RunStarted) -> str:
         if not run.identity:
