@@ -192,11 +192,14 @@ def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
 
 
 def _named(asked: frozenset[str], candidate: Candidate) -> str:
+    """Why it is meant: of its capabilities that the question names, the one that says most."""
+    found = ""
+    most = 0
     for capability in candidate.capabilities:
         parts = words(capability)
-        if parts and parts <= asked:
-            return f"the question names its capability {capability}"
-    return ""
+        if len(parts) > most and parts <= asked:
+            found, most = capability, len(parts)
+    return f"the question names its capability {found}" if found else ""
 
 
 def _best(

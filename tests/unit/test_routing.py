@@ -125,7 +125,7 @@ def test_of_many_with_a_capability_the_one_whose_examples_fit_answers() -> None:
 def test_by_capability_goes_by_what_the_question_names_then_by_the_agents_own_words() -> None:
     named = choose("do a code review of this", ALL, by="capability")
     assert named.agent == "coder"
-    assert named.why.startswith("the question names its capability cod")
+    assert named.why.startswith("the question names its capability code-review")
     own = choose("look after my servers", ALL, by="capability")
     assert (own.agent, own.by) == ("ops", "capability")
     assert own.why.startswith("like what it says of itself")
