@@ -235,6 +235,22 @@ async def test_more_runs_than_it_takes_wait() -> None:
         assert executor.waiting == 0
 
 
+async def test_once_it_is_closed_nothing_of_it_begins_any_more() -> None:
+    async with other() as there, remote(there.url, capacity=1) as executor:
+        held = asyncio.create_task(fault_of(Talk(executor), "wait"))
+        await there.reached.wait()
+        waits = asyncio.create_task(fault_of(Talk(executor), "hello"))
+        await until(lambda: executor.waiting == 1)
+        await executor.close(2.0)
+        there.open.set()
+        await held
+        assert "is stopping" in (await waits).message
+        with pytest.raises(Fault, match="far is stopping"):
+            await executor.start()
+        assert there.heard == ["wait"]
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "look at far"]
+
+
 async def test_a_server_without_a_tool_to_talk_to_says_which_keys_to_set() -> None:
     async with dials() as (there,):
         with pytest.raises(Fault) as raised:

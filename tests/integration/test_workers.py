@@ -316,6 +316,20 @@ async def test_nothing_is_left_after_closing_whatever_the_worker_does(tmp_path: 
         await say(executor, "hello")
 
 
+async def test_one_that_is_closed_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    executor = worker(tmp_path)
+    await executor.load()
+    starting = asyncio.create_task(executor.start())
+    await asyncio.sleep(0)  # it has begun, and there is nothing yet that could be ended
+    await executor.close(1.0)
+    with pytest.raises(Fault, match="coder is stopping"):
+        await starting
+    assert executor.pid is None
+    left = {each.pid for each in psutil.Process().children(recursive=True)} - before
+    await until(lambda: all(map(gone, left)))
+
+
 async def test_a_run_in_flight_may_end_while_the_worker_is_closed(tmp_path: Path) -> None:
     async with working(tmp_path) as executor:
         first = asyncio.create_task(say(executor, "meet", "a"))

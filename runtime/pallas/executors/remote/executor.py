@@ -70,6 +70,7 @@ class RemoteExecutor:
         self._handles = Handles()
         self._room = asyncio.Semaphore(max(1, remote.capacity))
         self._waiting = self._active = 0
+        self._over = False
         self._left_out: set[str] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._watch = Watch(
@@ -123,6 +124,7 @@ class RemoteExecutor:
         Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG where nobody can tell how
         to talk to it. One that asks for the caller's own token is found out about when a caller has one.
         """
+        self._not_over()
         self._there.forget()
         self._handles.clear()
         with noting() as noted:
@@ -131,11 +133,13 @@ class RemoteExecutor:
             except Fault as fault:
                 if not (self._forwards and fault.type is FaultType.AUTH and noted.status == 401):
                     raise
+        self._not_over()
         self._watch.start(self._there.verify)
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
         async with self._place():
+            self._not_over()
             try:
                 answer = await self._answer(turn, emit)
             except Fault as fault:
@@ -162,8 +166,8 @@ class RemoteExecutor:
         await self._there.pool.close(timeout)
 
     async def close(self, timeout: float) -> None:
-        """End all connections."""
-        self._tell_failed = None
+        """End all connections, for good."""
+        self._tell_failed, self._over = None, True
         await self.park(timeout)
 
     async def _answer(self, turn: Turn, emit: Emit) -> Answer:
@@ -277,6 +281,11 @@ class RemoteExecutor:
         finally:
             self._active -= 1
             self._room.release()
+
+    def _not_over(self) -> None:
+        # Who waited, or was about to start, when it ended: nobody would end what is begun now.
+        if self._over:
+            raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping", data=self._whom.data)
 
     def _busy(self) -> bool:
         return self._active > 0

@@ -93,6 +93,8 @@ class WorkerExecutor:
             self._name, self._config, command, self._environment(), self._limits, self._broke
         )
         try:
+            if self._closing:  # meanwhile, when there was nothing yet to be ended
+                raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
             await running.greet()
         except BaseException:
             await running.close(0)
