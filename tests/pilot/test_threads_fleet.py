@@ -1,35 +1,20 @@
 """A real fleet in the workbench: runs of every surface are seen and cancelled; threads outlast the fleet."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
+from support.fleet_desk import desk
 from support.live import ERAS, agent_module, client
 from support.offline import model_record, offline_project
-from support.shell import screen_text
 from support.virtual import virtual
-from support.waiting import until
-from textual.pilot import Pilot
 
-from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
-from pallas.model import FleetState
-from pallas_tui.app import Workbench
-from pallas_tui.launch import late_panes
 from pallas_tui.runs.run import Run
 from pallas_tui.screens.run import RunScreen
 from pallas_tui.screens.threads import ThreadsScreen
-from pallas_tui.settings import Settings
-from pallas_tui.widgets.chat import ChatPane
-from pallas_tui.widgets.chat.prompt import Prompt
-from pallas_tui.widgets.chat.view import ConversationView
-from pallas_tui.widgets.feed import FeedPane
-from pallas_tui.widgets.pane import Pane
 
 SCRIPT = """
 rules:
@@ -42,73 +27,6 @@ rules:
   - when: {last: tool}
     say: "It said deep."
 """
-
-
-class Desk:
-    """The workbench over a fleet in its own thread."""
-
-    def __init__(self, app: Workbench, pilot: Pilot[Any], fleet: Fleet) -> None:
-        self.app, self.pilot, self.fleet = app, pilot, fleet
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        return await until(condition, self.pilot, 60)
-
-    async def sees(self, *texts: str) -> None:
-        try:
-            await self.until(lambda: all(text in screen_text(self.app) for text in texts))
-        except AssertionError as error:
-            raise AssertionError(f"{texts} not on the screen:\n{screen_text(self.app)}") from error
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-
-    def http(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=f"{self.fleet.doors.origin}/api/v1", trust_env=False, timeout=60)
-
-    @property
-    def feed(self) -> FeedPane:
-        return self.app.main.query_one(FeedPane)
-
-    @property
-    def view(self) -> ConversationView:
-        view = self.app.main.query_one(ChatPane)._current
-        assert view is not None
-        return view
-
-    async def ask(self, text: str) -> None:
-        await self.until(lambda: not self.view._prompt.disabled)
-        self.view.focus_prompt()
-        self.view._prompt.insert(text)
-        await self.press("enter")
-        await self.until(lambda: self.view.conversation.run is None)
-
-
-@asynccontextmanager
-async def desk(root: Path, home: Path | None = None) -> AsyncIterator[Desk]:
-    before = Path.cwd()
-    thread = FleetThread(root)
-    log = root / "pallas.log"
-    log.touch()
-    app = Workbench(
-        lambda: thread,
-        name="test",
-        root=root,
-        late=late_panes(log),
-        settings=Settings("textual-dark", False),
-        home=home,
-        strict=True,
-    )
-    try:
-        async with app.run_test(size=(120, 40)) as pilot:
-            await until(lambda: len(app.main.query(Pane)) == 5, pilot)
-            await until(lambda: thread.snapshot().state is FleetState.RUNNING, pilot, 60)
-            await until(lambda: app.main.query(Prompt), pilot)
-            fleet = thread._fleet
-            assert fleet is not None
-            yield Desk(app, pilot, fleet)
-    finally:
-        await asyncio.to_thread(thread.stop, 10)
-        os.chdir(before)
 
 
 @pytest.fixture
@@ -168,11 +86,15 @@ async def test_a_run_of_any_surface_is_seen_opened_and_cancelled(project: Path) 
                 await here.press("x")
                 await here.sees("Cancel the run of worker")
                 await here.press("y")
-                await here.until(lambda run=run: run.state == "cancelled")
+                await here.until(partial(_is_cancelled, run))
                 await asyncio.wait_for(asyncio.shield(_over(asked)), 30)
             finally:
                 asked.cancel()
         await here.sees("cancelled")
+
+
+def _is_cancelled(run: Run) -> bool:
+    return run.state == "cancelled"
 
 
 async def _over(asked: asyncio.Future[None]) -> None:
