@@ -5,12 +5,14 @@ import gzip
 from typing import Any
 
 import pytest
+from fastmcp import Context
+from fastmcp.server.dependencies import get_http_headers
 from mcp import MCPError
 from starlette.requests import Request
 from starlette.responses import Response
 from support.dials import dials
 from support.fake_downstreams import FakeDownstream, modern, redirect, serving
-from support.remotes import QUICK, Talk, other, remote
+from support.remotes import QUICK, Other, Talk, other, remote
 from support.waiting import until
 
 from pallas.executors.remote import credentials
@@ -146,6 +148,28 @@ async def test_the_callers_own_bearer_goes_with_its_requests_alone(era: Any) -> 
         # A connection of one caller is never used for another.
         assert "Bearer token-of-anna" not in sent[bob:]
         assert sent[-1] in ("", "Bearer token-of-bob")  # or the end of a session
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_of_many_callers_at_once_each_comes_with_its_own_bearer(
+    era: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_there = asyncio.Barrier(8)
+
+    async def whose(self: Other, question: str, context: Context) -> str:
+        async with asyncio.timeout(30):
+            await all_there.wait()
+        return get_http_headers(include={"authorization"})["authorization"]
+
+    monkeypatch.setattr(Other, "_answer", whose)
+    async with other(era=era) as there, remote(there.url, forward_inbound_auth=True) as executor:
+        talks = [Talk(executor, lease=f"id:{number}") for number in range(8)]
+        for _ in range(3):  # the connections of one round are there for the next
+            said = await asyncio.gather(
+                *(talk.say("who", bearer=f"token-of-{number % 5}") for number, talk in enumerate(talks))
+            )
+            assert [each.texts for each in said] == [(f"Bearer token-of-{n % 5}",) for n in range(8)]
+        assert not any("token-of" in repr(event) for talk in talks for event in talk.events)
 
 
 async def test_without_opting_in_a_bearer_stays_here() -> None:
