@@ -32,6 +32,10 @@ AGENTS = """
 import asyncio
 
 
+async def teller(request):
+    return f"{request.thread} knows {len(request.history)}"
+
+
 async def coder(request):
     said = [message.text for message in request.history]
     return f"coder: {request.text} after {said} as {request.principal}, {dict(request.params)}"
@@ -71,6 +75,8 @@ ENTRIES = {
         "examples": ["Write a blog post", "Proofread this letter"],
     },
     "broken": {"kind": "handler", "handler": "answers:broken", "examples": ["Break the vase"]},
+    "teller": {"kind": "handler", "handler": "answers:teller", "examples": ["Tell where we are"]},
+    "tells": {"kind": "router", "agents": ["teller"], "fallback": "writer"},
     "chooser": {"kind": "handler", "handler": "answers:chooser"},
     "front": {"kind": "router", "agents": ["coder", "writer", "broken"]},
     "safe": {"kind": "router", "agents": ["coder"], "by": "capability", "fallback": "writer"},
@@ -164,6 +170,36 @@ async def test_a_conversation_stays_with_whom_it_began_and_its_history_goes_alon
     assert result.text.startswith("coder: now write a blog post about it after ['fix the tests', 'coder: fix")
     (routed,) = heard.of(Routed)
     assert (routed.to, routed.by) == ("coder", "conversation")
+
+
+async def test_the_chosen_agent_goes_on_in_one_conversation_until_another_answered(fleet: Fleet) -> None:
+    async def said(text: str) -> str:
+        return (await fleet.kernel.run(RunRequest("tells", text, conversation="where-we-are"))).text
+
+    teller, writer = (
+        next(each for each in fleet.agents if each.name == name) for name in ("teller", "writer")
+    )
+    first, second = await said("tell where we are"), await said("and now?")
+    where = first.removesuffix(" knows 0")
+    assert where.startswith("session:router-")
+    assert second == f"{where} knows 2"
+    await teller.stop("away")
+    try:
+        assert "writer" in await said("and now?")
+    finally:
+        await teller.start()
+    await writer.stop("away")
+    try:
+        third = await said("tell where we are")
+    finally:
+        await writer.start()
+    # It had not heard what the other said: it is told all of it, in another conversation.
+    assert third.endswith(" knows 6")
+    assert not third.startswith(where)
+    # Each caller has a conversation of its own behind the router, too.
+    result = await fleet.kernel.run(RunRequest("tells", "tell where we are", conversation="elsewhere"))
+    assert result.text.endswith(" knows 0")
+    assert not result.text.startswith(where)
 
 
 async def test_who_is_gone_is_told_when_another_answers_in_its_conversation(fleet: Fleet) -> None:

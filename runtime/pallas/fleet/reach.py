@@ -64,6 +64,10 @@ class Reach:
         """Have an agent answer. Raises Fault."""
         return await self._fleet.kernel.run(request, listener)
 
+    def end(self, agent: str, session: str, principal: Principal) -> None:
+        """That conversation with an agent is over."""
+        self._fleet.kernel.end_session(agent, session, principal)
+
 
 def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate:
     now = agent.snapshot()

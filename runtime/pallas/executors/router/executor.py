@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from pallas.config import AgentConfig, Project
@@ -61,19 +61,35 @@ class Reach(Protocol):
         """Have an agent answer; cancelling it cancels the run. Raises Fault."""
         ...
 
+    def end(self, agent: str, session: str, principal: Principal) -> None:
+        """That conversation with an agent is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Who answers in a conversation. ``session`` is theirs with the router, in which they know as many
+    messages as ``known``; empty where they have to be told again."""
+
+    agent: str
+    principal: Principal
+    session: str = ""
+    known: int = 0
+
 
 class RouterExecutor:
     """Answers by having another agent answer. A conversation stays with the agent that was chosen first.
 
     Whoever it chooses runs as if its caller had asked it, with the same principal and bearer, in a run of its
-    own below the router's. Nothing of it outlives a turn but who answers in which conversation.
+    own below the router's. It goes on in one conversation of its own for as long as nobody else answers in
+    between: what a program or a server elsewhere keeps of it is kept. Nothing else of it outlives a turn.
     """
 
     def __init__(self, project: Project, config: AgentConfig, route: Reach) -> None:
         self._project = project
         self._config = config
         self._reach = route
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     @property
     def _rules(self) -> RouterConfig:
@@ -134,14 +150,15 @@ class RouterExecutor:
                 others=tuple(each.agent for each in choice.others[:_OTHERS]),
             )
         )
-        self._keep(turn.lease, choice.agent)
+        session, history = self._where(turn, choice.agent, who)
         vision = self._reach.vision(choice.agent)
         request = RunRequest(
             agent=choice.agent,
             text=turn.text,
             images=turn.images,
             principal=who,
-            history=tuple(turn.history) if vision else _without_images(turn.history),
+            session=session or None,
+            history=history if vision else _without_images(history),
             stream_text=turn.stream_text,
             params=turn.params,
             provider=turn.provider,
@@ -151,6 +168,8 @@ class RouterExecutor:
             result = await self._ask(turn, emit, request, _telling(turn, choice.agent, emit))
         except Fault as fault:
             raise _told(fault, choice.agent) from fault
+        if turn.lease is not None:
+            self._keep(turn.lease, _Kept(choice.agent, who, session, len(turn.history) + 2))
         said = Message("user", turn.text, turn.images), Message("assistant", result.text)
         return TurnResult(
             texts=result.texts,
@@ -167,7 +186,7 @@ class RouterExecutor:
             among = tuple(self._if_it_sees(each) for each in among)
         changed = ""
         if turn.lease is not None and (before := self._kept.get(turn.lease)) is not None:
-            found = kept(before, among)
+            found = kept(before.agent, among)
             if isinstance(found, Choice):
                 return found
             changed = f"{found}; "
@@ -231,13 +250,31 @@ class RouterExecutor:
         finally:
             emit(ToolEvent(phase="completed" if done else "failed", **facts))
 
-    def _keep(self, lease: str | None, agent: str) -> None:
-        if lease is None:
-            return
-        self._kept[lease] = agent
+    def _where(self, turn: Turn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
+        """In which conversation the chosen agent answers, and what it has to be told of this one.
+
+        Until it has answered it counts as one that knows nothing: nobody can tell what a failure leaves.
+        """
+        history = tuple(turn.history)
+        if turn.lease is None:
+            return "", history
+        before = self._kept.get(turn.lease)
+        self._keep(turn.lease, _Kept(agent, who))
+        if before is not None and (before.agent, before.known) == (agent, len(history)) and before.session:
+            return before.session, ()
+        if before is not None:
+            self._end(before)
+        return f"router-{secrets.token_hex(16)}", history
+
+    def _keep(self, lease: str, kept: _Kept) -> None:
+        self._kept[lease] = kept
         self._kept.move_to_end(lease)
         if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+            self._end(self._kept.popitem(last=False)[1])
+
+    def _end(self, kept: _Kept) -> None:
+        if kept.session:
+            self._reach.end(kept.agent, kept.session, kept.principal)
 
     def problems(self) -> tuple[str, ...]:
         """It calls no downstreams."""
@@ -253,14 +290,16 @@ class RouterExecutor:
 
     def release(self, lease: str) -> None:
         """The conversation is over: who answered in it is forgotten."""
-        self._kept.pop(lease, None)
+        if (kept := self._kept.pop(lease, None)) is not None:
+            self._end(kept)
 
     async def park(self, timeout: float) -> None:
         """It runs nothing."""
 
     async def close(self, timeout: float) -> None:
-        """It holds nothing."""
-        self._kept.clear()
+        """It holds nothing but who answers where."""
+        while self._kept:
+            self._end(self._kept.popitem()[1])
 
 
 def _telling(turn: Turn, agent: str, emit: Emit) -> Callable[[Event], None]:
