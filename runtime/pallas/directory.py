@@ -21,6 +21,7 @@ from pallas.model import (
     Principal,
     ProviderFacts,
     Reloaded,
+    why_not,
 )
 from pallas.refusals import REASON
 from pallas.text import one_line, sanitize
@@ -194,7 +195,7 @@ def _provider(facts: ProviderFacts) -> ProviderFacts:
 def _reason(shown: AgentSnapshot) -> str:
     """Why it is not ready, or what is wrong with one that is, in one line."""
     if shown.state is not AgentState.READY:
-        return one_line(shown.health.message, _REASON) or f"it is {shown.state.value}"
+        return one_line(shown.health.message, _REASON) or why_not(shown.state)
     if shown.health.status is not HealthStatus.OK:
         return one_line(shown.health.message, _REASON)
     return "it is at capacity; try again when something is over" if shown.full else ""

@@ -213,7 +213,7 @@ async def test_a_worker_that_is_killed_shows_on_every_surface_within_one_poll(
         assert all("SIGKILL" in each["error"] for each in faults)
         status, told = await typed("route", "-p", str(root), "x", "--capability", "digging")
         assert status == 1
-        assert "coder (it is error)" in told
+        assert "coder (it failed)" in told
 
         # The badge in the list is red, and the top line says why.
         await until(lambda: f"{shape(Tone.ERROR, UNICODE)[0]} coder" in screen_text(app), pilot)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
-from pallas.model import ANONYMOUS, Event, Principal, RunRequest, RunResult
+from pallas.model import ANONYMOUS, Event, Principal, RunRequest, RunResult, why_not
 from pallas.routing import Candidate
 from pallas.text import one_line
 
@@ -71,7 +71,7 @@ class Reach:
 
 def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate:
     now = agent.snapshot()
-    reason = agent.reason or now.health.message or f"it is {now.state.value}"
+    reason = agent.reason or now.health.message or why_not(now.state)
     return Candidate(
         id=agent.name,
         capabilities=now.capabilities,

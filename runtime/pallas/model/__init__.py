@@ -66,7 +66,7 @@ from .runs import (
     Usage,
 )
 from .snapshot import AgentSnapshot, FleetSnapshot, Isolation, ServerSnapshot
-from .states import FAILED_STATES, AgentState, FleetState
+from .states import FAILED_STATES, AgentState, FleetState, why_not
 from .trace import TraceContext
 
 __all__ = [
@@ -156,4 +156,5 @@ __all__ = [
     "Verb",
     "WatchMode",
     "WatchSnapshot",
+    "why_not",
 ]

@@ -27,6 +27,17 @@ class AgentState(StrEnum):
 FAILED_STATES: Final = frozenset({AgentState.ERROR, AgentState.BACKOFF, AgentState.CRASH_LOOP})
 """Those in which an agent cannot answer because something went wrong."""
 
+_WHY: Final[dict[str, str]] = {
+    AgentState.ERROR: "it failed",
+    AgentState.BACKOFF: "it failed and is started again soon",
+    AgentState.CRASH_LOOP: "it failed too often and is not started again by itself",
+}
+
+
+def why_not(state: str) -> str:
+    """Why an agent in that state cannot be asked, where nothing better is known: half a sentence."""
+    return _WHY.get(state, f"it is {state}")
+
 
 class FleetState(StrEnum):
     """Where the whole fleet is: ``failed`` means that it could not start at all.

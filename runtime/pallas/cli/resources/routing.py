@@ -172,10 +172,12 @@ def _published_only(name: str, facts: Mapping[str, Any]) -> "Candidate":
 
 
 def _as_it_is(candidate: "Candidate", facts: Mapping[str, Any]) -> "Candidate":
+    from pallas.model import why_not
+
     status = facts.get("status")
     if status not in ("ready", "busy", "unavailable"):
         return candidate
-    reason = f"it is {one_line(str(facts.get('state') or status), 60)}" if status == "unavailable" else ""
+    reason = why_not(one_line(str(facts.get("state") or status), 60)) if status == "unavailable" else ""
     return replace(candidate, status=status, reason=reason)
 
 
