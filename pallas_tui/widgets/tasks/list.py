@@ -1,6 +1,5 @@
 """The list of tasks, the newest first."""
 
-from collections.abc import Hashable, Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -8,9 +7,9 @@ from rich.cells import cell_len
 from pallas.model import TaskRecord, TaskStatus
 
 from ...state import Tone
-from ...tasks.book import UNDER_WAY, Listed
-from ...text import Glyphs, Line, cropped, fit, right, wrapped
-from ..lines import LineView
+from ...tasks.book import UNDER_WAY
+from ...text import Glyphs, Line, cropped, fit, right
+from ..pages import RecordList
 from ..tones import DIM, STRONG, STYLES, shape
 
 _STATUS: Final = 9
@@ -36,53 +35,16 @@ EMPTY: Final = (
 )
 
 
-class TaskList(LineView):
+class TaskList(RecordList[TaskRecord]):
     """One line a task: how it is, its agent, its age, how far it is or what was asked."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="task-list")
-        self._glyphs = glyphs
-        self._shown: Sequence[Listed] = ()
-        self._places: dict[str, int] = {}
-        self._now = 0.0
-        self._hint = ""
-
-    @property
-    def selected(self) -> TaskRecord | None:
-        """The task under the cursor."""
-        return self._shown[self.cursor].record if self.cursor < len(self._shown) else None
-
-    @property
-    def shown(self) -> int:
-        """How many are listed."""
-        return len(self._shown)
-
-    @property
-    def near_end(self) -> bool:
-        """Whether the last of them is in view, or soon."""
-        return self.scroll_offset.y + 2 * max(1, self._height) >= len(self._shown)
-
-    def take(self, shown: Sequence[Listed], now: float, hint: str) -> None:
-        """List these; ``hint`` stands there when they are none."""
-        self._shown, self._now, self._hint = shown, now, hint
-        self._places = {each.record.id: index for index, each in enumerate(shown)}
-        self.reload()
-        if not shown:
-            self.refresh()
+        super().__init__(glyphs, id="task-list")
 
     def tick(self, now: float) -> None:
         """Time went on."""
         self._now = now
         self.repaint()
-
-    def line_count(self) -> int:
-        return len(self._shown)
-
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].record.id
-
-    def find(self, key: Hashable) -> int | None:
-        return self._places.get(str(key))
 
     def line_at(self, index: int, width: int) -> Line:
         record, glyphs = self._shown[index].record, self._glyphs
@@ -106,9 +68,6 @@ class TaskList(LineView):
             ),
             width,
         )
-
-    def empty(self, width: int) -> list[Line]:
-        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
 
 
 def age(seconds: float) -> str:

@@ -1,31 +1,22 @@
 """The tasks pane: every durable task of the fleet, watched, read, cancelled."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Hashable
+from typing import ClassVar, Final
 
-from textual import on
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container
-from textual.content import Content
 from textual.message import Message
-from textual.timer import Timer
-from textual.widgets import Static
 
-from pallas.model import Fault, FaultType, TaskRecord
+from pallas.model import Fault, TaskRecord
 from pallas.text import one_line
 
 from ...actions import bindings
-from ...clipboard import copy
 from ...state import Tone
 from ...targets import RunTarget, Target, ThreadTarget
 from ...tasks import TaskBook
 from ...tasks.book import UNDER_WAY
-from ...text import Glyphs, count
-from ..filter import FilterLine
-from ..lines import LineView
-from ..list_pane import ListPane, Story
-from ..tones import STYLES
+from ...text import Glyphs, Line
+from ..list_pane import Story
+from ..pages import RecordsPane
 from .list import EMPTY, TaskList
 from .view import details, story_of
 
@@ -33,15 +24,9 @@ LOOK_EVERY: Final = 0.5
 """Seconds between two looks whether anything moved meanwhile."""
 READ_EVERY: Final = 4
 """Looks between two readings while something is under way: how far it is stands in no event."""
-SEARCHED: Final = 5_000
-"""Tasks that a filter looks through by itself; further ones as somebody goes down to them."""
-_REST: Final = 0.15
-_REMEMBERED: Final = 50
-_PARTS: Final = 3
-_PASSING: Final = frozenset({FaultType.TRANSPORT, FaultType.TIMEOUT})
 
 
-class TasksPane(ListPane):
+class TasksPane(RecordsPane[TaskRecord, TaskRecord]):
     """Reads as many tasks as somebody looks at, however many there are; nothing while it cannot be seen."""
 
     TITLE = "Tasks"
@@ -58,6 +43,10 @@ or all again. **y** copies its id, with which its owner follows it elsewhere (`p
 A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of the newest 5,000.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tasks")
+    NOUN, OF, EMPTY = "task", "of", EMPTY
+    FILTERED = "message, agent, state, owner, id"
+
+    _book: TaskBook
 
     class Open(Message):
         """Somebody wants to see the thread or the run of a task."""
@@ -66,33 +55,12 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
             super().__init__()
             self.target = target
 
-    class Ask(Message):
-        """Something to be sure of first; ``yes`` does it."""
-
-        def __init__(self, question: str, yes: Callable[[], None]) -> None:
-            super().__init__()
-            self.question, self.yes = question, yes
-
     def __init__(self, book: TaskBook, glyphs: Glyphs, clock: Callable[[], float]) -> None:
-        super().__init__(id="tasks")
-        self._book, self._glyphs, self._clock = book, glyphs, clock
-        self._words: tuple[str, ...] = ()
+        super().__init__(book, glyphs, clock)
         self._first = False
         """Whether the first page is being read."""
-        self._more = False
-        self._problem = ""
-        self._again = False
-        """Whether what is wrong may be over at the next look."""
         self._looks = 0
-        self._whole: dict[tuple[str, float], TaskRecord] = {}
-        self._resting: Timer | None = None
-
-    def compose(self) -> ComposeResult:
-        with Container(id="task-columns"):
-            yield TaskList(self._glyphs)
-            yield Static(id="task-details", markup=False)
-        yield FilterLine("message, agent, state, owner, id", id="task-filter")
-        yield Static(id="task-said", markup=False)
+        self._told_problem = False
 
     def on_mount(self) -> None:
         """Show what is known, then what there is now."""
@@ -106,17 +74,6 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         self._paint()
         self._refresh()
 
-    @property
-    def _stands(self) -> bool:
-        """Whether there is something to paint on: what is in a pane goes before the pane does."""
-        parts = "#task-list, #task-said, #task-details"
-        return self.is_mounted and self.is_attached and len(self.query(parts)) == _PARTS
-
-    @property
-    def rows(self) -> TaskList:
-        """The list."""
-        return self.query_one(TaskList)
-
     # Reading
 
     def _look(self) -> None:
@@ -127,12 +84,13 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
         going = self._book.under_way and self._looks >= READ_EVERY
         if self._book.stale or self._again or going:
             self._refresh()
-        self.rows.tick(self._clock())
+        self.query_one(TaskList).tick(self._clock())
         if (record := self.rows.selected) is not None and record.status in UNDER_WAY:
             self._tell()
 
     def _refresh(self) -> None:
         if not self._first:
+            # Not exclusive, as in the base: one that is under way is told by ``_first``, and ends by itself.
             self._first, self._again, self._looks = True, False, 0
             self.run_worker(self._read_first(), group="tasks first", description="read tasks")
 
@@ -143,125 +101,41 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
             self._first = False
         self._read_on()
 
-    async def _read(self, what: Callable[[], Awaitable[object]]) -> None:
-        try:
-            await what()
-            self._problem = ""
-        except Fault as fault:
-            self._problem, self._again = fault.message, fault.type in _PASSING
-        self._paint()
-
-    async def _read_more(self) -> None:
-        try:
-            await self._read(self._book.more)
-        finally:
-            self._more = False
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Read the next page where the end of what is known is near."""
-        if not self._stands:
-            return
-        book = self._book
-        looked = len(book.listed) >= SEARCHED and bool(self._words)
-        wanted = self.rows.near_end and not (looked and self.rows.cursor < self.rows.shown - 1)
-        if wanted and not book.complete and not self._more and not self._problem and book.listed:
-            self._more = True
-            self.run_worker(self._read_more(), group="tasks more", description="read more tasks")
-
-    def _paint(self) -> None:
-        """List what is known and fits the filter."""
-        if not self._stands:
-            return
-        shown = [each for each in self._book.listed if all(word in each.words for word in self._words)]
-        self.rows.take(shown, self._clock(), self._hint())
+    def _was_painted(self, shown: bool) -> None:
         # What is listed already stays to be read; why there is nothing newer stands below it.
         if self._problem and shown:
             self._say(self._problem, Tone.ERROR)
         elif not self._problem and self._told_problem:
             self._say("")
         self._told_problem = bool(self._problem)
-        self._caption()
-        self._tell()
         self._rest()
-        self.refresh_bindings()
 
-    _told_problem = False
-
-    def _hint(self) -> str:
-        if self._problem:
-            return f"{self._problem}\n\nr reads again."
-        if self._words and self._book.listed:
-            return "Nothing matches.\nEscape takes the filter away."
-        if not self._book.complete:
-            return f"reading{self._glyphs.ellipsis}"
-        return f"No tasks of {self._book.agent}. o shows all." if self._book.agent else EMPTY
-
-    def _caption(self) -> None:
-        book = self._book
-        known = count(len(book.listed), "task") + ("" if book.complete else " so far")
-        going = sum(each.record.status in UNDER_WAY for each in book.listed)
-        parts = [f"of {book.agent}" if book.agent else ""]
-        parts.append(f"{self.rows.shown} of {known}" if self._words else known if book.listed else "")
-        parts.append(f"{going} under way" if going else "")
-        self.caption = f" {self._glyphs.dot} ".join(part for part in parts if part)
+    def _caption(self) -> list[str]:
+        going = sum(each.record.status in UNDER_WAY for each in self._book.listed)
+        return [*super()._caption(), f"{going} under way" if going else ""]
 
     # The selected one
 
-    def selection_changed(self) -> None:
-        self._tell()
-        self._read_on()
-        self._rest()
+    def _new_rows(self) -> TaskList:
+        return TaskList(self._glyphs)
 
-    def _rest(self) -> None:
-        """Read the selected one's answer, once somebody stays on it."""
-        if self._resting is not None:
-            self._resting.stop()
-        self._resting = self.set_timer(_REST, self._look_inside)
+    def _key(self, record: TaskRecord) -> Hashable:
+        return record.id, record.updated_at
 
-    def _look_inside(self) -> None:
-        self._resting = None
-        record = self.rows.selected if self._stands else None
-        if record is not None and _key(record) not in self._whole and not self._problem:
-            self.run_worker(self._inside(record), group="task inside", exclusive=True)
-
-    async def _inside(self, record: TaskRecord) -> TaskRecord | None:
+    async def _look_into(self, record: TaskRecord) -> TaskRecord | None:
         try:
-            whole = await self._book.whole(record.id)
+            return await self._book.whole(record.id)
         except Fault:
             return None
-        while len(self._whole) >= _REMEMBERED:
-            self._whole.pop(next(iter(self._whole)))
-        self._whole[_key(record)] = whole
-        self._tell()
-        return whole
 
-    def _tell(self) -> None:
-        """Say what is known of the selected one."""
-        if not self._stands:
-            return
-        static, record = self.query_one("#task-details", Static), self.rows.selected
-        size = static.content_region.size
-        if record is None or not size:
-            static.update("", layout=False)
-            return
-        whole = self._whole.get(_key(record))
-        lines = details(record, whole, size.width, size.height, self._clock(), self._glyphs)
-        static.update(Content("\n").join(Content.assemble(*line) for line in lines), layout=False)
-
-    def on_resize(self) -> None:
-        """Details are wrapped to a width."""
-        self.call_after_refresh(self._tell)
-
-    def filter_by(self, words: tuple[str, ...]) -> None:
-        self._words = words
-        self._paint()
+    def _details(self, record: TaskRecord, within: TaskRecord | None, width: int, height: int) -> list[Line]:
+        return details(record, within, width, height, self._clock(), self._glyphs)
 
     def story(self) -> tuple[str, str] | None:
         record = self.rows.selected
         if record is None:
             return None
-        whole = self._whole.get(_key(record), record)
+        whole = self._within.get(self._key(record), record)
         return record.preview or record.id[:8], story_of(whole, self._clock(), self._glyphs)
 
     # Keys
@@ -311,23 +185,14 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
 
     def action_refresh(self) -> None:
         """Read anew."""
-        self._problem = ""
         self._say("")
-        self._whole.clear()
-        self._refresh()
+        self._within.clear()
+        super().action_refresh()
 
     def action_only(self) -> None:
         """The tasks of one agent, or of all again."""
-        record = self.rows.selected
-        self._book.choose("" if self._book.agent or record is None else record.agent)
-        self._problem, self._first = "", False
-        self._paint()
-        self._refresh()
-
-    async def action_copy_id(self) -> None:
-        """Copy its id."""
-        if (record := self.rows.selected) is not None:
-            self.notify(await copy(self.app, record.id), markup=False)
+        self._first = False
+        super().action_only()
 
     def action_cancel(self) -> None:
         """Ask for it to be cancelled, after a question."""
@@ -338,35 +203,3 @@ A filter (**/**) looks in messages, agents, states (`failed`), owners and ids of
 
     async def _cancel(self, task: str) -> None:
         await self._book.cancel(task)
-
-    @on(LineView.Moved)
-    def _was_moved(self, event: LineView.Moved) -> None:
-        self._read_on()
-
-    def _do(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        async def doing() -> None:
-            try:
-                await work
-            except Fault as fault:
-                if self._stands:
-                    self._say(fault.message, Tone.ERROR)
-                else:
-                    self.app.notify(fault.message, title=self.TITLE, severity="error", markup=False)
-            else:
-                if self._stands:
-                    self._say("")
-                self._paint()
-
-        self._say(f"{what}{self._glyphs.ellipsis}")
-        self.app.run_worker(doing(), group="tasks doing", description=what)
-
-    def _say(self, text: str, tone: Tone = Tone.STARTING) -> None:
-        """A line below the list: what is being done, or why it went wrong."""
-        said = self.query_one("#task-said", Static)
-        said.display = bool(text)
-        glyph = getattr(self._glyphs, tone.value)
-        said.update(Content.assemble((f"{glyph} {text}", STYLES[tone])) if text else "")
-
-
-def _key(record: TaskRecord) -> tuple[str, float]:
-    return record.id, record.updated_at

@@ -1,14 +1,12 @@
 """The list of threads, the one that was used last first."""
 
-from collections.abc import Hashable, Sequence
 from time import localtime, strftime
 from typing import Final
 
 from pallas.model import ThreadRecord
 
-from ...text import Glyphs, Line, cropped, fit, right, wrapped
-from ...threads.book import Listed
-from ..lines import LineView
+from ...text import Glyphs, Line, cropped, fit, right
+from ..pages import RecordList
 from ..tones import DIM, STRONG
 
 _WHEN: Final = 7
@@ -29,48 +27,11 @@ EMPTY: Final = (
 )
 
 
-class ThreadList(LineView):
+class ThreadList(RecordList[ThreadRecord]):
     """One line a thread: when it was used last, its agent, its title, where it began, how many messages."""
 
     def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__(id="thread-list")
-        self._glyphs = glyphs
-        self._shown: Sequence[Listed] = ()
-        self._places: dict[str, int] = {}
-        self._now = 0.0
-        self._hint = ""
-
-    @property
-    def selected(self) -> ThreadRecord | None:
-        """The thread under the cursor."""
-        return self._shown[self.cursor].record if self.cursor < len(self._shown) else None
-
-    @property
-    def shown(self) -> int:
-        """How many are listed."""
-        return len(self._shown)
-
-    @property
-    def near_end(self) -> bool:
-        """Whether the last of them is in view, or soon."""
-        return self.scroll_offset.y + 2 * max(1, self._height) >= len(self._shown)
-
-    def take(self, shown: Sequence[Listed], now: float, hint: str) -> None:
-        """List these; ``hint`` stands there when they are none."""
-        self._shown, self._now, self._hint = shown, now, hint
-        self._places = {each.record.id: index for index, each in enumerate(shown)}
-        self.reload()
-        if not shown:
-            self.refresh()
-
-    def line_count(self) -> int:
-        return len(self._shown)
-
-    def key_at(self, index: int) -> Hashable:
-        return self._shown[index].record.id
-
-    def find(self, key: Hashable) -> int | None:
-        return self._places.get(str(key))
+        super().__init__(glyphs, id="thread-list")
 
     def line_at(self, index: int, width: int) -> Line:
         record, glyphs = self._shown[index].record, self._glyphs
@@ -87,9 +48,6 @@ class ThreadList(LineView):
             ),
             width,
         )
-
-    def empty(self, width: int) -> list[Line]:
-        return [((line, DIM),) for part in self._hint.split("\n") for line in wrapped(part, width) or [""]]
 
 
 def used(record: ThreadRecord) -> float:
