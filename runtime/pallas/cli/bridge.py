@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
+
+from .asking import ProjectOption, TokenOption, UrlOption
 
 if TYPE_CHECKING:
     from pallas.config import Project
@@ -20,25 +22,9 @@ _SIGNALLED: Final = 128
 
 def bridge(
     context: typer.Context,
-    url: Annotated[
-        str,
-        typer.Option(
-            "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
-        ),
-    ] = "",
-    token: Annotated[
-        str,
-        typer.Option(
-            "--token",
-            metavar="TOKEN",
-            show_default=False,
-            help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
-        ),
-    ] = "",
-    project: Annotated[
-        Path | None,
-        typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one)."),
-    ] = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+    project: ProjectOption = None,
 ) -> None:
     """Be an MCP server on stdin and stdout for all agents; where no fleet runs, one is started for it."""
     given = context.obj if isinstance(context.obj, Path) else Path()

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .asking import ProjectOption, TokenOption, UrlOption
 from .completing import agents, threads
 
 
@@ -90,25 +91,9 @@ def chat(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any parameter, as /set takes it."),
     ] = None,
-    url: Annotated[
-        str,
-        typer.Option(
-            "--url", metavar="URL", help="A fleet elsewhere (or PALLAS_URL): the registry's http://host:port."
-        ),
-    ] = "",
-    token: Annotated[
-        str,
-        typer.Option(
-            "--token",
-            metavar="TOKEN",
-            show_default=False,
-            help="As whom to ask. Better export PALLAS_TOKEN: everyone on this machine can read an option.",
-        ),
-    ] = "",
-    project: Annotated[
-        Path | None,
-        typer.Option("--project", "-p", metavar="DIR", help="The project's folder (default: this one)."),
-    ] = None,
+    url: UrlOption = "",
+    token: TokenOption = "",
+    project: ProjectOption = None,
 ) -> None:
     """Talk to an agent: at a prompt, or once with -m. Where no fleet runs, one is started for the call."""
     given = context.obj if isinstance(context.obj, Path) else Path()
