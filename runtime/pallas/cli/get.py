@@ -6,6 +6,8 @@ import typer
 
 from pallas.cli.resources.options import (
     FolderOption,
+    LimitOption,
+    OutputOption,
     TokenOption,
     UrlOption,
     complete_agent,
@@ -23,10 +25,7 @@ def get(
         list[str],
         typer.Argument(metavar="KIND [NAME...]", help=f"{_KINDS}.", autocompletion=complete_words),
     ],
-    output: Annotated[
-        str,
-        typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json."),
-    ] = "table",
+    output: OutputOption = "table",
     project_name: Annotated[
         str,
         typer.Option(
@@ -56,10 +55,7 @@ def get(
             "--status", metavar="STATUS", show_default=False, help="For runs: running, ok, error, cancelled."
         ),
     ] = "",
-    limit: Annotated[
-        int,
-        typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
-    ] = 0,
+    limit: LimitOption = 0,
     folder: FolderOption = None,
     url: UrlOption = "",
     token: TokenOption = "",

@@ -6,13 +6,14 @@ import typer
 
 from pallas.cli.resources.options import (
     FolderOption,
+    LimitOption,
+    OutputOption,
     TokenOption,
     UrlOption,
     complete_agent,
     reach_of,
 )
 
-OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The task; its first eight characters will do.")
@@ -43,10 +44,7 @@ def list_tasks(
             help="working, input_required, completed, failed, cancelled.",
         ),
     ] = "",
-    limit: Annotated[
-        int,
-        typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
-    ] = 0,
+    limit: LimitOption = 0,
     output: OutputOption = "table",
     as_json: JsonOption = False,
     folder: FolderOption = None,

@@ -30,6 +30,11 @@ ShortFolderOption = Annotated[
     Path | None, typer.Option("--folder", "-p", metavar="DIR", show_default=False, help=_FOLDER_HELP)
 ]
 """Where ``--project`` names one of the fleet's projects."""
+OutputOption = Annotated[str, typer.Option("-o", "--output", metavar="FORMAT", help="table, yaml or json.")]
+LimitOption = Annotated[
+    int,
+    typer.Option("--limit", min=0, max=10_000, metavar="N", show_default=False, help="At most so many."),
+]
 
 
 def reach_of(context: typer.Context, folder: Path | None, url: str, token: str) -> Reach:
