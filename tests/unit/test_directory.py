@@ -72,7 +72,10 @@ def test_how_an_agent_is_shows_at_once_though_it_is_cached() -> None:
     down(one)
     one.problem = ""
     lost = house.directory.infos(ME)[0]
-    assert (lost.status, lost.reason) == ("unavailable", "it failed too often and is not started again by itself")
+    assert (lost.status, lost.reason) == (
+        "unavailable",
+        "it failed too often and is not started again by itself",
+    )
 
 
 def test_without_an_id_the_default_is_meant_then_the_first_here_then_a_worker_then_a_remote_one() -> None:
