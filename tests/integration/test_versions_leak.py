@@ -103,7 +103,7 @@ async def back_to(root: Path, before: Level) -> None:
         return not more
 
     try:
-        await until(settled, timeout=20)
+        await until(settled, timeout=60)
     except AssertionError:
         pytest.fail(f"more than before (before, now): {more}")
 
