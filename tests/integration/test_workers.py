@@ -336,7 +336,8 @@ async def test_a_run_in_flight_may_end_while_the_worker_is_closed(tmp_path: Path
         second = asyncio.create_task(say(executor, "meet", "b"))
         running = executor._running
         assert running is not None
-        await until(lambda: len(running.peer.in_flight) == 2 or first.done())
+        # Both have a session, and both prompts are with the worker.
+        await until(lambda: len(running.tellings) == len(running.peer.in_flight) == 2 or first.done())
         await executor.close(10.0)
         assert {await first, await second} == {"met"}
 
