@@ -10,6 +10,8 @@ DIR ?= sample_project
 WORKERS ?= 3
 # How long the soak lasts.
 SECONDS ?= 300
+# Inputs of the fuzzing.
+N ?= 100000
 BESIDE := $(if $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS))),-p no:xdist,-n $(WORKERS) --dist worksteal)
 
 # The official MCP conformance suite and a node that it runs on, whatever node this machine has.
@@ -18,7 +20,10 @@ SUITE_NODE := node@22
 SUITE_DIR := .conformance
 SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 
-.PHONY: help dev serve test conformance lint format types imports conformance-table bench soak screenshots install check clean system-packages npm
+# Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help dev serve test conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -28,6 +33,7 @@ help:
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
+	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
 	@echo "make screenshots  draw the pictures of the README anew"
 	@echo "make install  set up $(VENV) only"
 
@@ -102,6 +108,10 @@ bench: $(STAMP)
 # A fleet under load, reloads, kills and cancels: the status is 1 when anything was lost.
 soak: $(STAMP)
 	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
+
+# Reads XML as strangers write it: the status is 1 when anything but a refusal was raised, or something hung.
+fuzz: $(STAMP)
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.fuzz_xml $(N) $(ARGS)
 
 screenshots: $(STAMP)
 	@$(BIN)/python docs/screenshots.py

@@ -3,7 +3,7 @@
 import sys
 from types import ModuleType
 
-from . import drain, front, keys, latency, ledger, load, logs, reload, resources, restart, startup
+from . import drain, front, keys, latency, ledger, load, logs, pump, reload, resources, restart, startup
 
 
 def main() -> int:
@@ -16,6 +16,7 @@ def main() -> int:
         "ledger": ledger,
         "load": load,
         "logs": logs,
+        "pump": pump,
         "reload": reload,
         "resources": resources,
         "restart": restart,

@@ -250,7 +250,8 @@ def _both(folder: Path) -> Iterator[tuple[Path, str, int, Path, str]]:
     bare_root.mkdir()
     (bare_root / "app.py").write_text(BARE.replace("{number}", "0"))
     bare_url = f"http://127.0.0.1:{port}/"
-    uvicorn = ("-m", "uvicorn", "--reload", "--port", str(port), "--log-level", "error", "app:app")
+    # Without -B it may stay at a version for ever: code compiled in the same second counts as the same.
+    uvicorn = ("-B", "-m", "uvicorn", "--reload", "--port", str(port), "--log-level", "error", "app:app")
     with (
         process("-m", "pallas.server", "--serve", "--watch", cwd=root) as running,
         process(*uvicorn, cwd=bare_root),

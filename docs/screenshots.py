@@ -85,7 +85,7 @@ class Camera:
 
 async def desk(camera: Camera) -> None:
     """The whole workbench: the concierge asked two colleagues, with the caller's bearer."""
-    await camera.until("4 ok", "Write to concierge")
+    await camera.until("6 ok", "Write to concierge")
     await camera.say(f"/set bearer ${TOKEN}")
     await camera.until("you ask as")
     await camera.say(QUESTION)
@@ -171,6 +171,22 @@ async def comfort(camera: Camera) -> None:
     await camera.press("escape")
 
 
+async def messages(camera: Camera) -> None:
+    """What handlers say to each other in a run of models and code."""
+    await camera.press("f3", "ctrl+t")
+    await camera.type("concierge")
+    await camera.press("enter")
+    await camera.until("Write to concierge")
+    await camera.say("Please write an offer for 12 PL-300.")
+    await camera.until("1,001.88 EUR")
+    await camera.until("is writing", gone=True)
+    await camera.press("f4", "escape", "end", "m")
+    await camera.until("OfferRequest", "pricing")
+    await camera.press("home", "down")
+    await camera.take("messages")
+    await camera.press("escape")
+
+
 async def changes(camera: Camera) -> None:
     """An edit that is live: what is different in the new version."""
     card = camera.root / "agents" / "catalogue.md"
@@ -200,7 +216,8 @@ async def light(camera: Camera) -> None:
     await camera.take("light")
 
 
-SCENES: tuple[Scene, ...] = (desk, feed, traces, logs, chat, agent, changes, comfort, threads, light)
+_FIRST = (desk, feed, traces, logs, chat, agent, messages)
+SCENES: tuple[Scene, ...] = (*_FIRST, changes, comfort, threads, light)
 
 
 async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:

@@ -213,8 +213,8 @@ class Workbench(Remembering, Look, Notices):
         # While the screens are taken down the timer may still come round once.
         frame = self._pump.read() if self.is_running else None
         if frame is not None:
+            self.remember(frame)
             self.main.absorb(frame)
-            self.tasks.absorb(frame)
             self.attend(frame)
             if self._settle is not None and frame.snapshot.state is FleetState.RUNNING:
                 settle, self._settle = self._settle, None

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from pallas.events import Hub
 from pallas.model import (
     AgentDetail,
+    Envelope,
     EventBatch,
     Exchange,
     Fault,
@@ -73,6 +74,9 @@ class NoFleet:
         raise _not_there()
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
+        raise _not_there()
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
         raise _not_there()
 
     async def call_tool(

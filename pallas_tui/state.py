@@ -208,7 +208,7 @@ class Summary:
     """The fleet in one sentence, for the top line. ``tones`` has every tone that occurs, in a fixed order.
 
     ``paused``: nobody looks after the files now; ``waiting`` are those that changed and nothing was done
-    about; ``reloading`` are agents whose next version is being made.
+    about; ``reloading`` are agents whose next version is being made; ``raised`` counts todos that are due.
     """
 
     name: str
@@ -223,6 +223,7 @@ class Summary:
     paused: bool = False
     waiting: tuple[str, ...] = ()
     reloading: tuple[str, ...] = ()
+    raised: int = 0
 
     @property
     def runs_text(self) -> str:
@@ -248,7 +249,7 @@ class Summary:
         return f"saved {', '.join(files)}" if files else ""
 
 
-def summarise(frame: Frame, before: Headline | None = None) -> Summary:
+def summarise(frame: Frame, before: Headline | None = None, raised: int = 0) -> Summary:
     """The summary of a frame; ``before`` stays the headline while nothing newer is told."""
     headline = before
     for event in reversed(frame.events):
@@ -271,6 +272,7 @@ def summarise(frame: Frame, before: Headline | None = None) -> Summary:
         paused=watch is not None and watch.mode == "paused",
         waiting=watch.waiting if watch is not None else (),
         reloading=watch.reloading if watch is not None else (),
+        raised=raised,
     )
 
 

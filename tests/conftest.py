@@ -1,12 +1,28 @@
 """What holds for every test."""
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
+LONGEST_ID = 100
+"""Characters of a value in a test's name: some values are a megabyte, and each report repeats the name."""
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def pytest_collection_finish() -> None:
+    """What the collection made stays: looking through it again would stop a test for a second or more."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """The start of what is long; pytest tells apart those that begin alike."""
+    if not isinstance(val, str | bytes) or len(val) <= LONGEST_ID:
+        return None
+    return f"{ascii(val[: LONGEST_ID // 2])[:LONGEST_ID]} and {len(val)} in all"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -28,4 +44,6 @@ def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Tokens, logs and lists of tools that fleets of the tests keep are not those of whoever runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        # What somebody zoomed or chose in a workbench of theirs is no business of a test.
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield

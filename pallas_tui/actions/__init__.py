@@ -19,9 +19,11 @@ from . import (
     failure,
     feed,
     instances,
+    messages,
     run,
     tasks,
     threads,
+    todos,
     tool,
     traces,
 )
@@ -43,6 +45,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     *changes.ACTIONS,
     *threads.ACTIONS,
     *tasks.ACTIONS,
+    *messages.ACTIONS,
+    *todos.ACTIONS,
     *failure.ACTIONS,
     *broken.ACTIONS,
 )

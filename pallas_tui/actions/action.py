@@ -23,6 +23,11 @@ Scope = Literal[
     "changes",
     "threads",
     "tasks",
+    "messages",
+    "envelope",
+    "send",
+    "replay",
+    "todos",
 ]
 
 

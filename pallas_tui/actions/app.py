@@ -101,6 +101,22 @@ ACTIONS = (
         "K,alt+k",
     ),
     Action(
+        "show.messages",
+        "app",
+        "Messages",
+        "What handlers say to each other, message by message, and why one was refused",
+        "messages",
+        "M,alt+m",
+    ),
+    Action(
+        "show.todos",
+        "app",
+        "Todos",
+        "What handlers wait for, and what came of it",
+        "todos",
+        "D,alt+d",
+    ),
+    Action(
         "changes",
         "app",
         "What changed",

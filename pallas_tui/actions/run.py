@@ -10,6 +10,7 @@ ACTIONS = (
     ),
     Action("run.read", "run", "Read exchanges again", "Ask the fleet once more", "read", "r", "read"),
     Action("run.story", "run", "Run as text", "Everything about the run", "story", "i", "story"),
+    Action("run.messages", "run", "Messages of run", "What its handlers say", "messages", "m", "messages"),
     Action("run.logs", "run", "Log of run", "Go to what was logged for it", "elsewhere('logs')", "l", "log"),
     Action("run.traces", "run", "Hops of run", "Go to its credentials", "elsewhere('traces')", "t", "hops"),
     Action("run.feed", "run", "Run in the feed", "Go to its line there", "elsewhere('feed')", "f"),

@@ -68,19 +68,18 @@ def outline(
 ) -> tuple[Branch, ...]:
     """Every agent once, below the first one that depends on it, else in the order given; then the servers.
 
-    Below each agent stand first what it calls, then the agents it depends on. A downstream that is one of
-    those agents is not told twice. ``folded`` are the names of agents whose inside is left out.
+    Below each agent stand first what it calls, then the agents it depends on and those it sends messages to.
+    A downstream that is one of those agents is not told twice. ``folded`` are the names of agents whose
+    inside is left out.
     """
     known = {agent.name: agent for agent in agents}
-    needed = {need for agent in known.values() for need in agent.depends_on if need != agent.name}
+    needed = {need for agent in known.values() for need in _needs(agent) if need != agent.name}
     places = _places(known.values())
     placed: set[str] = set()
 
     def place(agent: AgentSnapshot, last: tuple[bool, ...]) -> list[Branch]:
         placed.add(agent.name)
-        needs = [
-            known[name] for name in dict.fromkeys(agent.depends_on) if name in known and name not in placed
-        ]
+        needs = [known[name] for name in _needs(agent) if name in known and name not in placed]
         placed.update(need.name for need in needs)
         links = [link for link in _links(agent, places) if link.delegate not in needs]
         count, inside = len(links) + len(needs), []
@@ -99,6 +98,10 @@ def outline(
         if agent.name not in placed:
             branches += place(agent, ())
     return (*branches, *(Branch(server) for server in servers))
+
+
+def _needs(agent: AgentSnapshot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*agent.depends_on, *agent.peers)))
 
 
 def links_of(agent: AgentSnapshot, agents: Iterable[AgentSnapshot]) -> list[Link]:

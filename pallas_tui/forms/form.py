@@ -6,6 +6,7 @@ half written can be sent. Only JSON text keeps its own wording until a field is 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from .entry import meant
@@ -43,6 +44,7 @@ class Form:
         self.version = 0
         """Grows with each change."""
         self._checked: tuple[int, Mistakes] = (-1, Mistakes())
+        self._refused: tuple[int, dict[Path, str]] = (-1, {})
         if arguments is not None:
             self._value = dict(arguments)
         else:
@@ -68,7 +70,12 @@ class Form:
 
                 self._checker = Checker(self.schema.document)
             self._checked = (self.version, self._checker.mistakes(self._value))
-        return self._checked[1]
+        found, (version, refused) = self._checked[1], self._refused
+        return replace(found, fields={**found.fields, **refused}) if version == self.version else found
+
+    def refuse(self, path: Path, reason: str) -> None:
+        """Whoever got the arguments says that this field is wrong: told there until anything is changed."""
+        self._refused = (self.version, {path: reason})
 
     # As text
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from pallas.model import (
     AgentDetail,
+    Envelope,
     EventBatch,
     Exchange,
     Fault,
@@ -111,6 +112,13 @@ class RemoteFleet:
         path = f"/runs/{quote(run_id, safe='')}/exchanges"
         document = await self._asked(lambda wire: wire.get(path), LOOKUP_TIMEOUT)
         found: tuple[Exchange, ...] = decoded(tuple[Exchange, ...], document)
+        return found
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run, from after a number on. Raises Fault."""
+        query = urlencode({"after": after, "limit": limit})
+        document = await self._got(f"/runs/{quote(run_id, safe='')}/messages?{query}")
+        found: tuple[Envelope, ...] = decoded(tuple[Envelope, ...], document)
         return found
 
     async def call_tool(

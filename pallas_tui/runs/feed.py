@@ -9,10 +9,12 @@ from typing import Any, Final
 from pallas.model import (
     AgentChanged,
     AuthHop,
+    BackendChosen,
     Compacted,
     Event,
     LoopBlocked,
     LoopStopped,
+    MessagePassed,
     Reloaded,
     Rerouted,
     Routed,
@@ -20,6 +22,7 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     StepStarted,
+    TodoChanged,
     ToolEvent,
 )
 
@@ -69,6 +72,9 @@ class Feed:
             Compacted: self._compacted,
             Routed: self._routed,
             Rerouted: self._routed,
+            MessagePassed: self._passed,
+            TodoChanged: lambda event: self._noted(event, Run.waited),
+            BackendChosen: lambda event: self._noted(event, Run.chose),
             RunFinished: self._finished,
         }
 
@@ -210,6 +216,15 @@ class Feed:
         run = self._run_of(event)
         run.routed(event)
         self._grew(run, 1)
+
+    def _passed(self, event: MessagePassed) -> None:
+        if event.outcome != "delivered":  # of the others there may be thousands, and the calls tell
+            self._noted(event, Run.passed)
+
+    def _noted(self, event: RunEvent, note: Callable[[Run, Any], bool]) -> None:
+        if event.run_id in self._runs:  # what a fleet's first message led to is no run
+            run = self._run_of(event)
+            self._grew(run, int(note(run, event)))
 
     def _finished(self, event: RunFinished) -> None:
         run = self._run_of(event, event.at - event.seconds)

@@ -4,12 +4,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pallas.model import AuthHop, Compacted, Rerouted, Routed, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import (
+    AuthHop,
+    BackendChosen,
+    Compacted,
+    MessagePassed,
+    Rerouted,
+    Routed,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    TodoChanged,
+    ToolEvent,
+)
 from pallas.text import one_line
 
 from ..chat.pricing import tokens
 from ..text import count
 from .hops import Hops
+from .passed import backend_text, refused_text, todo_text
 
 MAX_NESTING: Final = 20
 """How many runs stand within one another at most; what is further in stands on its own."""
@@ -151,6 +164,35 @@ class Run:
     def routed(self, event: Routed | Rerouted) -> None:
         """Somebody else answers than the one that was asked: a router chose, or a provider failed."""
         self._add(Step(event.at, routed_text(event), 0, "ok"))
+
+    def passed(self, event: MessagePassed) -> bool:
+        """A message between handlers: only one that did not arrive gets a line, for the others are calls."""
+        if text := refused_text(event):
+            self._add(Step(event.at, text, 1, "error", notice=event.code or event.outcome))
+        return bool(text)
+
+    def waited(self, event: TodoChanged) -> bool:
+        """A handler waits for something, or is reminded of it."""
+        if event.status != "closed":
+            self._add(Step(event.at, todo_text(event), 1, "ok"))
+        return event.status != "closed"
+
+    def chose(self, event: BackendChosen) -> bool:
+        """A backend is asked for a handler's model, or has answered."""
+        key = f"model {event.actor} {event.backend} {event.attempt}"
+        step = self._open.pop(key, None) if event.outcome else None
+        if step is not None:
+            step.state, step.ended = "ok" if event.outcome == "ok" else "error", event.at
+            step.notice = "" if event.outcome == "ok" else event.outcome
+            return False
+        state: State = "running" if not event.outcome else "ok" if event.outcome == "ok" else "error"
+        step = Step(event.at, backend_text(event), 1, state, started=event.at - event.seconds)
+        if event.outcome:
+            step.ended = event.at
+        else:
+            self._open[key] = step
+        self._add(step)
+        return True
 
     def ancestors(self) -> Iterator["Run"]:
         """What asked for it, from the nearest on."""

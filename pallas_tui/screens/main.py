@@ -141,7 +141,8 @@ letter. The edges between them can be dragged with the mouse.
         self._frame = frame
         if frame.events:
             self._seen = frame.events[-1].seq
-        summary = summarise(frame, self._headline)
+        todos = getattr(self.app, "todos", None)
+        summary = summarise(frame, self._headline, todos.raised if todos is not None else 0)
         self._headline = summary.headline
         self.history.absorb(frame)
         self.query_one(TopLine).tell(summary, trouble_of(frame.snapshot, self.history), frame.now)
@@ -285,6 +286,12 @@ letter. The edges between them can be dragged with the mouse.
     @on(AgentsPane.Open)
     def _on_open(self, event: AgentsPane.Open) -> None:
         self.open_agent(event.name)
+
+    @property
+    def feed(self) -> FeedPane | None:
+        """The feed, unless it broke."""
+        pane = self._panes.get("feed")
+        return pane if isinstance(pane, FeedPane) else None
 
     def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
         """The last versions of an agent, or of all; with the cursor on ``event``."""

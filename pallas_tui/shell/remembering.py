@@ -1,19 +1,25 @@
-"""The part of the workbench that knows what the fleet keeps: conversations, and tasks."""
+"""The part of the workbench that knows what the fleet keeps: conversations, tasks, messages, todos."""
 
 from collections.abc import Callable
 from typing import Any
 
 from pallas.model import ThreadRecord
 
-from ..targets import Target, ThreadTarget
+from ..frame import Frame
+from ..messages import MessageBook
+from ..targets import RunTarget, Target, ThreadTarget
 from ..tasks import TaskBook
 from ..text import Glyphs
 from ..threads import ThreadBook
+from ..todos import TodoBoard
 from .oversee import Overseer
 
 
 class Remembering(Overseer):
-    """``threads`` and ``tasks`` are those of the fleet that runs, as far as somebody looked at them."""
+    """``threads`` and ``tasks`` are those of the fleet that runs, as far as somebody looked at them.
+
+    ``messages`` and ``todos`` are what its events told of them.
+    """
 
     glyphs: Glyphs
     _clock: Callable[[], float]
@@ -22,6 +28,14 @@ class Remembering(Overseer):
         super().__init__(**more)
         self.threads = ThreadBook(lambda: self.fleet)
         self.tasks = TaskBook(lambda: self.fleet)
+        self.messages = MessageBook(lambda: self.fleet)
+        self.todos = TodoBoard()
+
+    def remember(self, frame: Frame) -> None:
+        """Take in a frame."""
+        self.tasks.absorb(frame)
+        self.messages.absorb(frame)
+        self.todos.absorb(frame)
 
     def now(self) -> float:
         """The workbench's time, in Unix seconds."""
@@ -46,6 +60,56 @@ class Remembering(Overseer):
                 self.main.reveal(target)
 
         self.push_screen(TasksScreen(self.tasks, self.glyphs), chosen)
+
+    def action_messages(self) -> None:
+        """What handlers said to each other in the last run in which they did."""
+        self.open_messages()
+
+    def open_messages(self, run_id: str = "", agent: str = "") -> None:
+        """The messages of a run; without one those of the last run, in which ``agent`` sent or got one."""
+        from ..screens.messages import MessagesScreen
+
+        feed = self.main.feed
+        if not run_id:
+            last = self.messages.last_of(agent)
+            if last is None and agent:
+                self.notify(f"No messages of {agent} yet; w writes one.", markup=False)
+                return
+            run_id = last.run_id if last is not None else ""
+        if feed is None:
+            self.notify("The feed is not there, which messages belong to.", severity="warning", markup=False)
+            return
+
+        def chosen(target: RunTarget | None) -> None:
+            if target is not None:
+                self._show_run(target)
+
+        self.push_screen(MessagesScreen(self.messages, feed, self.glyphs, run_id), chosen)
+
+    def _show_run(self, target: RunTarget) -> None:
+        """Go to a run on the main screen, from whatever stands above that."""
+
+        async def show() -> None:
+            while self.screen is not self.main:
+                await self.pop_screen()
+            self.main.reveal(target)
+
+        self.call_next(show)
+
+    def action_todos(self) -> None:
+        """What handlers wait for; the run of what is chosen is shown."""
+        from ..screens.todos import TodosScreen
+
+        def chosen(found: tuple[str, bool] | None) -> None:
+            if found is None:
+                return
+            run_id, messages = found
+            if messages:
+                self.open_messages(run_id)
+            else:
+                self.main.reveal(RunTarget(run_id))
+
+        self.push_screen(TodosScreen(self.todos, self.glyphs), chosen)
 
     def thread_gone(self, thread: str) -> None:
         """A durable thread was deleted: no tab goes on with it."""

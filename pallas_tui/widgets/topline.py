@@ -34,14 +34,15 @@ class TopLine(Bar):
         width = self.content_size.width
         # What stands wrong has more to say than the words beside the figures.
         wide = width >= _WIDE and not self._tells_trouble(summary)
-        parts, right = self._parts(summary, wide), _right(wide)
+        parts, right, todos = self._parts(summary, wide), _right(wide), self._todos(summary, wide)
         told = summary.headline is not None or bool(summary.saving)
         if wide and told and width - width_of(parts) - width_of(right) < _NEWS:
             parts, right = self._parts(summary, wide=False), _right(wide=False)
-        room = width - width_of(parts) - width_of(right) - 3
+        room = width - width_of(parts) - width_of(todos) - width_of(right) - 3
         news = self._news(summary, room - 1) if room > 8 else ()
         action = "changes" if self._tells_trouble(summary) else ""
-        self.put((Button(parts), Button(news, action=action)), right)
+        due = (Button(todos, action="todos"),) if todos else ()
+        self.put((Button(parts), *due, Button(news, action=action)), right)
 
     def on_resize(self) -> None:
         """What fits depends on the width."""
@@ -54,6 +55,13 @@ class TopLine(Bar):
         last = summary.headline
         new = last is not None and last.at > self._trouble.at and self._now - last.at < LINGERS
         return not (new and last is not None and last.level == "error")
+
+    def _todos(self, summary: Summary, wide: bool) -> Line:
+        """How many todos came and were not taken up; nothing while none did."""
+        if not summary.raised or summary.stale:
+            return ()
+        words = count(summary.raised, "todo") + " raised" if wide else f"{summary.raised} todo"
+        return ("   " if wide else "  ", ""), (f"{self._glyphs.degraded} {words}", STYLES[Tone.DEGRADED])
 
     def _news(self, summary: Summary, room: int) -> Line:
         gap: Part = ("   ", "")

@@ -13,6 +13,7 @@ from pallas.model import (
     AgentChanged,
     AgentDetail,
     AuthHop,
+    BackendChosen,
     Compacted,
     Event,
     Exchange,
@@ -23,6 +24,7 @@ from pallas.model import (
     HealthChanged,
     LoopBlocked,
     LoopStopped,
+    MessagePassed,
     Notice,
     Reloaded,
     Rerouted,
@@ -34,6 +36,7 @@ from pallas.model import (
     StepStarted,
     TaskChanged,
     TextDelta,
+    TodoChanged,
     ToolEvent,
     ToolOutcome,
 )
@@ -44,7 +47,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
     for kind in (
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
-        Routed, Rerouted, SessionChanged, TaskChanged,
+        Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
     )
 }  # fmt: skip
 """The kinds of events by the name they travel under."""

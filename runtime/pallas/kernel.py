@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 log = logging.getLogger(__name__)
 
 MAX_RUNS: Final = 1_000
+MAX_DEPTH: Final = 32
+"""Runs of one fleet that may be below each other: agents that ask each other for ever end there."""
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # Seconds between two looks for conversations that expired.
 SWEEP_EVERY: Final = 60.0
@@ -189,6 +191,10 @@ class Kernel:
         model's stream, the tool call and what they wait for. Raises Fault.
         """
         self._admit(request.trace)
+        if request.depth > MAX_DEPTH:
+            raise Fault(
+                FaultType.UPSTREAM, f"more than {MAX_DEPTH} agents asked each other, one below the other"
+            )
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
@@ -207,7 +213,7 @@ class Kernel:
         run.given = given
         if request.timeout is not None:
             run.until = perf_counter() + request.timeout
-        run.principal = request.principal
+        run.principal, run.above = request.principal, request.above
         run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")

@@ -104,7 +104,8 @@ class Run:
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
     ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is
-    when its caller's patience ends (``perf_counter``), ``routed`` and ``rerouted`` as in its result.
+    when its caller's patience ends (``perf_counter``), ``routed`` and ``rerouted`` as in its result,
+    ``above`` as in its request.
     """
 
     id: str
@@ -135,6 +136,7 @@ class Run:
     thread: str = ""
     turn_index: int | None = None
     until: float | None = None
+    above: tuple[str, ...] = ()
     routed: str = ""
     rerouted: list[str] = field(default_factory=list)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
@@ -237,13 +239,14 @@ class Run:
     def emit(self, event: Event) -> None:
         """Publish an event of this run, counting its own steps and calls.
 
-        What was ``Said`` is for those that this run belongs to, and not for everyone.
+        What was ``Said`` is for those that this run belongs to, and not for everyone; what runs below have
+        told themselves is for its caller.
         """
         if isinstance(event, Said):
-            for hear in (self.journal, self.listener):
-                if hear is not None:
-                    with suppress(Exception):
-                        hear(event)
+            self._tell(event, self.journal, self.listener)
+            return
+        if isinstance(event, ToolEvent) and event.relayed:
+            self._tell(event, self.listener)
             return
         if isinstance(event, StepStarted) and event.actor == self.agent:
             self.steps = max(self.steps, event.step)
@@ -262,9 +265,14 @@ class Run:
         numbered = self.hub.publish(event)
         if not isinstance(event, TextDelta):
             self.events.append(numbered)
-        if self.listener is not None:
-            with suppress(Exception):  # a listener that fails is its own problem, never the run's
-                self.listener(numbered)
+        self._tell(numbered, self.listener)
+
+    @staticmethod
+    def _tell(event: Event, *listeners: Listener | None) -> None:
+        for hear in listeners:
+            if hear is not None:
+                with suppress(Exception):  # a listener that fails is its own problem, never the run's
+                    hear(event)
 
     def finish(self, outcome: Outcome, fault: str = "", usage: Usage = _NO_USAGE, partial: str = "") -> None:
         """Count the run as over and tell how it ended; only the first time. ``partial`` is clean text."""

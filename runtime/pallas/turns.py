@@ -138,6 +138,8 @@ class Turns:
             durable=durable,
             provider=request.provider,
             session=request.leased,
+            sender=request.sender,
+            depth=request.depth,
             bearer=request.bearer,
         )
 

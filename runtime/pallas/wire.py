@@ -5,7 +5,7 @@ thread goes through that loop.
 """
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import perf_counter, time
@@ -15,6 +15,7 @@ from pallas.bearer import fingerprint
 from pallas.log import forget, redact, redact_text
 from pallas.log.redaction import is_sensitive, longest_secret
 from pallas.model import Exchange, Side
+from pallas.shelves import Shelves
 from pallas.text import one_line, sanitize
 
 MAX_BODY: Final = 64 * 1024
@@ -267,6 +268,11 @@ class RunWire:
         """Count what was added to it."""
         self._record.grow(by)
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.exchanges)
+
     def drop_oldest(self) -> None:
         """Forget its oldest exchange."""
         oldest = self.exchanges.popleft()
@@ -274,49 +280,20 @@ class RunWire:
         self._record.grow(-_size(oldest.value))
 
 
-class WireRecord:
+class WireRecord(Shelves[RunWire]):
     """The exchanges of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
-        self._runs: OrderedDict[str, RunWire] = OrderedDict()
-        self._max_bytes = max_bytes
-        self._max_runs = max_runs
-        self.size = 0
+        super().__init__(max_bytes, max_runs)
 
     def open(self, run_id: str) -> RunWire:
         """The place of a run that begins."""
-        run = self._runs[run_id] = RunWire(self, run_id)
-        while len(self._runs) > self._max_runs:
-            _, oldest = self._runs.popitem(last=False)
-            while oldest.exchanges:
-                oldest.drop_oldest()
-        return run
-
-    def of(self, run_id: str) -> RunWire | None:
-        """The place of a run, while it is kept."""
-        return self._runs.get(run_id)
+        return self.put(run_id, RunWire(self, run_id))
 
     def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What the run said, oldest first; empty when nothing of it is kept."""
-        run = self._runs.get(run_id)
+        run = self.of(run_id)
         return tuple(each.value for each in run.exchanges) if run is not None else ()
-
-    def grow(self, by: int) -> None:
-        """Count what was added or taken away, and make room."""
-        self.size += by
-        if by > 0 and self.size > self._max_bytes:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Forget the oldest exchanges of the oldest runs; the newest one always stays."""
-        while self.size > self._max_bytes:
-            run_id, oldest = next(iter(self._runs.items()))
-            if oldest.exchanges and (len(self._runs) > 1 or len(oldest.exchanges) > 1):
-                oldest.drop_oldest()
-            elif len(self._runs) > 1:
-                del self._runs[run_id]
-            else:
-                return
 
 
 def _nobody(exchange: OpenExchange) -> None:

@@ -1,7 +1,7 @@
 """One contract for all executors: what a kernel may rely on, whatever it is that answers.
 
 Each row is tried with each kind of executor, on a real other side (``support.contract``): a model server, a
-program, another fleet, a handler. What does not hold for one kind is in ``EXCEPTIONS``, and what holds there
+program, another fleet, handlers. What does not hold for one kind is in ``EXCEPTIONS``, and what holds there
 instead is tried. ``docs/executors.md`` is the table; ``PALLAS_WRITE_DOCS=1`` writes it anew.
 """
 
@@ -21,25 +21,41 @@ from support.pictures import picture
 from support.waiting import until
 
 from pallas.executors import Executor
-from pallas.model import Event, Fault, FaultType, Image, TextDelta
+from pallas.model import Event, Fault, FaultType, Image, TextDelta, Usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Check = Callable[[Subject], Awaitable[None]]
 ROWS: Final[dict[str, tuple[str, Check]]] = {}
 PAGE: Final = Path(__file__).parents[2] / "docs" / "executors.md"
-TITLES: Final = {"fastagent": "llm", "worker": "worker", "remote": "remote", "handler": "handler"}
+TITLES: Final = {
+    "fastagent": "llm",
+    "worker": "worker",
+    "remote": "remote",
+    "handler": "handler",
+    "typed": "handler, typed",
+}
 AS_WRITTEN: Final = (
     "what is streamed is clean; the answer is as the model wrote it, for the model to read again, and is "
     "cleaned where it is shown"
 )
 NEVER_BREAKS: Final = "it has nothing that could break by itself"
+NO_PICTURES: Final = (
+    "its messages have no place for pictures: they are refused, and the next turn is answered"
+)
+WHOLE: Final = "it answers with one message, whole, so nothing of it is told before: the rest holds"
+OF_OTHERS: Final = "the tokens are those of models that it asks, which its fleet counts and tells"
 # Row and kind, and why it is otherwise there: the only reasons that are allowed.
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("cleans", "fastagent"): AS_WRITTEN,
     ("told once", "handler"): NEVER_BREAKS,
+    ("told once", "typed"): NEVER_BREAKS,
+    ("pictures", "typed"): NO_PICTURES,
+    ("cancels", "typed"): WHOLE,
+    ("runs out of time", "typed"): WHOLE,
+    ("counts", "typed"): OF_OTHERS,
 }
-ALLOWED: Final = frozenset({AS_WRITTEN, NEVER_BREAKS})
+ALLOWED: Final = frozenset({AS_WRITTEN, NEVER_BREAKS, NO_PICTURES, WHOLE, OF_OTHERS})
 
 
 def row(name: str, promise: str) -> Callable[[Check], Check]:
@@ -241,7 +257,44 @@ async def never_breaks(subject: Subject) -> None:
     assert subject.break_it is None
 
 
-INSTEAD: Final[dict[str, Check]] = {AS_WRITTEN: streams_clean, NEVER_BREAKS: never_breaks}
+async def refuses_pictures(subject: Subject) -> None:
+    """In place of ``pictures``."""
+    image = Image(b64encode(picture("PNG")).decode(), "image/png")
+    assert not subject.executor.info.vision
+    with pytest.raises(Fault, match="image"):
+        await subject.kernel().run("picture", images=(image,))
+    with pytest.raises(Fault, match="no images"):
+        await subject.say("picture", images=(image,))
+    assert (await subject.say("hello")).texts == ("1:hello",)
+
+
+async def ends_whole(subject: Subject) -> None:
+    """In place of ``cancels`` and ``runs out of time``: the same, of an answer that says nothing before."""
+    run = asyncio.create_task(subject.say("wait here", Talk("id:cancel")))
+    await until(lambda: subject.busy() == 1)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await idle(subject)
+    with pytest.raises(Fault) as late:
+        await subject.kernel().run("wait here", timeout=0.5, stream_text=True)
+    assert (late.value.type, late.value.retryable, late.value.data["limit"]) == (FaultType.TIMEOUT, True, 0.5)
+    await idle(subject)
+    assert (await subject.say("hello")).texts == ("1:hello",)
+
+
+async def counts_no_own(subject: Subject) -> None:
+    """In place of ``counts``."""
+    assert (await subject.say("hello")).usage == Usage()
+
+
+INSTEAD: Final[dict[str, Check]] = {
+    AS_WRITTEN: streams_clean,
+    NEVER_BREAKS: never_breaks,
+    NO_PICTURES: refuses_pictures,
+    WHOLE: ends_whole,
+    OF_OTHERS: counts_no_own,
+}
 """What holds where a row does not."""
 
 
@@ -272,7 +325,7 @@ def page() -> str:
         "",
         "Each kind of agent is answered by an executor of its own. Whatever it is, callers can rely on the",
         "rows below. Each cell is a test of `tests/contract/test_executor_contract.py` on a real other",
-        "side: a model server, a program that speaks ACP, another fleet over MCP, a handler. That file",
+        "side: a model server, a program that speaks ACP, another fleet over MCP, handlers. That file",
         "checks this page. A router has no column: it hands a run to one of the others.",
         "",
         head,

@@ -198,5 +198,5 @@ def test_both_ways_to_connect_quickly_are_in_place() -> None:
     from pallas.executors.fastagent import hooks, quick_connect
 
     quick_connect.install()
-    for hook in (quick_connect.ONE_STORE, quick_connect.SOONER):
+    for hook in (quick_connect.ONE_STORE, quick_connect.ONE_STORE_FOR_MODELS, quick_connect.SOONER):
         assert hook.name in hooks.installed(hook.owner, hook.attribute)

@@ -59,9 +59,12 @@ async def held(
 
 @asynccontextmanager
 async def of_both_eras(fleet: Served, agent: str) -> AsyncIterator[list[Any]]:
-    """A caller of each era: what one fleet does when it ends, it does to both."""
+    """A caller of each era: what one fleet does when it ends, it does to both. They know the tools."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(fleet.client(agent, era)) for era in ERAS]
+        callers = [await stack.enter_async_context(fleet.client(agent, era)) for era in ERAS]
+        for caller in callers:
+            await caller.list_tools()
+        yield callers
 
 
 async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_path: Path) -> None:
@@ -90,6 +93,8 @@ async def test_runs_in_flight_finish_new_ones_are_refused_and_reads_go_on(tmp_pa
         for result in await asyncio.gather(*calls):
             assert not result.is_error
             assert text_of(result) == "this much was written\n\nhold a went through"
+        for caller in callers:  # as clients do by themselves behind a first answer
+            assert {each.name for each in (await caller.list_tools()).tools} == {"send_message", "get_health"}
         assert await fleet.ended() == 0
         assert "draining: 2 runs finished in" in fleet.out[-2]
         assert fleet.out[-1].endswith("] stopped")

@@ -66,6 +66,7 @@ BUSY = {
     "front": "stubborn",
 }
 PROMPTS = 20
+ROUTED = sum(list(BUSY)[number % len(BUSY)] == "front" for number in range(PROMPTS))
 
 
 def project(root: Path, url: str) -> Path:
@@ -171,7 +172,8 @@ async def test_a_signal_in_the_middle_of_it_leaves_no_process(tmp_path: Path, nu
                 async def in_flight() -> int:
                     lines = (await http.get("/metrics")).text.splitlines()
                     found = [line for line in lines if line.startswith("pallas_runs_in_flight{")]
-                    return sum(int(float(line.split()[-1])) for line in found)
+                    # The runs that the router asks for are beside those of its callers.
+                    return sum(int(float(line.split()[-1])) for line in found) - ROUTED
 
                 async with busy(f"{fleet.registry}/mcp", in_flight) as callers:
                     workers = fleet.children()

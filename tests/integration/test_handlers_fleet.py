@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.waiting import until
 from pallas.config import Project, load_project
 from pallas.config.kinds import WorkerConfig
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.reload import watcher
 from pallas.handlers import PromptRequest, Session
 from pallas.model import (
     ANONYMOUS,
@@ -304,6 +306,30 @@ async def test_a_file_that_declares_a_registered_id_goes_first_until_it_lets_go_
         await until(lambda: fleet.agents[-1].config.where.file == "code")
         assert await answer(fleet, "upper") == "HI"
         assert "upper is there only once again" in notices(fleet)
+
+
+async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = handlers(tmp_path, low={"handler": "lower:answer"})
+    alone = (root / "agents.yaml").read_text()
+    both = yaml.safe_load(alone)
+    both["agents"]["upper"] = {"kind": "handler", "handler": "lower:answer"}
+    started = threading.Event()
+    found = watcher.folders_of
+
+    def slow(*folders: Any) -> Any:
+        """Whoever saves is quicker than a busy machine."""
+        if started.wait(20) and (root / "agents.yaml").read_text() == alone:
+            (root / "agents.yaml").write_text(yaml.safe_dump(both, sort_keys=False))
+        return found(*folders)
+
+    monkeypatch.setattr(watcher, "folders_of", slow)
+    async with running(root, watch=True) as fleet:
+        started.set()
+        await until(lambda: len(fleet.agents) == 2)
+        await until(lambda: fleet.agents[-1].state is AgentState.READY)
+        assert await answer(fleet, "upper", "HI") == "hi"
 
 
 async def test_who_registers_an_id_twice_is_refused_unless_it_replaces(tmp_path: Path) -> None:

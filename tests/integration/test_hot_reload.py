@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 from support.live import ECHO_SERVER, ERAS, ask, client
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
@@ -245,6 +246,28 @@ async def test_a_version_that_lacks_a_module_is_made_when_that_is_there(saves: S
     assert await saves.after("agents/late.py", "X = 2\n") == {"tools"}  # it belongs to it from now on
 
 
+async def test_a_file_that_comes_while_a_reload_ends_is_not_overheard(
+    saves: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reloader: Any = saves.fleet._reloader
+    look, held, go = reloader._look_around, asyncio.Event(), asyncio.Event()
+
+    async def slowly(since: float) -> None:
+        held.set()
+        await go.wait()
+        await look(since)
+
+    monkeypatch.setattr(reloader, "_look_around", slowly)
+    saves.write("agents/tools.py", "from agents.after import X\n" + module("tools", "Rowan.", ("echo",)))
+    await until(held.is_set)
+    saves.write("agents/after.py", "X = 1\n")  # nobody used it when it was heard of
+    await until(lambda: reloader._aside)
+    monkeypatch.undo()
+    go.set()
+    await until(lambda: saves.instruction("tools") == "Rowan.")
+    await until(lambda: not saves.busy())
+
+
 async def test_a_broken_agents_file_changes_nothing_and_says_all_that_is_wrong(saves: Saves) -> None:
     good = (saves.root / "agents.yaml").read_text()
     versions, mark = saves.versions(), saves.fleet.hub.seq
@@ -266,12 +289,10 @@ async def test_a_broken_agents_file_changes_nothing_and_says_all_that_is_wrong(s
 
 async def test_what_only_another_start_takes_over_is_told_with_its_line(saves: Saves) -> None:
     good = (saves.root / "agents.yaml").read_text()
-    port = saves.fleet.project.registry_port
-    changed = good.replace(f"registry_port: {port}", f"registry_port: {port + 1}").replace(
-        "title: Toolbox", "title: Others"
-    )
-    assert changed != good
-    line = next(n for n, text in enumerate(good.splitlines(), 1) if text.startswith("registry_port"))
+    port, document = saves.fleet.project.registry_port, yaml.safe_load(good)
+    document["registry_port"], document["agents"]["tools"]["title"] = port + 1, "Others"
+    changed = yaml.safe_dump(document, sort_keys=False)
+    line = next(n for n, text in enumerate(changed.splitlines(), 1) if text.startswith("registry_port"))
     assert await saves.after("agents.yaml", changed) == set()
     assert f"agents.yaml:{line}: registry_port is taken over" in "\n".join(saves.notices())
     assert saves.fleet.project.registry_port == port

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from support.virtual import virtual
 from support.workers import SIMPLE
 
 from pallas.fleet.fleet import Fleet
+from pallas.model import Fault, FaultType, RunRequest
 from pallas_tui.chat.model import Conversation
 from pallas_tui.client import AgentClient
 from pallas_tui.widgets.chat.message import figures
@@ -25,6 +27,32 @@ rules:
   - {when: {text: hurry}, error: {status: 429, message: "slow down"}}
 """
 
+HANDLER = """
+from dataclasses import dataclass
+
+from pallas.contract import HandlerResponse, SystemError, Text
+
+
+@dataclass
+class Ask:
+    agent: str
+    text: str
+
+
+@dataclass
+class Heard:
+    code: str
+    message: str
+    again: bool
+
+
+async def asker(payload, metadata):
+    if isinstance(payload, Ask):
+        return HandlerResponse(Text(payload.text), to=payload.agent)
+    assert isinstance(payload, SystemError), payload
+    return HandlerResponse.respond(Heard(payload.code, payload.message, payload.retry_allowed))
+"""
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -32,9 +60,19 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
     root = offline_project(
         tmp_path_factory.mktemp("faults"),
-        {"desk": agent_module("desk"), "coder": None},
+        {"desk": agent_module("desk"), "coder": None, "asker": None},
         SCRIPT,
-        keys={"coder": {"kind": "worker", "module": None, "command": ["python", str(SIMPLE)]}},
+        keys={
+            "coder": {"kind": "worker", "module": None, "command": ["python", str(SIMPLE)]},
+            "asker": {
+                "kind": "handler",
+                "module": None,
+                "handler": "asking_code:asker",
+                "payload": "asking_code:Ask",
+                "peers": ["desk", "coder"],
+            },
+        },
+        files={"asking_code.py": HANDLER},
         config={"llm_retries": 0},
     )
     async with running(root, database="memory") as found:
@@ -80,6 +118,15 @@ async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
     assert len({each["error"] for each in bodies}) == 1
     assert "sk-abc" not in json.dumps(bodies)
 
+    result = await fleet.kernel.run(RunRequest("asker", json.dumps({"agent": agent, "text": text})))
+    heard = json.loads(result.text)
+    assert (heard["code"], heard["again"]) == (kind[0].lower(), kind[2])
+    fault = Fault(FaultType(kind[0]), bodies[0]["error"], retryable=kind[2])
+    xml = ElementTree.fromstring(fault.to_system_error())
+    told_in_xml = [xml.findtext(name) for name in ("code", "message", "retry-allowed")]
+    assert told_in_xml == [heard["code"], heard["message"], str(heard["again"]).lower()]
+    assert bodies[0]["error"] not in heard["message"]  # C9: handlers learn nothing of what is behind it
+
     url = next(each.url for each in fleet.agents if each.name == agent)
     workbench = AgentClient(url, "conv-of-the-workbench")
     try:
@@ -94,3 +141,21 @@ async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
     assert entry.role == "error"
     assert figures(entry)[0] == kind[0]
     assert (entry.text, entry.retryable) == (bodies[0]["error"], kind[2])
+
+
+async def test_a_message_that_does_not_fit_the_class_is_the_callers_mistake_over_rest(fleet: Fleet) -> None:
+    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+        answer = await http.post("/api/v1/agents/asker/chat", json={"message": '{"agent": "desk"}'})
+    assert answer.status_code == 400
+    body = answer.json()
+    assert body["error"].startswith("Ask.text is missing") and body["data"]["field"] == "text"
+
+
+async def test_who_describes_a_typed_handler_reads_what_it_takes(fleet: Fleet) -> None:
+    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+        asker = (await http.get("/api/v1/agents/asker")).json()
+        desk = (await http.get("/api/v1/agents/desk")).json()
+    assert asker["payload"]["name"] == "Ask"
+    assert sorted(asker["payload"]["schema"]["properties"]) == ["agent", "text"]
+    assert sorted(asker["payload"]["example"]) == ["agent", "text"]
+    assert desk["payload"] is None

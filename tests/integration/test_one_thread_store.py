@@ -37,6 +37,30 @@ rules:
   - when: {last: user}
     say: "turn {{ turns }}"
 """
+HANDLERS = """
+from collections import Counter
+from dataclasses import dataclass
+
+from pallas.contract import HandlerResponse, Text
+
+turns = Counter()
+
+
+@dataclass
+class Said:
+    text: str
+
+
+async def counts(payload, metadata):
+    turns[metadata.thread_id] += 1
+    return HandlerResponse.respond(Said(f"turn {turns[metadata.thread_id]}"))
+
+
+async def asks(payload, metadata):
+    if metadata.from_id != "system.caller":
+        return HandlerResponse.respond(payload)
+    return HandlerResponse(Text(payload.text), to="counts" if payload.text == "count" else "boss")
+"""
 BRIDGES = {f"bridge {era}": era for era in ERAS}
 SURFACES = (*ERAS, "rest", "stream", "tool", *BRIDGES, "workbench")
 
@@ -50,8 +74,17 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def _project(root: Path, *more: str) -> Path:
     agents: dict[str, str | None] = {name: agent_module(name, ("echo",)) for name in ("boss", *more)}
-    keys = {"far": {"isolation": "process"}, "small": {"model_capabilities": {"context_window": 900}}}
-    return offline_project(root, agents, SCRIPT, top={"bind": "127.0.0.1"}, keys=keys)
+    keys: dict[str, dict[str, Any]] = {
+        "far": {"isolation": "process"},
+        "small": {"model_capabilities": {"context_window": 900}},
+    }
+    handler = {"kind": "handler", "module": None, "payload": "typed:Said", "agent": True}
+    keys["counts"] = {**handler, "handler": "typed:counts"}
+    keys["asks"] = {**handler, "handler": "typed:asks", "peers": ["boss", "counts"]}
+    agents |= {"counts": None, "asks": None}
+    return offline_project(
+        root, agents, SCRIPT, top={"bind": "127.0.0.1"}, keys=keys, files={"typed.py": HANDLERS}
+    )
 
 
 def _environment(state: Path) -> dict[str, str]:
@@ -157,6 +190,31 @@ async def test_a_thread_that_one_surface_began_goes_on_by_every_other(fleet: Ser
         runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
     assert {run["surface"] for run in runs} == {"mcp", "rest", "agent-tool", "bridge"}
     assert {run["status"] for run in runs} == {"ok"}
+
+
+async def test_a_typed_handler_is_reached_by_every_surface_in_one_thread_and_by_another_handler(
+    fleet: Served,
+) -> None:
+    # UN-1
+    await fleet.says("running")
+    answer, thread = await say(fleet, SURFACES[0], "hello", None, "counts")
+    assert answer == "turn 1"
+    for turn, way in enumerate(SURFACES[1:], 2):
+        assert await say(fleet, way, f"by {way}", thread, "counts") == (f"turn {turn}", thread)
+    typed = await _typed("chat", "counts", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
+    assert typed.strip() == f"turn {len(SURFACES) + 1}"
+    kept = await rows(fleet, thread)
+    assert [row["role"] for row in kept] == ["user", "assistant"] * (len(SURFACES) + 1)
+    assert {row["status"] for row in kept} == {"complete"}
+    for way in SURFACES:
+        # To an agent that is a model, in a thread of its own, and to a handler, within the run.
+        assert (await say(fleet, way, f"hello by {way}", None, "asks"))[0] == "turn 1"
+        assert (await say(fleet, way, "count", None, "asks"))[0] == "turn 1"
+    async with rest(fleet) as api:
+        runs = (await api.get("/runs", params={"agent": "boss", "limit": 200})).json()["items"]
+    asked = [run for run in runs if run["surface"] == "handler"]
+    assert len(asked) == len(SURFACES)
+    assert {run["status"] for run in asked} == {"ok"}
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -51,6 +51,12 @@ async def provider(fake: FakeDownstream, request: Request, body: dict[str, Any])
     return JSONResponse({"type": "error"}, 404)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer than a provider should."""
+    monkeypatch.setattr(module, "TIMEOUT", 60.0)
+
+
 @pytest.fixture
 async def fake() -> AsyncIterator[tuple[FakeDownstream, str]]:
     fake = FakeDownstream(provider)

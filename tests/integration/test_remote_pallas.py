@@ -18,6 +18,7 @@ from support.pictures import picture
 from support.ports import free_ports
 from support.remotes import Talk, remote, with_remote
 from support.served import fault_in, text_of
+from support.typed import typed_project
 from support.waiting import until
 
 from pallas.executors.remote.executor import RemoteExecutor
@@ -144,6 +145,31 @@ async def test_a_fault_there_is_the_same_fault_here(there: Fleet) -> None:
         assert (fault.type, fault.code, fault.retryable) == (FaultType.AUTH, -32003, False)
         assert fault.message.startswith("far: ") and "HTTP 401" in fault.message
         assert fault.data["providerId"] == "generic"
+
+
+async def test_what_does_not_fit_a_typed_handler_there_is_its_senders_mistake_here(tmp_path: Path) -> None:
+    # DR-22: a session here is as good as before, and REST says 400 and not 502.
+    source = """
+        from dataclasses import dataclass
+        from pallas.contract import HandlerResponse
+
+        @dataclass
+        class Add:
+            a: int
+
+        async def adder(payload, metadata):
+            return HandlerResponse.respond(payload)
+    """
+    root = typed_project(tmp_path, source, {"adder": {"payload": "Add"}})
+    async with fleet_at(root) as fleet, remote(url_of(fleet)) as executor:
+        talk = Talk(executor)
+        with pytest.raises(Fault) as raised:
+            await talk.say('{"a": "many"}')
+        fault = raised.value
+        assert (fault.type, fault.data["field"]) == (FaultType.PROTOCOL, "a")
+        assert fault.data["system"] == "validation"
+        assert fault.message.startswith('far: Add.a is "many"')
+        assert (await talk.say('{"a": 2}')).texts == ('{"a": 2}',)
 
 
 async def test_cancelling_ends_the_run_there_and_a_drain_knows_who_asked(there: Fleet) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import re
 import sqlite3
@@ -174,7 +175,7 @@ def test_documents_and_orders_tell_one_story() -> None:
 
 def test_the_sample_has_no_mistake_and_no_warning() -> None:
     project = load_project(SAMPLE, {})
-    assert list(project.agents) == ["concierge", "research", "catalogue", "vision"]
+    assert list(project.agents) == ["concierge", "research", "catalogue", "vision", "offers", "pricing"]
     assert project.warnings == ()
     assert project.unset == ()
 
@@ -189,7 +190,7 @@ def test_a_copy_has_ports_of_its_own_that_agree_in_every_file(tmp_path: Path) ->
         assert project.scripted is not None
         assert f":{project.scripted.port}/" in project.settings["generic"]["base_url"]
     ports = [{agent.port for agent in project.agents.values()} for project in (one, two)]
-    assert len(ports[0] | ports[1] | {24_201, 24_202, 24_203, 24_204}) == 12
+    assert len(ports[0] | ports[1] | {24_201, 24_202, 24_203, 24_204, 24_205, 24_206}) == 18
 
 
 @pytest.fixture
@@ -305,3 +306,12 @@ def test_each_model_of_the_readme_is_one_line_and_a_key(tmp_path: Path) -> None:
         ("openai", "secret-o", "https://api.openai.com/v1"),
         ("generic", "local", "http://127.0.0.1:11434/v1"),
     ]
+
+
+async def test_its_handlers_answer_and_the_concierge_has_one_for_a_tool(tmp_path: Path) -> None:
+    async with running(copy_sample(tmp_path, hurry=True)) as fleet:
+        async with client(fleet, "pricing") as pricing:
+            assert json.loads(await ask(pricing, '{"price": 89, "quantity": 3}'))["total"] == "323.07"
+        async with client(fleet, "concierge") as concierge:
+            answer = await ask(concierge, "Please write an offer for 12 PL-300.")
+    assert "12 × Gull pendant, small (PL-300), 828.00 EUR net" in answer

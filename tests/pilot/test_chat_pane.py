@@ -19,6 +19,7 @@ from pallas_tui.widgets.chat.chooser import AgentChooser, ChooserScreen
 from pallas_tui.widgets.chat.markdown import AnswerMarkdown
 from pallas_tui.widgets.chat.prompt import PathLine
 from pallas_tui.widgets.chat.tray import Chip
+from pallas_tui.widgets.chat.view import ConversationView
 
 assert chat
 assert server
@@ -207,6 +208,45 @@ async def test_a_draft_survives_while_the_agent_cannot_be_written_to(chat: Chat)
     chat.app.feed(chat.snapshot())
     await chat.until(lambda: chat.prompt.has_focus)
     assert chat.prompt.text == "half a thought"
+
+
+async def test_an_agent_that_becomes_ready_the_moment_one_looks_can_be_written_to(chat: Chat) -> None:
+    chat.app.feed(chat.snapshot(state=AgentState.CONNECTING))
+    await chat.until(lambda: chat.prompt.disabled)
+    chat.app.screen.set_focus(None)
+    ready = agent("echo", chat.server.port, url=chat.server.url)
+    # In one go, as when a frame comes right behind the key: no widget has heard of its focus yet.
+    chat.view.focus_prompt()
+    assert chat.app.screen.focused is chat.view.transcript
+    chat.view.see(ready)
+    await chat.pilot.press("h", "i")
+    assert chat.prompt.text == "hi"
+
+
+async def test_a_conversation_that_opens_by_itself_takes_no_place_from_one_that_was_asked_for(
+    server: EchoAgent,
+) -> None:
+    pane = ChatPane()
+    app = PaneApp(pane)
+    async with app.run_test() as pilot:
+        chat = Chat(app, pane, pilot, server)
+        late, mount = asyncio.Event(), pane._mount
+
+        async def slowly(views: list[ConversationView], wanted: bool) -> None:
+            if not wanted:
+                await late.wait()
+            await mount(views, wanted)
+
+        pane._mount = slowly  # type: ignore[method-assign]
+        app.feed(chat.snapshot())
+        await chat.until(lambda: pane._views)
+        pane.new_conversation("echo", wanted=True)
+        await chat.until(lambda: pane._current is pane._views[1])
+        late.set()
+        await chat.until(lambda: pane._views[0].is_mounted)
+        await chat.ask("hello")
+        assert chat.view is pane._views[1]
+        assert not pane._views[0].display
 
 
 async def test_enter_sends_and_alt_enter_breaks_the_line(chat: Chat) -> None:
@@ -503,7 +543,10 @@ async def test_old_messages_go_but_not_while_somebody_reads_them(chat: Chat) -> 
     await chat.pilot.press("G")
     await chat.until(lambda: chat.view.transcript.at_end, SLOW)
     say(1)
-    await chat.until(lambda: len(chat.shown()) == KEEP, SLOW)
+    # The newest is there, and not only as many as there may be: that holds before it came, too.
+    newest = chat.conversation.entries[-1]
+    await chat.until(lambda: chat.shown()[-1].entry is newest and len(chat.shown()) == KEEP, SLOW)
+    await chat.until(lambda: chat.view.transcript.at_end, SLOW)
     await chat.pilot.press("home")
     await chat.until(lambda: "6 earlier messages not shown any more" in chat.app.screen_text(), SLOW)
 

@@ -102,7 +102,7 @@ def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
             desk.until("larkmoor (read-only)", "● concierge")
         desk.until("connection lost, trying again: the fleet was stopped")
         with serving(root, ours):
-            desk.until("4 agents", "larkmoor (read-only)")
+            desk.until("6 agents", "larkmoor (read-only)")
             assert "connection lost, trying" not in desk.screen().split("\n")[0]
         assert READ not in desk.screen().replace("--token-env LOOK", "")
         desk.keys("C-q")

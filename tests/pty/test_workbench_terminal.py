@@ -54,7 +54,7 @@ async def test_asking_the_coordinator_delegates_answers_and_leaves_a_clean_termi
 ) -> None:
     # PI-25, PR-33
     desk.until("Agents", "concierge")
-    desk.until("4 ok", "Write to concierge")
+    desk.until("6 ok", "Write to concierge")
     desk.keys("M-s")  # an escape and a letter, which is no text
     desk.until("Ask side by side")
     desk.keys("Escape")
@@ -116,7 +116,7 @@ def test_a_broken_project_is_explained_and_leaving_works(tmp_path: Path) -> None
 
 
 def test_ctrl_c_twice_leaves(desk: Terminal) -> None:
-    desk.until("4 ok")
+    desk.until("6 ok")
     desk.keys("C-c")
     desk.keys("C-c")
     desk.until("left with 0")
@@ -124,7 +124,7 @@ def test_ctrl_c_twice_leaves(desk: Terminal) -> None:
 
 @pytest.mark.parametrize("number", ["TERM", "HUP"])
 async def test_a_signal_restores_the_terminal(desk: Terminal, sample: Path, number: str) -> None:
-    desk.until("4 ok")
+    desk.until("6 ok")
     (workbench,) = [each for each in of_project(sample) if "pallas.server" in each.info["cmdline"]]
     workbench.send_signal(signal.Signals[f"SIG{number}"])
     desk.until("left with")
@@ -141,7 +141,7 @@ async def test_a_terminal_that_goes_away_leaves_no_process_behind(
     environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
     command = f"{sys.executable} -m pallas.server dev {sample}"
     with terminal(command, environment=environment) as desk:
-        desk.until("4 ok")
+        desk.until("6 ok")
         assert len(of_project(sample)) >= 2
         if leaving:
             desk.keys("C-q")
@@ -153,7 +153,7 @@ async def test_a_terminal_that_goes_away_leaves_no_process_behind(
 async def test_a_workbench_that_is_killed_takes_its_programs_along(sample: Path, tmp_path: Path) -> None:
     environment = {"PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
     with terminal(f"{sys.executable} -m pallas.server dev {sample}", environment=environment) as desk:
-        desk.until("4 ok")
+        desk.until("6 ok")
         (workbench,) = [each for each in of_project(sample) if "pallas.server" in each.info["cmdline"]]
         workbench.kill()
         await until(lambda: of_project(sample) == [], timeout=30)

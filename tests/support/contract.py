@@ -1,4 +1,4 @@
-"""What answers behind each kind of executor in the contract of executors: the same words, four ways.
+"""What answers behind each kind of executor in the contract of executors: the same words, five ways.
 
 A message's first word says what is done: ``wait`` says "so far" and goes on until it is cancelled, ``fail``
 fails, ``hostile`` answers what drives a terminal, ``picture`` how many pictures came and of which kind,
@@ -9,21 +9,27 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from pallas.config import AgentConfig, Project, load_project
-from pallas.config.kinds import HandlerConfig, RemoteConfig, WorkerConfig
+from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedConfig, WorkerConfig
 from pallas.events import Hub
 from pallas.executors import Executor, Turn, TurnResult
+from pallas.executors.importing import forget
+from pallas.executors.typed.executor import TypedExecutor
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.making import make_executor
 from pallas.handlers import Chunk, Final, PromptRequest, PromptResult, Registered, Usage
 from pallas.kernel import Kernel
-from pallas.model import Event, Message, RunRequest, RunResult
+from pallas.model import ANONYMOUS, Event, Message, Principal, RunRequest, RunResult
+from pallas.model import Usage as RunUsage
+from pallas.payloads import Payload
+from pallas.pump.port import Asker, Emit, Endpoint, PeerFacts
+from pallas.pump.pump import First, Pump
 
 from .executors import FakeAgent
 from .live import agent_module, write_project
@@ -229,6 +235,112 @@ async def remote(root: Path) -> AsyncIterator[Subject]:
 
 
 @asynccontextmanager
+async def typed(root: Path) -> AsyncIterator[Subject]:
+    """A typed handler in this process, with a pump that knows nobody else."""
+    _folder(root)
+    (root / "typed_words.py").write_text(TYPED, "utf-8")
+    config = HandlerConfig("typed_words:words", typed=TypedConfig("typed_words:Word", timeout=60.0))
+    own = AgentConfig("words", 0, "Words", "Words.", kind="handler", handler=config)
+    project = _project(root, own)
+
+    async def make() -> Executor:
+        ground = _Ground()
+        ground.endpoint = executor = TypedExecutor(project, own, ground)
+        return executor
+
+    try:
+        async with started(
+            "typed", project, own, make=make, busy=lambda: len(sys.modules["typed_words"].busy)
+        ) as subject:
+            yield subject
+    finally:
+        forget(root)
+
+
+TYPED = """
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from pallas.contract import HandlerResponse
+
+turns, busy = Counter(), set()
+
+
+@dataclass
+class Word:
+    text: str
+
+
+async def words(payload, metadata):
+    busy.add(task := asyncio.current_task())
+    try:
+        first = payload.text.split()[0]
+        if first == "wait":
+            await asyncio.Event().wait()
+        if first == "fail":
+            raise ValueError("kaput")
+        turns[metadata.thread_id] += 1
+        # No message can carry an escape: XML has none.
+        said = {"hostile": "red and \\u202e back", "pieces": "one two three"}.get(first)
+        return HandlerResponse.respond(Word(said or f"{turns[metadata.thread_id]}:{payload.text}"))
+    finally:
+        busy.discard(task)
+"""
+
+
+class _Ground:
+    """A fleet of one typed handler: as its executor sees it, and as the pump does."""
+
+    limits = PumpLimits()
+    project = "test"
+    agents = 1
+
+    def __init__(self) -> None:
+        self.endpoint: Endpoint | None = None
+        self._pump = Pump(self)
+
+    async def exchange(self, first: First, emit: Emit) -> Payload | None:
+        """As ``Ground``; the rest as ``pallas.pump.port.Peers``."""
+        return await self._pump.exchange(first, emit)
+
+    def principal(self, run_id: str) -> Principal:
+        """Nobody."""
+        return ANONYMOUS
+
+    def used(self, run_id: str) -> RunUsage:
+        """No models."""
+        return RunUsage()
+
+    def at_once(self, agent: str) -> int:
+        """As for any handler."""
+        return self.limits.per_agent
+
+    def endpoints(self, name: str) -> tuple[Endpoint, ...]:
+        """The one."""
+        return (self.endpoint,) if self.endpoint is not None and name == "words" else ()
+
+    def takers(self, key: str) -> tuple[Endpoint, ...]:
+        """None: nothing is started here."""
+        return ()
+
+    def knows(self, name: str) -> bool:
+        """Nobody else."""
+        return False
+
+    def facts(self, names: Sequence[str]) -> tuple[PeerFacts, ...]:
+        """Nobody else."""
+        return ()
+
+    async def ask(self, agent: str, text: str, asker: Asker, **more: Any) -> RunResult:
+        """Nobody else."""
+        raise AssertionError(agent)
+
+    def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> None:
+        """No models."""
+
+
+@asynccontextmanager
 async def handler(root: Path) -> AsyncIterator[Subject]:
     """A handler in this process."""
     words = Words()
@@ -249,12 +361,19 @@ def _project(root: Path, config: AgentConfig) -> Project:
 
 
 @asynccontextmanager
-async def started(kind: str, project: Project, config: AgentConfig, **more: Any) -> AsyncIterator[Subject]:
+async def started(
+    kind: str,
+    project: Project,
+    config: AgentConfig,
+    *,
+    make: Callable[[], Awaitable[Executor]] | None = None,
+    **more: Any,
+) -> AsyncIterator[Subject]:
     """The executor that a fleet would make of it, started, closed at the end."""
     config = replace(config, name="words")
 
     async def again() -> Executor:
-        return await make_executor(project, config)
+        return await (make() if make is not None else make_executor(project, config))
 
     executor = await again()
     try:
@@ -265,7 +384,13 @@ async def started(kind: str, project: Project, config: AgentConfig, **more: Any)
         await executor.close(3.0)
 
 
-KINDS: dict[str, Kind] = {"fastagent": fastagent, "worker": worker, "remote": remote, "handler": handler}
+KINDS: dict[str, Kind] = {
+    "fastagent": fastagent,
+    "worker": worker,
+    "remote": remote,
+    "handler": handler,
+    "typed": typed,
+}
 
 
 async def idle(subject: Subject) -> None:

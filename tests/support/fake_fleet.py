@@ -12,6 +12,7 @@ from pallas.model import (
     AgentState,
     Change,
     Downstream,
+    Envelope,
     Event,
     EventBatch,
     Exchange,
@@ -111,6 +112,8 @@ class FakeFleet:
         self.fleet_controlled: list[FleetVerb] = []
         self.details: dict[str, AgentDetail] = {}
         self.wire: dict[str, tuple[Exchange, ...]] = {}
+        self.letters: dict[str, tuple[Envelope, ...]] = {}
+        self.read_letters: list[tuple[str, int]] = []
         self.called: list[tuple[str, str, str, dict[str, Any], str | None]] = []
         self.outcome = ToolOutcome(ok=True, content="{}", seconds=0.1)
         self.started = 0
@@ -157,6 +160,13 @@ class FakeFleet:
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What was put into ``wire``."""
         return self.wire.get(run_id, ())
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
+        """What was put into ``letters``; refused where nothing may be changed."""
+        self.read_letters.append((run_id, after))
+        if not self.can_control:
+            raise Fault(FaultType.AUTH, "read-only: messages are shown to whoever holds the full token")
+        return tuple(each for each in self.letters.get(run_id, ()) if each.number > after)[:limit]
 
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None

@@ -15,6 +15,8 @@ from pallas.model import (
     AgentDetail,
     AgentState,
     AuthHop,
+    BackendChosen,
+    Envelope,
     Event,
     Exchange,
     FleetChanged,
@@ -23,15 +25,17 @@ from pallas.model import (
     HealthChanged,
     HealthStatus,
     LoopStopped,
+    MessagePassed,
     Notice,
     RunFinished,
     RunStarted,
     ServerSnapshot,
     StepStarted,
     TextDelta,
+    TodoChanged,
     ToolEvent,
 )
-from pallas.model.inspect import ServerDetail, ToolChanges, ToolDetail
+from pallas.model.inspect import PayloadDetail, ServerDetail, ToolChanges, ToolDetail
 
 from .fake_fleet import NOON, FakeFleet, desk
 
@@ -121,6 +125,10 @@ def events(run: str, agent: str) -> list[Event]:
     """One event of every kind, as a run that goes wrong in every way would say them."""
     of = {"run_id": run, "agent": agent}
     hop = AuthHop(at=NOON, **of, downstream="docs", source="forwarded", fingerprint="f", audience=("a",))
+    passed = MessagePassed(
+        at=NOON, **of, number=0, sender=agent, to="x", frame="a", route="call", payload="P"
+    )
+    todo = TodoChanged(at=NOON, **of, todo="", actor=agent, frame="a", status="open", wait_for="P")
     started = RunStarted(at=NOON, **of, preview="preview", principal="p", caller="caller", trace_id="t")
     return [
         FleetChanged(at=NOON, state=FleetState.RUNNING, detail="detail"),
@@ -136,6 +144,11 @@ def events(run: str, agent: str) -> list[Event]:
         ToolEvent(at=NOON, **of, server="docs", tool="fetch", phase="started", call_id="2"),
         TextDelta(at=NOON, **of, text="text", actor="child"),
         LoopStopped(at=NOON, **of, reason="repeat", tool="docs/search", count=3),
+        replace(passed, number=1, sender="caller", to=agent),
+        replace(passed, number=2, outcome="refused", code="routing", detail="why"),
+        replace(todo, todo="t", from_agent="x"),
+        replace(todo, todo="u", run_id="open", status="raised", description="what for"),
+        BackendChosen(at=NOON, **of, actor=agent, model="m", backend="b", why="least loaded"),
         RunFinished(at=NOON, **of, outcome="error", seconds=1.0, steps=2, tools=2, fault="fault"),
         Notice(at=NOON, level="error", text="notice", agent=agent),
     ]  # fmt: skip
@@ -157,7 +170,10 @@ def hostile_fleet(text: str) -> FakeFleet:
         ServerDetail("docs", (tool,), changes),
         ServerDetail("vault", problem="why"),
     )
-    detail = AgentDetail("name", "agents.yaml:1", "agents/a.py:2", "instruction\nmore", "{}", servers)
+    payload = PayloadDetail("Payload", "{}", "<Payload/>")
+    detail = AgentDetail(
+        "name", "agents.yaml:1", "agents/a.py:2", "instruction\nmore", "{}", servers, payload
+    )
     for agent in fleet.current.agents:
         fleet.details[agent.name] = replace(poison(detail, text), name=agent.name)
     run = f"run {text}"
@@ -166,6 +182,15 @@ def hostile_fleet(text: str) -> FakeFleet:
     fleet.wire[run] = tuple(
         replace(poison(each, text), run_id=run) for each in (exchange, replace(exchange, side="downstream"))
     )
+    said = {"run_id": "run", "agent": "concierge", "at": NOON, "route": "call", "frame": "a", "parent": "r"}
+    xml = "<message><meta><from>a</from></meta><Payload>text</Payload></message>"
+    calls = (
+        Envelope(
+            **said, number=1, sender="caller", to="concierge", outcome="delivered", xml=xml, seconds=0.1
+        ),
+        Envelope(**said, number=2, sender="concierge", to="x", outcome="refused", detail="why", xml=xml),
+    )
+    fleet.letters[run] = tuple(replace(poison(each, text), run_id=run) for each in calls)
     return fleet
 
 

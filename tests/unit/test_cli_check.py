@@ -53,8 +53,8 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     assert err.splitlines() == [
         "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
         "max_instances, max_iterations, loop_repeat_threshold, isolation, model_capabilities, params, "
-        "providers, default_provider, port, title, description, capabilities, examples, depends_on, icons, "
-        "run_timeout, start_timeout, restart, auth; "
+        "providers, default_provider, peers, port, title, description, capabilities, examples, depends_on, "
+        "icons, run_timeout, start_timeout, restart, auth; "
         "did you mean module",
         "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
         "for example `module: agents.jarvis`, or card",
@@ -197,3 +197,163 @@ def test_the_command_line_of_the_check_is_not_seen_by_the_agents(
     monkeypatch.setattr(sys, "argv", ["pallas", "--port", "abc"])
     folder.agents().config("default_model: passthrough\n")
     assert probe(folder.load()) == ()
+
+
+TYPED = """\
+name: demo
+port: 24200
+agents:
+  {name}: {{kind: handler, handler: "{handler}", payload: "{payload}"}}
+"""
+TALLY = """\
+from dataclasses import dataclass
+
+@dataclass
+class Sum:
+    a: int
+
+async def tally(payload, metadata):
+    hidden = 1
+"""
+
+
+def typed(folder: Folder, source: str, handler: str = "tally:tally", payload: str = "tally:Sum") -> Folder:
+    folder.write("tally.py", source)
+    return folder.agents(TYPED.format(name="tally", handler=handler, payload=payload))
+
+
+def test_code_that_does_not_parse_is_told_without_an_import(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("agents/jarvis.py", AGENT.format(servers=[]) + "\ndef broken(:\n").agents(AGENTS)
+    assert check(folder.root) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "",
+        "agents/jarvis.py:9: agents.jarvis: is no Python: invalid syntax; correct it there, or above\n",
+    )
+
+
+def test_what_a_handler_imports_of_the_project_is_parsed_too(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("prices.py", "PRICE = (\n")
+    typed(folder, TALLY + "    import prices\n")
+    assert check(folder.root) == 2
+    assert (
+        capsys.readouterr().err
+        == "prices.py:1: agents.tally: is no Python: '(' was never closed; correct it there, or above\n"
+    )
+
+
+def test_a_key_in_a_line_that_does_not_parse_is_not_repeated(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(folder, TALLY + "    key = 'sk-of-somebody\n")
+    assert check(folder.root) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("tally.py:9: agents.tally: is no Python: unterminated string literal")
+    assert "sk-of-somebody" not in err
+
+
+@pytest.mark.parametrize(
+    ("handler", "payload", "told"),
+    [
+        ("tally:taly", "tally:Sum", "handler: there is no taly in tally.py; did you mean tally"),
+        ("tally:tally", "tally:Summe", "payload: there is no Summe in tally.py; did you mean Sum"),
+        ("tally:hidden", "tally:Sum", "handler: there is no hidden in tally.py"),
+    ],
+)
+def test_a_name_that_the_module_has_not_is_told_without_an_import(
+    folder: Folder, capsys: pytest.CaptureFixture[str], handler: str, payload: str, told: str
+) -> None:
+    typed(folder, TALLY, handler, payload)
+    assert check(folder.root) == 2
+    assert capsys.readouterr().err == f"agents.yaml:4: agents.tally.{told}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "handler", "payload", "told"),
+    [
+        (
+            "def late(payload, metadata): ...",
+            "late",
+            "Sum",
+            "handler: late is not asynchronous; write",
+        ),
+        (
+            "class Tally: ...",
+            "Tally",
+            "Sum",
+            "handler: Tally is a class, where a function is",
+        ),
+        ("class Bare: ...", "tally", "Bare", "payload: Bare is no dataclass; put `@dataclass` above it"),
+        ("def bare(): ...", "tally", "bare", "payload: bare is a function, where a dataclass is needed"),
+    ],
+)
+def test_what_is_no_handler_and_no_payload_is_told_with_its_line(
+    folder: Folder, capsys: pytest.CaptureFixture[str], more: str, handler: str, payload: str, told: str
+) -> None:
+    # HC-1
+    typed(folder, f"{TALLY}\n{more}\n", f"tally:{handler}", f"tally:{payload}")
+    assert check(folder.root) == 2
+    assert capsys.readouterr().err.startswith(f"tally.py:10: agents.tally.{told}")
+    assert check(folder.root, do_import=True) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TALLY + "try:\n    other = tally\nexcept NameError:\n    pass\n",
+        TALLY + "if (other := tally): ...\n",
+        TALLY + "for other in [tally]: ...\n",
+        TALLY + "from functools import wraps as other\n",
+        TALLY + "from functools import *\n",
+        TALLY + "globals()['other'] = tally\n",
+        TALLY + "def __getattr__(name): return tally\n",
+        TALLY + "def make():\n    global other\n    other = tally\nmake()\n",
+        TALLY + "match tally:\n    case other: ...\n",
+        TALLY + "class Other: answer = tally\nother = Other()\n",
+        TALLY + "def other(payload, metadata): ...\nother = tally\n",
+        TALLY + "def asynchronous(other): return tally\n@asynchronous\ndef other(payload, metadata): ...\n",
+        TALLY + "deep = " + "-" * 1_000 + "1\nother = deep\n",
+        "# coding: latin-1\n# \xe4\n" + TALLY + "other, more = tally, 1\n",
+    ],
+)
+def test_no_name_is_called_missing_that_an_import_may_give(
+    folder: Folder, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    typed(folder, "", "tally:other")
+    (folder.root / "tally.py").write_bytes(source.encode("latin-1"))
+    assert check(folder.root) == 0, capsys.readouterr().err
+
+
+def test_a_class_that_may_become_a_dataclass_by_a_call_is_left_to_its_import(folder: Folder) -> None:
+    typed(folder, f"{TALLY}\nclass Made: ...\ndataclass(Made)\n", payload="tally:Made")
+    assert check(folder.root) == 0
+    assert check(folder.root, do_import=True) == 0
+
+
+@pytest.mark.parametrize("source", [b"x = '\0'", b"\xff\xfe", b"(" * 100_000, b"-" * 1_000_000 + b"1"])
+def test_no_file_however_hostile_ends_a_check(
+    folder: Folder, capsys: pytest.CaptureFixture[str], source: bytes
+) -> None:
+    typed(folder, "")
+    (folder.root / "tally.py").write_bytes(source)
+    assert check(folder.root) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("tally.py:")
+    assert "is no Python" in err
+    assert err.count("\n") == 1
+
+
+def test_with_an_import_each_line_is_told_once(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    typed(folder, TALLY + "def broken(:\n")
+    assert check(folder.root, do_import=True) == 2
+    err = capsys.readouterr().err
+    assert err.count("tally.py:9") == 1, err
+    typed(folder, TALLY, "tally:taly")
+    assert check(folder.root, do_import=True) == 2
+    err = capsys.readouterr().err
+    assert err.count("there is no taly") == 1, err

@@ -180,8 +180,9 @@ MISTAKES = [
         agent(RIGHT + "depends-on: [x]"),
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
         "instance_scope, max_instances, max_iterations, loop_repeat_threshold, isolation, "
-        "model_capabilities, params, providers, default_provider, port, title, description, capabilities, "
-        "examples, depends_on, icons, run_timeout, start_timeout, restart, auth; did you mean depends_on",
+        "model_capabilities, params, providers, default_provider, peers, port, title, description, "
+        "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, auth; "
+        "did you mean depends_on",
     ),
     (agent(RIGHT, "registryport: 1\n"), "did you mean registry_port"),
     (agent(RIGHT + "model_capabilities: {Vision: true}"), "did you mean vision"),

@@ -136,7 +136,7 @@ MISTAKES = [
     ("command: x", f"{FLOW}.command: is a key of kind worker, and this agent is of kind llm; write `kind: "),
     (
         "kind: worker, command: x, isolation: process",
-        f"{FLOW}.isolation: is a key of kind llm, and this agent is of kind worker; leave it out",
+        f"{FLOW}.isolation: is a key of kind llm or handler, and this agent is of kind worker; leave it out",
     ),
     ("kind: remote, url: 'http://localhost:1', max_iterations: 3", f"{FLOW}.max_iterations: is a key of"),
     ("kind: handler, handler: 'handlers.upper:U', instance_scope: request", f"{FLOW}.instance_scope: is a"),

@@ -10,6 +10,10 @@ from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, Project
 from pallas.config.agents import AGENT_KEYS
+from pallas.config.listeners import LISTENER_KEYS
+from pallas.config.organism import ORGANISM_KEYS
+from pallas.config.organism import TOP_KEYS as ORGANISM_TOP_KEYS
+from pallas.config.read_llm import BACKEND_KEYS
 from pallas.config.topology import PROJECT_KEYS
 from pallas.config.upstream import DOWNSTREAM_KEYS, TOP_KEYS
 from pallas.text import sanitize
@@ -87,6 +91,22 @@ def test_any_values_under_the_known_keys_are_answered(top: dict[str, object]) ->
 def test_any_values_of_an_agent_are_answered(agent: dict[str, object]) -> None:
     jarvis = {"module": "agents.jarvis", "port": 24201, **agent}
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", "agents": {"jarvis": jarvis}})})
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.dictionaries(
+        st.sampled_from(ORGANISM_TOP_KEYS), values((*ORGANISM_KEYS, *BACKEND_KEYS, "backends")), max_size=6
+    ),
+    st.lists(st.dictionaries(st.sampled_from(LISTENER_KEYS), values(("a",)), max_size=8), max_size=3),
+)
+def test_any_values_of_an_organism_are_answered(
+    top: dict[str, object], listeners: list[dict[str, object]]
+) -> None:
+    given_listeners = {"listeners": listeners} if listeners else {}
+    text = yaml.safe_dump({"organism": {"name": "demo"}, **top, **given_listeners}, allow_unicode=True)
+    with_files({"organism.yaml": text})
+    with_files({"organism.yaml": text, "agents.yaml": text})
 
 
 @settings(deadline=None, max_examples=200)

@@ -67,7 +67,10 @@ def test_the_defaults_are_those_of_the_document() -> None:
             "agents.jarvis.restart: unknown value on-fail; allowed: on-failure, always, never",
         ),
         ("restart: on-fail", "did you mean on-failure"),
-        ("restart: {policy: 3}", "agents.jarvis.restart.policy: is a number (3), where text is needed"),
+        (
+            "restart: {policy: 3}",
+            "agents.jarvis.restart.policy: is a number (3); allowed: on-failure, always",
+        ),
         ("restart: {retries: 3}", "agents.jarvis.restart.retries: unknown key"),
         ("restart: {backoff: 0}", "agents.jarvis.restart.backoff: 0 is out of range; allowed: 0.05 to 86400"),
         ("restart: {crashes: 0}", "agents.jarvis.restart.crashes: 0 is out of range; allowed: 1 to 1000"),

@@ -146,3 +146,19 @@ def test_compose_holds_the_image_to_the_same() -> None:
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
     assert service["environment"] == {"CREDENTIALS_DIRECTORY": "/run/secrets"}
     assert set(service["secrets"]) == set(compose["secrets"])
+
+
+def test_the_image_is_reached_on_every_port_of_the_project_that_it_is_shown_with() -> None:
+    project = load_project(DEPLOY.parent / "sample_project")
+    ports = {project.registry_port, *(agent.port for agent in project.agents.values())}
+    (compose,) = documents(DEPLOY / "compose.yaml")
+    for mapping in (*compose["services"]["pallas"]["ports"], _run_in_the_dockerfile()):
+        first, last = mapping.rpartition(":")[2].split("-")
+        assert mapping.removeprefix("127.0.0.1:") == f"{first}-{last}:{first}-{last}"
+        assert ports == set(range(int(first), int(last) + 1))
+
+
+def _run_in_the_dockerfile() -> str:
+    found = re.search(r"docker run .* -p (\S+)", (DEPLOY / "Dockerfile").read_text())
+    assert found is not None
+    return found[1]

@@ -16,6 +16,7 @@ from pallas.config.kinds import HandlerConfig
 from pallas.events import Hub
 from pallas.executors import Turn, TurnResult
 from pallas.executors.handler import executor as under_test
+from pallas.executors.handler import work
 from pallas.executors.handler.executor import HandlerExecutor
 from pallas.handlers import Chunk, Error, Final, PromptRequest, PromptResult, Session, Usage
 from pallas.kernel import Kernel
@@ -217,7 +218,7 @@ async def test_a_deadline_cancels_the_handler_and_says_what_was_written() -> Non
 async def test_a_handler_that_does_not_let_itself_be_cancelled_is_left_and_heard_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(under_test, "GRACE", 0.05)
+    monkeypatch.setattr(work, "GRACE", 0.05)
     reached, free = asyncio.Event(), asyncio.Event()
 
     async def stream(request: PromptRequest) -> AsyncIterator[Chunk]:
@@ -241,7 +242,7 @@ async def test_a_handler_that_does_not_let_itself_be_cancelled_is_left_and_heard
             await run
         assert (await said(executor)).texts == ("hi yourself",)  # its place is free again
         free.set()
-        await until(lambda: not executor._tasks)
+        await until(lambda: not executor._work)
     assert not pieces(heard)
 
 

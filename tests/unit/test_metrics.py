@@ -15,6 +15,7 @@ from pallas.model import (
     AgentSnapshot,
     AgentState,
     AuthHop,
+    BackendChosen,
     Downstream,
     FleetSnapshot,
     FleetState,
@@ -235,6 +236,9 @@ def test_the_documents_list_every_metric_with_its_labels() -> None:
     metrics.observe(AuthHop(run_id="r", agent="harper", downstream="argos", source="none"))
     metrics.observe(LoopStopped(run_id="r", agent="harper", reason="repeat"))
     metrics.observe(LoopBlocked(seconds=1.0, agent="harper"))
+    chosen = BackendChosen(run_id="r", agent="harper", actor="harper", model="m", backend="b", why="x")
+    metrics.observe(replace(chosen, instead="c"))
+    metrics.observe(replace(chosen, outcome="ok", tokens_in=1))
     served = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         name = family.name + ("_total" if family.type == "counter" else "")

@@ -12,6 +12,7 @@ from support.live import ECHO, agent_module, write_project
 from pallas.codec import Undecodable, dumps, encode_event, loads
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo
+from pallas.executors.fastagent.peers import PeerTool
 from pallas.executors.process import messages
 from pallas.executors.process.executor import ProcessExecutor
 from pallas.executors.process.messages import (
@@ -56,6 +57,11 @@ SAID: tuple[Any, ...] = (
     Logged({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
     State(3, ("echo",)),
     messages.Broken("its harness ended"),
+    messages.Peers((PeerTool("adder", "adder", "Adds", {"type": "object"}),)),
+    messages.Ask(2, 7, "adder", '{"a": 1}', "0" * 15 + "2"),
+    messages.Leave(7),
+    messages.Replied(7, "3"),
+    messages.Replied(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
+from pallas.fleet.reload import contents as contents_module
 from pallas.fleet.reload import watcher as watching
 from pallas.fleet.reload.contents import Contents
 from pallas.fleet.reload.folders import folders_of, may_matter
@@ -149,8 +150,32 @@ async def test_when_it_fails_that_is_told_and_it_begins_anew(
     async with listening(tmp_path) as ear:
         touch(tmp_path, "one.py")
         await ear.hears("one.py")
-        assert ear.missed == 1
+        assert ear.missed == 1  # by who listens from now on
         assert "could not be followed: RuntimeError" in ear.told[0]
+
+
+async def test_what_one_watch_had_no_time_to_tell_is_told_when_the_next_one_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = watching.awatch, []
+
+    async def mute() -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield
+
+    def slow(*paths: str, **more: object) -> object:
+        calls.append(paths)
+        return mute() if len(calls) == 1 else real(*paths, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(watching, "awatch", slow)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "config").mkdir()
+    touch(tmp_path, "project/old.py")
+    (tmp_path / "project" / ".#lock").symlink_to("nowhere")
+    async with listening(tmp_path / "project") as ear:
+        touch(tmp_path, "project/one.py")
+        ear.watcher.also(frozenset({tmp_path / "config"}))
+        await ear.hears("one.py")
 
 
 async def test_where_the_system_has_no_room_for_it_files_are_looked_at(
@@ -224,10 +249,32 @@ def test_what_changed_after_the_start_is_not_taken_for_what_was_read_then(tmp_pa
     file = touch(tmp_path, "one.py")
     os.utime(file, (1, 1))  # put there with an older date, as a deployment does
     contents = Contents()
-    contents.note_new([file], since=file.stat().st_ctime - 1)
+    assert contents.note_new([file], since=file.stat().st_ctime - 1) == {file}
     assert contents.different([file]) == {file}
-    contents.note_new([file], since=file.stat().st_ctime + 1)
+    assert contents.note_new([file], since=file.stat().st_ctime + 1) == set()
     assert contents.different([file]) == set()
+
+
+def test_what_is_written_while_it_is_looked_at_is_not_taken_for_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = touch(tmp_path, "one.py", "0")
+    since = file.stat().st_ctime + 0.001
+
+    def saving(real: Callable[[Path], object]) -> Callable[[Path], object]:
+        def look(path: Path) -> object:
+            found = real(path)
+            while path.stat().st_ctime < since:  # somebody saves it after the first look, whatever that is
+                path.write_text("1")
+            return found
+
+        return look
+
+    for name in ("_mark", "changed_at"):
+        monkeypatch.setattr(contents_module, name, saving(getattr(contents_module, name)))
+    contents = Contents()
+    assert contents.note_new([file], since) == {file}
+    assert contents.different([file]) == {file}
 
 
 def test_imports_are_followed_to_where_they_would_be(tmp_path: Path) -> None:

@@ -48,6 +48,25 @@ def test_agents_stand_once_below_the_first_that_needs_them() -> None:
     assert lines(outline(agents)) == [("top", ()), ("middle", (False,)), ("helper", (True,)), ("alone", ())]
 
 
+def test_whom_an_agent_sends_messages_to_stands_below_it_too() -> None:
+    agents = [
+        agent("desk", 1, depends_on=("shop",), peers=("offers",)),
+        agent("shop", 2),
+        agent("offers", 3, peers=("shop", "pricing", "system.todo")),
+        agent("pricing", 4),
+    ]
+    assert lines(outline(agents)) == [
+        ("desk", ()),
+        ("shop", (False,)),
+        ("offers", (True,)),
+        ("pricing", (True, True)),
+    ]
+    shown = details(agents[2], 40, 99, Now(NOON), UNICODE)
+    told = "\n".join("".join(part for part, _ in line) for line in shown)
+    assert "peers" in told
+    assert "shop, pricing, system.todo" in told
+
+
 def test_nobody_vanishes_from_a_circle() -> None:
     agents = [agent("a", 1, depends_on=("b",)), agent("b", 2, depends_on=("a",))]
     assert sorted(branch.item.name for branch in outline(agents)) == ["a", "b"]

@@ -8,8 +8,8 @@ import pytest
 from support.waiting import until
 
 from pallas.config import Project
+from pallas.config.survey import sought, survey
 from pallas.executors.fastagent.beside import AT, GivenUp, beside
-from pallas.executors.fastagent.preload import sought, survey
 from pallas.executors.fastagent.reads import Reads, noting
 
 
@@ -99,6 +99,18 @@ def test_what_functions_import_later_belongs_to_a_module_too(tmp_path: Path) -> 
     found = survey(tmp_path, "crew.one")
     assert {str(path.relative_to(tmp_path)) for path in found.files} == set(files) - {"crew/five.py"}
     assert found.libraries == ("json",)
+
+
+def test_a_file_that_is_saved_is_looked_through_again(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.py", tmp_path / "two.py"
+    one.write_text("import os\n")
+    two.write_text("import json\n")
+    assert survey(tmp_path, "one").files == (one,)
+    one.write_text("import os, two\n")
+    assert set(survey(tmp_path, "one").files) == {one, two}
+    assert set(survey(tmp_path, "one").libraries) == {"os", "json"}
+    two.unlink()
+    assert survey(tmp_path, "one").files == (one,)
 
 
 def test_what_would_mend_an_import_is_where_python_would_look(tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ def _of_agent(agent: AgentSnapshot, width: int, now: float, glyphs: Glyphs) -> l
         lines += fact("start", f"took {duration(agent.started_in)}", width)
     if agent.depends_on:
         lines += fact("needs", ", ".join(agent.depends_on), width)
+    if agent.peers:
+        lines += fact("peers", ", ".join(agent.peers), width)
     if agent.source:
         lines += fact("source", agent.source, width)
     return lines

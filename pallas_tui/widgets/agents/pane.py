@@ -31,6 +31,7 @@ from .doing import control, fleet_of
 from .tree import AgentTree
 
 _PALETTE_TOOLS = 300
+_OF_AGENT = frozenset({"control", "details", "tools", "edit", "fold", "changes", "messages", "send"})
 
 
 class AgentsPane(ListPane):
@@ -204,7 +205,7 @@ file it is configured in.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what can be done with the selected line is offered."""
-        if action in ("control", "details", "tools", "edit", "fold", "changes") and self.is_mounted:
+        if action in _OF_AGENT and self.is_mounted:
             branch = self.agents.selected
             return not self.filter.has_focus and branch is not None and bool(branch.agent)
         return super().check_action(action, parameters)
@@ -232,6 +233,19 @@ file it is configured in.
         from ...screens.changes import ChangesScreen
 
         self.app.push_screen(ChangesScreen(self, agent, event))
+
+    def action_messages(self) -> None:
+        """The messages of the last run in which the selected agent sent or got one."""
+        branch, open_messages = self.agents.selected, getattr(self.app, "open_messages", None)
+        if branch is not None and branch.agent and open_messages is not None:
+            open_messages(agent=branch.agent)
+
+    def action_send(self) -> None:
+        """Write a message to the selected agent by a form."""
+        if (branch := self.agents.selected) is not None and branch.agent:
+            from ..messages.writing import open_send
+
+            open_send(self, branch.agent)
 
     def action_details(self) -> None:
         """Everything about the selected agent."""

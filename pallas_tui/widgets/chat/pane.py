@@ -220,7 +220,9 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
         for view in views:
             view.display = False
         await self._deck.mount(*views)
-        if self.app.is_running and views[0].is_attached:
+        if not self.app.is_running or not views[0].is_attached:
+            return
+        if wanted or self._current is None:  # else somebody went elsewhere while this was made
             self._switch(views[0], wanted=wanted)
             if text := self._start.take():  # typed before there was anybody to write to
                 views[0].write(text)
@@ -343,7 +345,7 @@ it (without one: the last answer), **c** a block of code in it, **e** changes a 
     @on(AgentChooser.Chosen)
     def _on_chosen(self, event: AgentChooser.Chosen) -> None:
         event.stop()
-        self.new_conversation(event.name)
+        self.new_conversation(event.name, wanted=True)
 
     async def _close(self, view: ConversationView) -> None:
         index = self._views.index(view)

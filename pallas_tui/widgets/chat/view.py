@@ -384,13 +384,14 @@ class ConversationView(Reading):
         self.tray.tell(why_no_images(name, agent))
 
     def _enable(self, may_write: bool) -> None:
-        prompt, transcript = self._prompt, self.transcript
-        if not may_write and prompt.has_focus:
+        # The screen knows at once who has the focus; a widget, when it has worked off its queue.
+        prompt, transcript, screen = self._prompt, self.transcript, self.screen
+        if not may_write and screen.focused is prompt:
             # A disabled widget loses the focus, and with it the keys of the pane.
-            transcript.focus()
+            screen.set_focus(transcript)
             self._give_back_focus = True
         prompt.disabled = not may_write
         if may_write and self._give_back_focus:
             self._give_back_focus = False
-            if transcript.has_focus and not self._column:
-                prompt.focus()
+            if screen.focused is transcript and not self._column:
+                screen.set_focus(prompt)

@@ -208,6 +208,12 @@ them must hold; `-` before one says that it must not. What a run stands within s
         if (run := self.runs.selected) is not None:
             self.post_message(Reveal(RunTarget(run.id, pane)))
 
+    def action_messages(self) -> None:
+        """What the handlers of the selected run said to each other."""
+        run, open_messages = self.runs.selected, getattr(self.app, "open_messages", None)
+        if run is not None and open_messages is not None:
+            open_messages(run.id)
+
     def action_cancel(self) -> None:
         """Ask for the selected run to be cancelled."""
         if (run := self.runs.selected) is not None and run.running:

@@ -143,6 +143,11 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
         """Everything about the run as text."""
         self.post_message(Story(f"{self.run.agent} run", run_story(self.run, self._feed.now)))
 
+    def action_messages(self) -> None:
+        """What its handlers said to each other."""
+        if (open_messages := getattr(self.app, "open_messages", None)) is not None:
+            open_messages(self.run.id)
+
     async def action_copy(self) -> None:
         """Copy the exchange under the cursor as text, anywhere else everything about the run."""
         exchange = self._exchange

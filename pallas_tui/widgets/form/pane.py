@@ -1,7 +1,8 @@
 """A tool called by hand: fields, the JSON of the arguments, the result, and what the tool says of itself."""
 
+from collections.abc import Mapping
 from time import monotonic
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -31,8 +32,6 @@ from .calling import NotCalled, Subject, call, is_variable, token_of
 from .field_keys import FieldKeys
 from .view import summary
 
-SECTIONS = ("form", "json", "result", "about")
-
 
 class ToolPane(FieldKeys):
     """One tool: what it takes is written in fields or as JSON, which are two views of the same arguments."""
@@ -52,6 +51,7 @@ same after a question, since to see what it says to that may be what you want.
 are kept until the workbench ends.
 """
     BINDINGS: ClassVar[list[BindingType]] = bindings("tool")
+    SECTIONS: ClassVar[tuple[str, ...]] = ("form", "json", "result", "about")
 
     class Leave(Message):
         """Back to where it was opened."""
@@ -64,7 +64,7 @@ are kept until the workbench ends.
             self.name = name
 
     def __init__(self, subject: Subject, tool: ToolDetail, memory: Memory, glyphs: Glyphs) -> None:
-        last = memory.last((subject.agent, subject.server, subject.tool))
+        last = memory.last(self.key_of(subject))
         form = Form(tool.input_schema, last.arguments if last is not None else None)
         super().__init__(form, glyphs, id="tool-pane")
         self.subject = subject
@@ -79,6 +79,26 @@ are kept until the workbench ends.
         self._call: Worker[None] | None = None
         self._began = 0.0
         self._told: object = None
+
+    def key_of(self, subject: Subject) -> tuple[str, str, str]:
+        """Under what the last arguments are kept."""
+        return subject.agent, subject.server, subject.tool
+
+    def arguments(self) -> Mapping[str, Any]:
+        """What the tool is called with."""
+        return self.form.value
+
+    def problem(self) -> str:
+        """Why it cannot be called as it stands, empty where it can."""
+        return f"The JSON cannot be sent: {self.form.raw_mistake}." if self.form.raw_mistake else ""
+
+    def wrong(self) -> int:
+        """How much of the arguments is not as the schema says."""
+        return len(self.form.mistakes.fields)
+
+    def came_back(self, outcome: ToolOutcome) -> str:
+        """The section that shows what came of a call."""
+        return "result"
 
     def compose(self) -> ComposeResult:
         with Vertical(id="tool-form"):
@@ -164,7 +184,7 @@ are kept until the workbench ends.
         elif words := summary(len(self.form.mistakes.fields), self.form.mistakes.note):
             parts = [(words, "$text-warning")]
         else:
-            parts = [("ctrl+r" if self._section == "json" else "c", KEY), (" calls it", DIM)]
+            parts = [("ctrl+r" if self._section in ("json", "xml") else "c", KEY), (" calls it", DIM)]
         if self._variable or self._typed.token:
             mask = "******" if self.glyphs.dot == "-" else "••••••"
             source = self._typed.label if self._typed.token else f"${self._variable}"
@@ -181,7 +201,8 @@ are kept until the workbench ends.
         if self._section == "form":
             self.focus_fields()
         else:
-            self.screen.set_focus(self.query_one("#tool-json" if self._section == "json" else "#tool-text"))
+            own = {"json": "#tool-json", "xml": "#tool-xml"}
+            self.screen.set_focus(self.query_one(own.get(self._section, "#tool-text")))
 
     @on(TextArea.Changed, "#tool-json")
     def _json_typed(self, event: TextArea.Changed) -> None:
@@ -210,7 +231,7 @@ are kept until the workbench ends.
 
     def action_step(self, by: int) -> None:
         """Go to the next section, or the one before."""
-        self.action_section(SECTIONS[(SECTIONS.index(self._section) + by) % len(SECTIONS)])
+        self.action_section(self.SECTIONS[(self.SECTIONS.index(self._section) + by) % len(self.SECTIONS)])
 
     def action_kind(self) -> None:
         """Show the result as text, or as JSON."""
@@ -284,14 +305,10 @@ are kept until the workbench ends.
         """Call the tool; with arguments that are not as the schema says, after a question."""
         if not self.finish_writing() or self._calling:
             return
-        problem = refusal(fleet_of(self))
-        if not problem and self.form.raw_mistake:
-            problem = f"The JSON cannot be sent: {self.form.raw_mistake}."
-        if problem:
+        if problem := refusal(fleet_of(self)) or self.problem():
             self.notify(problem, severity="warning", markup=False)
             return
-        wrong = len(self.form.mistakes.fields)
-        if wrong:
+        if wrong := self.wrong():
             self.screen.query_one(Ask).ask(
                 f"{summary(wrong, '').capitalize()}. Call it all the same?", self._start
             )
@@ -307,10 +324,9 @@ are kept until the workbench ends.
             return
         if fleet is None or self._calling:
             return
-        arguments = self.form.value
+        arguments = self.arguments()
         subject = self.subject
-        key = (subject.agent, subject.server, subject.tool)
-        self._memory.keep(key, Remembered(arguments, self._variable))
+        self._memory.keep(self.key_of(subject), Remembered(self.form.value, self._variable))
         port = fleet
 
         async def work() -> None:
@@ -323,8 +339,8 @@ are kept until the workbench ends.
                 raise
             finally:
                 self._calling = False
-                if self.is_attached:
-                    self._section = "result"
+                if self.is_attached and self._outcome is not None:
+                    self._section = self.came_back(self._outcome)
                     self._show_section()
 
         # Before the worker: its task may be over by the time that it is handed back.

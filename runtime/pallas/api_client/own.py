@@ -154,12 +154,14 @@ async def own_fleet(
     agent: str,
     tell: Callable[[str], None],
     begun: Callable[[str], None] = lambda origin: None,
+    started: Callable[["Fleet"], None] = lambda fleet: None,
 ) -> AsyncIterator[str]:
     """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us.
 
-    ``begun`` hears it before the agents are started. Raises Fault.
+    ``begun`` hears it before the agents are started, ``started`` gets the fleet in its own loop after that.
+    Raises Fault.
     """
-    own = _Own(needed(project, agent), tell, begun)
+    own = _Own(needed(project, agent), tell, begun, started)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -178,10 +180,17 @@ async def own_fleet(
 
 
 class _Own:
-    def __init__(self, project: Project, tell: Callable[[str], None], begun: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        project: Project,
+        tell: Callable[[str], None],
+        begun: Callable[[str], None],
+        started: Callable[["Fleet"], None],
+    ) -> None:
         self._project = project
         self._tell = tell
         self._begun = begun
+        self._started = started
         self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -228,6 +237,7 @@ class _Own:
         try:
             await self._start(fleet)
             if not self._asked.is_set():
+                self._started(fleet)
                 self._ready.set_result(fleet.doors.origin)
                 await self._stop.wait()
         finally:

@@ -217,6 +217,17 @@ app.add_typer(tasks, name="tasks", help="Long work that was asked for: list, sho
 
 
 @app.command()
+def console(
+    context: typer.Context,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", show_default=False)] = None,
+) -> None:
+    """Talk to every agent of the project in DIR (default: this folder) at one prompt: `@agent text`."""
+    from pallas.cli.console import console as hold
+
+    raise typer.Exit(hold(_root(context, directory).absolute()))
+
+
+@app.command()
 def init(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
     """Write a small project that runs as it is, with no key and no network."""
     from pallas.cli.init import init as write_project

@@ -3,12 +3,14 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pallas.config import AgentConfig, ConfigError, Mistake, Project, ScriptedConfig, read_project
 from pallas.config.command import program_problem
+from pallas.config.files import shown
 from pallas.config.notes import Notes
 
 
@@ -16,18 +18,16 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
     """Print what is wrong with the project and return the exit status: 2 on mistakes, 0 otherwise.
 
     Mistakes and warnings go to stderr, one a line, and a summary to stdout; with ``as_json`` one JSON
-    object goes to stdout and nothing to stderr. With ``do_import`` each agent's code is imported too, in a
-    process of its own; without it fast-agent is not imported.
+    object goes to stdout and nothing to stderr. The agents' code is parsed. With ``do_import`` it is imported
+    too, in a process of its own for each agent; without it fast-agent is not imported.
     """
     found, mistakes = read_project(project)
     if found is not None and found.scripted is not None:
         mistakes += _script_mistakes(found.scripted)
     if found is not None:
         mistakes += _program_warnings(found)
-    if found is not None and do_import:
-        from .imports import probe
-
-        mistakes += probe(found)
+    if found is not None:
+        mistakes += _code_mistakes(found, do_import)
     ok = found is not None and all(mistake.level == "warning" for mistake in mistakes)
     if as_json:
         body = {
@@ -52,6 +52,24 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
     except ConfigError as error:
         return error.mistakes
     return ()
+
+
+def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:
+    """What the code's text shows, and what its import does; the same line is told once."""
+    from .parsing import read_code
+
+    if not do_import:
+        return read_code(project)
+    from .imports import probe
+
+    tells = probe(project)
+    told = {mistake.where for mistake in tells}
+    shows = read_code(project, {name for name in project.agents if _told(tells, name)})
+    return (*tells, *(mistake for mistake in shows if mistake.where not in told))
+
+
+def _told(mistakes: Iterable[Mistake], agent: str) -> bool:
+    return any(mistake.key.startswith(f"agents.{agent}.") for mistake in mistakes)
 
 
 def _program_warnings(project: Project) -> tuple[Mistake, ...]:
@@ -85,9 +103,16 @@ def _summary(project: Project, warnings: tuple[Mistake, ...]) -> str:
         parts.append("model " + ".".join(part for part in (project.provider, project.model) if part))
     if kinds := Counter(agent.kind for agent in agents if agent.kind != "llm"):
         parts.append(", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items()))
+    if found := [agent for agent in agents if _is_listener(agent, project)]:
+        parts.append(f"{len(found)} of {shown(project.root, project.organism_file or project.agents_file)}")
     if warnings:
         parts.append(f"{len(warnings)} warning{'s' * (len(warnings) != 1)}")
     return f"ok: {'; '.join(parts)}"
+
+
+def _is_listener(agent: AgentConfig, project: Project) -> bool:
+    file = project.organism_file
+    return file is not None and agent.where.file == shown(project.root, file)
 
 
 def _mistake(mistake: Mistake) -> dict[str, Any]:
@@ -118,6 +143,9 @@ def _agents(project: Project) -> list[dict[str, Any]]:
             "module": agent.module,
             "card": str(agent.card) if agent.card else None,
             "handler": agent.handler.path if agent.handler else None,
+            "payload": agent.typed.payload if agent.typed else None,
+            "peers": list(agent.peers),
+            "declared": str(agent.where),
             "routes_to": list(agent.router.agents) if agent.router else None,
             "capabilities": list(agent.capabilities),
             "depends_on": list(agent.depends_on),

@@ -40,17 +40,25 @@ def threads(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def declared(root: Path) -> dict[str, str]:
-    """The agents of agents.yaml, with what they are. Raises what reading it raises."""
+    """The agents of agents.yaml and organism.yaml, with what they are. Raises what reading them raises."""
+    own, organism = root / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml"), root / "organism.yaml"
+    entries: dict[str, Any] = {}
+    if organism.exists():
+        entries = {each["name"]: each for each in _document(organism)["listeners"]}
+    if own.exists() or not entries:
+        entries |= _document(own)["agents"]
+    return {
+        str(name): _plain(entry.get("description") if isinstance(entry, dict) else "")
+        for name, entry in entries.items()
+    }
+
+
+def _document(path: Path) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    path = root / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")
     with path.open("rb") as file:
-        document: Any = yaml.load(file.read(_MAX_FILE), Loader=loader)
-    return {
-        str(name): _plain(entry.get("description") if isinstance(entry, dict) else "")
-        for name, entry in document["agents"].items()
-    }
+        return yaml.load(file.read(_MAX_FILE), Loader=loader)
 
 
 def _where(context: typer.Context) -> tuple[str, str]:

@@ -25,7 +25,10 @@ def _look(name: str) -> dict[str, Any]:
     agent = project.agents[name]
     try:
         if agent.handler is not None:
-            _look_at_handler(project, agent, agent.handler.path)
+            if agent.handler.typed is not None:
+                _look_at_typed(project, agent)
+            else:
+                _look_at_handler(project, agent, agent.handler.path)
             return {"problem": ""}
         from pallas.executors.fastagent import seam
         from pallas.executors.fastagent.loading import load
@@ -46,6 +49,13 @@ def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
     from pallas.executors.handler.shape import shape_of
 
     shape_of(load(project, agent, path, fresh=False), agent.name)
+
+
+def _look_at_typed(project: Project, agent: AgentConfig) -> None:
+    """The same for a typed handler and its payload."""
+    from pallas.executors.typed.loading import load
+
+    load(project, agent, fresh=False)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from .read_kinds import (
     read_worker,
 )
 from .read_providers import read_providers
+from .read_typed import Named, read_peers
 from .section import Section
 from .supervision import RESTART, read_needs, read_restart
 from .where import Where
@@ -59,7 +60,8 @@ class Draft:
     """An agent as it was read; where something was wrong, a stand-in fills its place (port 0).
 
     ``needs`` are the names under ``depends_on`` with their places, ``own`` its keys under
-    ``model_capabilities``, ``auth`` its own ``auth:`` alone. ``members`` are the agents that a router names.
+    ``model_capabilities``, ``auth`` its own ``auth:`` alone. ``members`` are the agents that a router names,
+    ``peers`` those that it may send to. ``path`` is its key in the file.
     """
 
     config: AgentConfig
@@ -67,13 +69,27 @@ class Draft:
     own: Mapping[str, bool | int] | None
     auth: AgentAuth | None = None
     members: Members = ()
+    peers: Named = ()
+    path: str = ""
+
+    @property
+    def group(self) -> str | None:
+        """The name that it shares as a target, None for one that shares none."""
+        typed = self.config.typed
+        return typed.group or None if typed is not None else None
+
+    @property
+    def payload(self) -> str:
+        """``module:Class`` of what a typed handler takes, empty for others."""
+        typed = self.config.typed
+        return typed.payload if typed is not None else ""
 
 
 def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_needed: bool = True) -> Draft:
     """One entry under ``agents:``. Its port is claimed in ``ports``; it may have none unless needed."""
     kind = read_kind(section)
-    if problem := _name_problem(name):
-        section.notes.error(section.where, section.path, problem, _name_hint(name))
+    if problem := name_problem(name):
+        section.notes.error(section.where, section.path, problem, name_hint(name))
     module, card = _code(section, root) if kind == "llm" else (None, None)
     providers, default_provider = read_providers(section) if kind == "llm" else ((), "")
     router, members = read_router(section) if kind == "router" else (None, ())
@@ -83,6 +99,7 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
         ports.claim(port, f"agent {name}", section.place("port"), section.key("port"))
     title = section.text("title", most=MAX_TEXT) or name.title()[:MAX_TEXT]
     needs = read_needs(section)
+    peers = read_peers(section) if kind in ("llm", "handler") else ()
     # A router takes runs while one of those it chooses among does not: it only follows them.
     implied = tuple(Need(member, "started") for member, _, _ in members)
     wanted = (*reversed(implied), *(need for need, _ in reversed(needs)))
@@ -112,16 +129,19 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
             examples=read_examples(section),
             worker=read_worker(section, name, root) if kind == "worker" else None,
             remote=read_remote(section, name) if kind == "remote" else None,
-            handler=read_handler(section, root) if kind == "handler" else None,
+            handler=read_handler(section, root, name) if kind == "handler" else None,
             router=router,
             providers=providers,
             default_provider=default_provider,
+            peers=tuple(peer for peer, _ in peers),
             where=section.where,
         ),
         tuple((need.name, where) for need, where in needs),
         read_capabilities(capabilities) if capabilities else None,
         read_agent_auth(section),
         members,
+        peers,
+        section.path,
     )
 
 
@@ -165,7 +185,8 @@ def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | 
     )
 
 
-def _name_problem(name: str) -> str | None:
+def name_problem(name: str) -> str | None:
+    """What is wrong with a name for an agent (C20)."""
     if len(name) > MAX_NAME:
         return f"the name has {len(name)} characters"
     if not _NAME.fullmatch(name):
@@ -175,10 +196,11 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
-def _name_hint(name: str) -> str:
+def name_hint(name: str) -> str:
+    """Which names there may be, and one of these that is close."""
     rule = f"allowed: a-z, 0-9 and . _ - after the first, at most {MAX_NAME}, not agent-*, system or system.*"
     better = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")
-    fits = better != name and len(better) <= MAX_NAME and bool(better) and _name_problem(better) is None
+    fits = better != name and len(better) <= MAX_NAME and bool(better) and name_problem(better) is None
     return f"{rule}; did you mean {better}" if fits else rule
 
 

@@ -13,6 +13,11 @@ def module_of(config: AgentConfig) -> str:
     return config.module or ""
 
 
+def payload_module(config: AgentConfig) -> str:
+    """The dotted module of a typed handler's payload; empty for all others."""
+    return config.typed.payload.partition(":")[0] if config.typed is not None else ""
+
+
 def code_file(root: Path, config: AgentConfig) -> Path | None:
     """The card, or the module's file in the project; None where there is neither."""
     if config.card is not None:

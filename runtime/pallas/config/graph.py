@@ -10,18 +10,22 @@ from .read_kinds import Members
 from .section import Section
 
 _MAX_CYCLES: Final = 20
+TODO: Final = "system.todo"
+"""Who watches for handlers that something happens; it is always there."""
 
 
 def check_slugs(agents: Mapping[str, Draft], notes: Notes) -> None:
     """``a_b`` and ``a-b`` would be one name in the registry (PR-14)."""
     taken: dict[str, Draft] = {}
-    for name, agent in agents.items():
+    for agent in agents.values():
         first = taken.setdefault(agent.config.slug, agent)
         if first is not agent:
-            other = f"{first.config.name} (line {first.config.where.line})"
+            place = first.config.where
+            here = place.file == agent.config.where.file
+            other = f"{first.config.name} ({f'line {place.line}' if here else place})"
             notes.error(
                 agent.config.where,
-                f"agents.{name}",
+                agent.path,
                 f"is published as {agent.config.slug}, as is {other}",
                 "allowed: names that differ in more than _ and -",
             )
@@ -39,7 +43,7 @@ def check_depends_on(agents: Mapping[str, Draft], notes: Notes) -> None:
                 others = [other for other in agents if other != name]
                 notes.error(
                     where,
-                    f"agents.{name}.{key}",
+                    f"{agent.path}.{key}",
                     f"there is no agent {need}",
                     allowed(others),
                     did_you_mean(need, others),
@@ -55,11 +59,72 @@ def check_depends_on(agents: Mapping[str, Draft], notes: Notes) -> None:
         asked = "wait for this one" if key == "depends_on" else "choose this one or wait for it"
         notes.error(
             where,
-            f"agents.{start}.{key}",
+            f"{agents[start].path}.{key}",
             f"is circular: {' -> '.join([*ring, start])}",
             f"allowed: agents that do not {asked}",
         )
         graph[start].discard(after)
+
+
+def check_peers(agents: Mapping[str, Draft], notes: Notes) -> None:
+    """Every peer is an agent of the files; rings among them are fine."""
+    known = (*agents, TODO)
+    for name, agent in agents.items():
+        for peer, where in agent.peers:
+            if peer == name:
+                if agent.config.kind != "llm":  # a model asks itself only as a tool of its own
+                    notes.warn(
+                        where,
+                        f"{agent.path}.peers",
+                        "names the agent itself, which may always send to itself",
+                        "leave it out",
+                    )
+            elif peer not in known:
+                others = [other for other in known if other != name]
+                notes.error(
+                    where,
+                    f"{agent.path}.peers",
+                    f"there is no agent {peer}",
+                    allowed(others),
+                    did_you_mean(peer, others),
+                )
+
+
+def check_groups(agents: Mapping[str, Draft], notes: Notes) -> None:
+    """Handlers that share a name take the same message, and one of them is called so.
+
+    So a name that messages go to is always that of an agent, and no other can have it unnoticed.
+    """
+    first: dict[str, Draft] = {}
+    for agent in agents.values():
+        if agent.group is None:
+            continue
+        head = agents.get(agent.group)
+        if head is None:
+            sharing = [name for name, each in agents.items() if each.group == name]
+            notes.error(
+                agent.config.where,
+                f"{agent.path}.group",
+                f"there is no agent {agent.group}",
+                "needed: the name of one with `broadcast: true`",
+                did_you_mean(agent.group, sharing),
+            )
+        elif head.group != agent.group:
+            notes.error(
+                agent.config.where,
+                f"{agent.path}.group",
+                f"{agent.group} is an agent ({head.config.where}) that shares its name with nobody",
+                "write `broadcast: true` there, or choose another name",
+            )
+        other = first.setdefault(agent.group, agent)
+        if other.payload and agent.payload and other.payload != agent.payload:
+            notes.error(
+                agent.config.where,
+                f"{agent.path}.payload",
+                f"shares the name {agent.group} with {other.config.name} ({other.config.where}), which takes"
+                f" {other.payload}",
+                "allowed: the same payload for all that share a name",
+            )
 
 
 def check_default_agent(name: str | None, agents: Mapping[str, Draft], top: Section) -> None:

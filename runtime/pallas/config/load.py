@@ -12,9 +12,11 @@ from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_ag
 from .files import is_folder, is_there, shown, whole
 from .models import ConfigError, Mistake, Project, TlsConfig, Where
 from .notes import Notes
+from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
 from .read_auth import auth_of
 from .topology import Topology, read_topology
+from .tree import Table
 from .yamlfile import read_table
 
 AGENTS_FILE: Final = "agents.yaml"
@@ -51,17 +53,30 @@ def read_project(
     own = real_environ(root) if environ is None else environ
     variables = {**read_env(root, own, notes), **own}
     agents_path = root / (variables.get(AGENTS_VARIABLE) or AGENTS_FILE)
+    agents_path, organism_path = _files(root, agents_path, variables)
     agents_file = shown(root, agents_path)
-    topology = _topology(root, agents_path, agents_file, variables, notes)
+    topology, organism = _topology(root, agents_path, organism_path, variables, notes)
     files = read_fast_agent(root, variables, notes)
     warn_of_code(root, topology.agents if topology else {}, notes)
     if topology is not None:
         warn_of_delegation(topology, files.downstreams, notes)
-    found = notes.sorted([agents_file, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
+    found = notes.sorted([agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
     project = _project(root, agents_path, topology, files, found)
-    return replace(project, tls=_tls(root, variables)), found
+    if organism is not None:
+        project = replace(project, organism_file=root / organism.file)
+    return replace(project, tls=_tls(root, variables) or (organism.tls if organism else None)), found
+
+
+def _files(root: Path, agents: Path, variables: Mapping[str, str]) -> tuple[Path, Path | None]:
+    """The file that the project is read from, and the ``organism.yaml`` beside it if there is one."""
+    organism = root / ORGANISM_FILE
+    if agents == organism or not is_there(organism):
+        return agents, None
+    if not variables.get(AGENTS_VARIABLE) and not is_there(agents):
+        return organism, None
+    return agents, organism
 
 
 def _tls(root: Path, variables: Mapping[str, str]) -> TlsConfig | None:
@@ -73,17 +88,38 @@ def _tls(root: Path, variables: Mapping[str, str]) -> TlsConfig | None:
 
 
 def _topology(
-    root: Path, path: Path, file: str, variables: Mapping[str, str], notes: Notes
-) -> Topology | None:
+    root: Path, path: Path, beside: Path | None, variables: Mapping[str, str], notes: Notes
+) -> tuple[Topology | None, Organism | None]:
+    """What the project's file says, with the organism ``beside`` it; it may be an organism itself."""
+    file = shown(root, path)
     if not is_there(path):
         hint = "run `pallas init DIR` for a new project, or pass --project DIR"
         if variables.get(AGENTS_VARIABLE):
             hint = f"{AGENTS_VARIABLE} names it; paths start at the project's folder"
         notes.error(Where(file), "", "there is no such file", hint)
-        return None
+        return None, None
+    table = _table(path, file, variables, notes)
+    organism = None
+    if table is not None and is_organism(table):
+        if beside is not None:
+            notes.error(
+                Where(shown(root, beside)), "", f"is an organism, and {file} is one too", "keep one of them"
+            )
+        organism = read_organism(table, file, root, notes, variables)
+        table = organism.table
+    elif beside is not None:
+        found = _table(beside, shown(root, beside), variables, notes)
+        if found is None:
+            return None, None
+        organism = read_organism(found, shown(root, beside), root, notes, variables)
+    if table is None:
+        return None, organism
+    return read_topology(table, file, root, notes, variables, organism), organism
+
+
+def _table(path: Path, file: str, variables: Mapping[str, str], notes: Notes) -> Table | None:
     warn_if_shared(path, file, notes)
-    table = read_table(path, file, notes, variables)
-    return read_topology(table, file, root, notes) if table else None
+    return read_table(path, file, notes, variables)
 
 
 def _project(
@@ -117,6 +153,8 @@ def _project(
         database_url=topology.database_url,
         sessions=topology.sessions,
         tasks=topology.tasks,
+        messages=topology.messages,
+        llm=topology.llm,
         default_agent=topology.default_agent,
         servers=topology.servers,
         scripted=topology.scripted,

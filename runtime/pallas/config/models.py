@@ -11,11 +11,14 @@ from pallas.model import NO_PARAMS, AgentKind, Params
 from .auth import AuthConfig
 from .kinds import (
     HandlerConfig,
+    LlmRouting,
     ProviderConfig,
+    PumpLimits,
     RemoteConfig,
     RouterConfig,
     SessionLimits,
     TasksConfig,
+    TypedConfig,
     WorkerConfig,
 )
 from .where import Where as Where
@@ -134,6 +137,7 @@ class AgentConfig:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
     over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
     those of its LLM below them. ``shadows`` are the kinds of others of its name that it stands before.
+    ``peers`` are the agents that it may send messages to, as tools where it is a model.
     """
 
     name: str
@@ -166,7 +170,13 @@ class AgentConfig:
     providers: tuple[ProviderConfig, ...] = ()
     default_provider: str = ""
     shadows: tuple[AgentKind, ...] = ()
+    peers: tuple[str, ...] = ()
     where: Where = Where("agents.yaml")
+
+    @property
+    def typed(self) -> TypedConfig | None:
+        """What a typed handler is (SPEC 5), None for every other agent."""
+        return self.handler.typed if self.handler is not None else None
 
     @property
     def depends_on(self) -> tuple[str, ...]:
@@ -245,6 +255,8 @@ class Project:
     ports show, None for plain HTTP; it comes from the environment, not from a file. ``drain_timeout`` is
     how long runs in flight have when the fleet is asked to stop, ``loop_lag`` how long code may block the
     event loop until it is told of (0: never), both in seconds.
+    ``organism_file`` is the organism.yaml whose listeners are among the agents; ``agents_file`` is the same
+    where there is no other.
     ``unset`` names every variable these two files refer to that is not set and has no default (PR-10).
     ``database_url`` is where threads are kept, empty for a file in the user's state; it may hold a password.
     """
@@ -271,6 +283,9 @@ class Project:
     sessions: SessionLimits = field(default_factory=SessionLimits)
     tasks: TasksConfig = field(default_factory=TasksConfig)
     default_agent: str = ""
+    organism_file: Path | None = None
+    messages: PumpLimits = field(default_factory=PumpLimits)
+    llm: LlmRouting = field(default_factory=LlmRouting)
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     scripted: ScriptedConfig | None = None
     config_file: Path | None = None

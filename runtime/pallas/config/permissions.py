@@ -13,8 +13,8 @@ from typing import Final
 from pallas.log.redaction import is_sensitive
 
 from .agents import Draft
-from .code import code_file
-from .files import shown
+from .code import code_file, payload_module
+from .files import module_file, shown
 from .models import Where
 from .notes import Notes
 
@@ -61,7 +61,11 @@ def _code(root: Path, drafts: Iterable[Draft]) -> Iterable[Path]:
     for draft in drafts:
         if draft.config.card:
             yield draft.config.card
-        elif file := code_file(root, draft.config):
+            continue
+        own, payload = code_file(root, draft.config), payload_module(draft.config)
+        for file in (own, module_file(root, payload) if payload else None):
+            if file is None:
+                continue
             yield file
             # Importing a module runs the packages that hold it.
             for folder in file.parents:

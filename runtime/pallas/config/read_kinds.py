@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast, get_args
 from urllib.parse import parse_qsl, urlsplit
@@ -11,10 +11,11 @@ from pallas.log.redaction import is_sensitive
 from pallas.model import AgentKind
 
 from .command import read_command
-from .files import is_folder, module_file, module_like, module_problem
+from .files import is_folder, module_problem
 from .kinds import Dialect, HandlerConfig, Permissions, RemoteConfig, RouteBy, RouterConfig, WorkerConfig
 from .network import local_port, url_problem
 from .notes import allowed, did_you_mean, suggest
+from .read_typed import TYPED_KEYS, check_module, read_object, read_typed
 from .section import Section
 from .tree import Node, Table, unset_in
 from .where import Where
@@ -46,6 +47,7 @@ LLM_KEYS: Final = (
     "params",
     "providers",
     "default_provider",
+    "peers",
 )
 WORKER_KEYS: Final = (
     "command",
@@ -67,7 +69,7 @@ REMOTE_KEYS: Final = (
     "params",
     "capacity",
 )
-HANDLER_KEYS: Final = ("handler", "params", "capacity")
+HANDLER_KEYS: Final = ("handler", "params", "capacity", *TYPED_KEYS)
 ROUTER_KEYS: Final = ("agents", "by", "ask", "fallback")
 KEYS_OF: Final[Mapping[AgentKind, tuple[str, ...]]] = {
     "llm": LLM_KEYS,
@@ -197,20 +199,24 @@ def read_remote(section: Section, name: str) -> RemoteConfig | None:
     return config if url else None
 
 
-def read_handler(section: Section, root: Path) -> HandlerConfig | None:
+def read_handler(section: Section, root: Path, name: str) -> HandlerConfig | None:
     """The keys of a handler, None when its code is not named. Nothing is imported."""
-    path = section.text("handler", check=_path_problem) if section.need("handler", "my.code:AGENT") else None
-    module = (path or "").partition(":")[0]
-    if module and module_file(root, module) is None and not _is_installed(root, module):
-        file = module.replace(".", "/")
-        section.error(
-            "handler",
-            f"there is no file for {module}",
-            f"looked for {file}.py and {file}/__init__.py in the project, and for an installed package",
-            suggest(module_like(root, module)),
+    typed = read_typed(section, root, name)
+    if typed is not None and "env" in section:
+        typed = replace(typed, env=_environment(section, name))
+    path: str | None
+    if typed is not None:
+        path = read_object(section, "handler", root, "my.code:answer")
+    else:
+        path = (
+            section.text("handler", check=_path_problem) if section.need("handler", "my.code:AGENT") else None
         )
+        if path:
+            check_module(section, "handler", root, path.partition(":")[0])
     capacity = _capacity(section, 64)
-    return HandlerConfig(path, capacity) if path else None
+    if typed is not None and "capacity" in section:
+        typed = replace(typed, capacity=capacity)
+    return HandlerConfig(path, capacity, typed=typed) if path else None
 
 
 def read_router(section: Section) -> tuple[RouterConfig | None, Members]:
@@ -243,6 +249,15 @@ def _choice[T](section: Section, key: str, choices: tuple[T, ...], default: T) -
 def _capacity(section: Section, default: int) -> int:
     given = section.integer("capacity", 1, MAX_CAPACITY)
     return default if given is None else given
+
+
+def _environment(section: Section, name: str) -> dict[str, str]:
+    """``env`` of a typed handler, which only one in a process of its own can have."""
+    if section.choice("isolation", ("none", "process")) != "process":
+        section.error("env", "needs `isolation: process`", "write it, or leave env out")
+    env = _pairs(section, "env")
+    _unset(section, name, "env")
+    return env
 
 
 def _pairs(section: Section, key: str) -> dict[str, str]:
@@ -316,14 +331,3 @@ def _path_problem(text: str) -> str | None:
     if not colon or not all(part.isidentifier() for part in attribute.split(".")):
         return "does not name an object; write module:NAME, such as handlers.upper:UPPER"
     return module_problem(module)
-
-
-def _is_installed(root: Path, module: str) -> bool:
-    """Whether the module may come from a package that is installed; nothing of it is imported."""
-    first = module.partition(".")[0]
-    if module_file(root, first) is not None or is_folder(root / first):
-        return False
-    try:
-        return find_spec(first) is not None
-    except (ImportError, ValueError):
-        return False

@@ -94,6 +94,10 @@ class Section:
 
     def choice(self, key: str, choices: Sequence[str]) -> str | None:
         """One of ``choices``."""
+        node = self.table.get(key)
+        if isinstance(node, Leaf) and not isinstance(node.value, str | None) and node.raw not in choices:
+            self.error(key, self._is(node), allowed(choices))  # quoted it would be no better
+            return None
         value = self.text(key)
         if value is None or value in choices:
             return value

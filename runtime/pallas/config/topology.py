@@ -11,11 +11,13 @@ from pallas.grant_rules import RbacConfig
 from .agents import Draft, read_agent
 from .auth import AuthConfig
 from .database import database_url_problem
-from .graph import check_default_agent, check_depends_on, check_slugs
-from .kinds import SessionLimits, TasksConfig
+from .graph import check_default_agent, check_depends_on, check_groups, check_peers, check_slugs
+from .kinds import LlmRouting, PumpLimits, SessionLimits, TasksConfig
 from .models import ScriptedConfig, ServerConfig
 from .network import allowed_host_problem, bind_problem, host_problem, public_url_problem
 from .notes import Notes
+from .organism import Organism
+from .organism_beside import llm_of, messages_of, warn_of_own, with_listeners
 from .ports import Ports
 from .programs import read_scripted, read_servers
 from .rbac import read_rbac
@@ -44,6 +46,8 @@ PROJECT_KEYS: Final = (
     "default_agent",
     "sessions",
     "tasks",
+    "messages",
+    "llm",
     "scripted",
     "servers",
     "agents",
@@ -82,27 +86,46 @@ class Topology:
     database_url: str
     sessions: SessionLimits
     tasks: TasksConfig
+    messages: PumpLimits
+    llm: LlmRouting
     default_agent: str
     scripted: ScriptedConfig | None
     servers: Mapping[str, ServerConfig]
     agents: Mapping[str, Draft]
 
 
-def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology:
-    """All of ``agents.yaml``; every mistake is noted."""
+def read_topology(
+    table: Table,
+    file: str,
+    root: Path,
+    notes: Notes,
+    variables: Mapping[str, str],
+    organism: Organism | None = None,
+) -> Topology:
+    """All of ``agents.yaml``; every mistake is noted. ``variables`` hold the keys that it names.
+
+    The listeners of ``organism`` are agents beside its own; where there is no ``agents.yaml``, ``table`` is
+    what the organism says of the project.
+    """
     top = Section(table, "", Where(file), notes)
     top.only(PROJECT_KEYS)
     ports = Ports(notes)
     port = top.integer("port", 1, 65_535)
     registry_port = _registry_port(top, port, ports)
     scripted = top.section("scripted")
-    agents = _agents(top, root, ports, port_needed="port" not in top)
+    agents = _agents(top, root, ports, port_needed="port" not in top, alone=organism is None)
+    if organism is not None:
+        agents = with_listeners(agents, organism, file, notes)
+        if file != organism.file:
+            warn_of_own(organism, top)
     drain_timeout = top.number("drain_timeout", 0, 3_600)
     loop_lag = top.number("loop_lag", 0, 60)
     namespace = top.text("namespace", check=_namespace_problem) or DEFAULT_NAMESPACE
     _check_published(agents, namespace, notes)
     check_slugs(agents, notes)
     check_depends_on(agents, notes)
+    check_peers(agents, notes)
+    check_groups(agents, notes)
     default_agent = top.text("default_agent")
     check_default_agent(default_agent, agents, top)
     auth = read_auth(top, root)
@@ -125,6 +148,8 @@ def read_topology(table: Table, file: str, root: Path, notes: Notes) -> Topology
         database_url=_database_url(top),
         sessions=read_sessions(top),
         tasks=read_tasks(top),
+        messages=messages_of(top, organism),
+        llm=llm_of(top, organism, variables),
         default_agent=default_agent or "",
         scripted=read_scripted(scripted, root, ports) if scripted else None,
         servers=read_servers(top, root, ports),
@@ -165,7 +190,9 @@ def _public_url(top: Section, port: int | None) -> str:
     return (given or "").rstrip("/")
 
 
-def _agents(top: Section, root: Path, ports: Ports, *, port_needed: bool) -> Mapping[str, Draft]:
+def _agents(top: Section, root: Path, ports: Ports, *, port_needed: bool, alone: bool) -> Mapping[str, Draft]:
+    if "agents" not in top and not alone:
+        return {}
     if not top.need("agents", "{jarvis: {module: agents.jarvis, port: 24201}}"):
         return {}
     agents = {
@@ -194,7 +221,7 @@ def _check_published(agents: Mapping[str, Draft], namespace: str, notes: Notes) 
         if length > _MAX_PUBLISHED:
             notes.error(
                 agent.config.where,
-                f"agents.{name}",
+                agent.path,
                 f"namespace/name has {length} characters",
                 f"allowed: {_MAX_PUBLISHED} together",
             )

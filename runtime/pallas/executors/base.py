@@ -30,7 +30,7 @@ class Turn:
     what is absent is the executor's own default, what is cleared is not sent. ``durable``: what is said on
     the way is kept, so it is told in the executor's own form too. ``provider`` is the one that the caller
     chose among the agent's, empty for its default. ``session`` is the id of the session that it belongs to,
-    as the ``SessionHooks`` know it, empty without one.
+    as the ``SessionHooks`` know it, empty without one. ``sender`` and ``depth`` are as in the request.
     """
 
     run_id: str
@@ -45,6 +45,8 @@ class Turn:
     durable: bool = False
     provider: str = ""
     session: str = ""
+    sender: str = ""
+    depth: int = 0
     bearer: str | None = field(default=None, repr=False)
 
 
@@ -79,7 +81,8 @@ class ExecutorInfo:
     downstream offered when it was started, by server. ``window`` is how many tokens its model takes in at
     once, 0 where only what is declared counts. ``providers_known`` are those that callers may choose among,
     None where there is no choice; ``capabilities`` what it says of itself that it can do; ``capacity`` how
-    many runs it takes at a time, 0 for any number.
+    many runs it takes at a time, 0 for any number. ``payload`` is what a typed handler takes (a PayloadType),
+    None for agents that take text.
     """
 
     model: str = ""
@@ -97,6 +100,7 @@ class ExecutorInfo:
     providers_known: tuple[ProviderFacts, ...] | None = None
     capabilities: tuple[str, ...] = ()
     capacity: int = 0
+    payload: Any = None
 
 
 @dataclass(frozen=True, slots=True)

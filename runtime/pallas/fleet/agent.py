@@ -36,7 +36,7 @@ from pallas.surfaces.status import Page
 from pallas.text import one_line
 
 from .agent_health import AgentHealth
-from .agent_snapshot import snapshot_of
+from .agent_snapshot import snapshot_of, takes
 from .door import Door
 from .exchanges import Exchanges
 from .life import Life
@@ -224,6 +224,8 @@ class FleetAgent:
         async with self._life.taken():
             self.reason, self.story = reason, ""
             self.move_to(AgentState.STOPPING, reason)
+            if (hurry := getattr(self.executor, "hurry", None)) is not None:
+                hurry(seconds)
             await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
             await self._life.end()
             self.move_to(AgentState.STOPPED, reason)
@@ -269,15 +271,7 @@ class FleetAgent:
         """Be what this configuration says; its port is not looked at."""
         self.project, self.config = project, config
         self.supervisor.adopt(config.restart)
-        if self._server is not None:
-            surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
-            await surface.redescribe(
-                self._server,
-                self._kernel,
-                self.name,
-                description=config.description,
-                history=_has_history(config),
-            )
+        await self._redescribe()
 
     async def connecting(self, executor: Executor) -> None:
         """What is to answer knows what it is, and connects now."""
@@ -292,6 +286,22 @@ class FleetAgent:
         self.reason = self.story = ""
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
         self.settled.set()
+        if self.executor is not None and self.executor.info.payload is not None:
+            self._life.own(self._redescribe(), "describe")
+
+    async def _redescribe(self) -> None:
+        """Clients see what it is now, and what a typed handler takes."""
+        if self._server is None:
+            return
+        surface = sys.modules["pallas.surfaces.agent_mcp"]  # ``open`` imported it
+        await surface.redescribe(
+            self._server,
+            self._kernel,
+            self.name,
+            description=self.config.description,
+            takes=takes(self.executor),
+            history=_has_history(self.config),
+        )
 
     async def _watch_over(self, executor: Executor) -> None:
         definition = self.config.definition

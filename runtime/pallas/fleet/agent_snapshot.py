@@ -1,13 +1,19 @@
 """An agent of the fleet as a value: what every surface shows of it."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Final
 
 from pallas.executors import Executor
+from pallas.executors.typed.executor import TypedExecutor
 from pallas.kernel import Kernel
 from pallas.model import AgentSnapshot
 
 if TYPE_CHECKING:
     from .agent import FleetAgent
+
+
+# Characters of an example that a tool's description holds.
+_MAX_EXAMPLE: Final = 2_000
 
 
 def snapshot_of(
@@ -62,11 +68,25 @@ def snapshot_of(
         sessions=kernel.leases.of(agent.name),
         full=_is_full(agent, kernel, executor, stats.active),
         shadows=agent.config.shadows,
+        peers=agent.config.peers,
     )
+
+
+def takes(executor: Executor | None) -> str:
+    """What callers have to know of the messages of a typed handler, empty for agents that take text."""
+    payload = executor.info.payload if executor is not None else None
+    if payload is None:
+        return ""
+    example = json.dumps(payload.example_json, ensure_ascii=False)
+    text = "" if payload.text_field is None else f", or the text of `{payload.text_field}` alone"
+    shown = f"for example {example}, " if len(example) <= _MAX_EXAMPLE else ""
+    return f"The message is {payload.name} as JSON, {shown}or as XML{text}."
 
 
 def _is_full(agent: "FleetAgent", kernel: Kernel, executor: Executor | None, active: int) -> bool:
     """Whether it takes no more sessions now, or no more runs than those that it answers (DR-31)."""
     own = executor.info.capacity if executor is not None else 0
     waits = executor is not None and executor.waiting > 0
+    if isinstance(executor, TypedExecutor) and executor.full:
+        return True
     return waits or 0 < own <= active or kernel.leases.full(agent.name, agent.config.kind, own)

@@ -30,6 +30,9 @@ LAST_TIMEOUT: Final = 0.9
 CANCEL_TIMEOUT: Final = 0.3
 """Of the time to stop: what the helpers have, what ports and programs have at least, and, beyond it, what is
 cancelled."""
+AFTER: Final = 1.0
+"""Seconds that ports stay open behind the last answer of a drain: MCP clients list the tools after their
+first call, and one that finds nobody there loses the answer that it has."""
 TELL_EVERY: Final = 5.0
 """Seconds between two lines that say what is waited for."""
 _NAMED: Final = 5
@@ -71,8 +74,9 @@ class Drained:
 async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> Drained:
     """Take no new runs, wait ``seconds`` at most for those in flight, then cut them short.
 
-    What a run in flight asks of another agent is let in and waited for as well. ``tell`` is given a line now
-    and then that says what is waited for.
+    What a run in flight asks of another agent is let in and waited for as well. Whoever was answered last has
+    ``AFTER`` for what it asks next, as far as ``seconds`` allow. ``tell`` is given a line now and then that
+    says what is waited for.
     """
     kernel.refuse()
     runs, began = kernel.in_flight, monotonic()
@@ -87,7 +91,10 @@ async def drain(kernel: Kernel, seconds: float, tell: Callable[[str], None]) -> 
     late = tuple(runs)
     limit = f"{round(seconds, 1):g} s"
     await runs.cut(late, f"the fleet is stopping, and it was not done within {limit}", CUT_TIMEOUT)
-    return Drained(len(seen) - len(late), len(late), monotonic() - began)
+    took = monotonic() - began
+    if seen and not late:
+        await asyncio.sleep(max(0.0, min(AFTER, seconds - took)))
+    return Drained(len(seen) - len(late), len(late), took)
 
 
 def _waited_for(runs: InFlight, left: float) -> str:

@@ -19,6 +19,7 @@ from pallas.kernel import Kernel
 from pallas.model import (
     AgentDetail,
     AgentState,
+    Envelope,
     Event,
     Exchange,
     Fault,
@@ -44,7 +45,7 @@ from .claims import Claims
 from .control import Control
 from .delegations import Delegations
 from .doors import WELL_KNOWN, Doors
-from .ending import LEAST, STOP_WITHIN, Drained, Parts, drain, end, quietly
+from .ending import LEAST, STOP_WITHIN, Drained, drain, end, quietly
 from .front import Front
 from .heap import tend
 from .inspect import Inspector
@@ -52,19 +53,20 @@ from .lasting import Lasting
 from .log_watch import watch_log
 from .loop_watch import LoopWatch
 from .made import Made, make_catalog
-from .making import make_executor
+from .making import is_typed, make_executor
 from .manner import Folder, alone, keeps_wire
 from .members import Members, as_it_is
+from .messaging import Messaging
 from .offline import OfflineModel
 from .openness import is_loopback, openness
 from .order import StartOrder
 from .pages import Pages
+from .parts import parts_of
 from .ports import ANYWHERE, LOOPBACK
 from .programs import Program, children_use_our_python
 from .reach import Reach
 from .registering import Registration
-from .reload.applier import Ground
-from .reload.reloader import Reloader
+from .reloading import reloader_of
 from .succession import MakeExecutor
 from .supervisor.dependants import Dependants
 from .watch import PACE, Pace, Providers, watch_health
@@ -72,8 +74,12 @@ from .watch import PACE, Pace, Providers, watch_health
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
+    from pallas.llm.service import LlmService
+    from pallas.pump.pump import Pump
     from pallas.surfaces.control.opening import OpenControl
     from pallas.threads import Threads
+
+    from .peers import FleetPeers
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +120,8 @@ class Fleet:
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         self.doors = Doors(project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only)
         self._claims = Claims()
+        self.reach = Reach(self)
+        self.messaging = Messaging(self)
         delegations = Delegations(self.kernel.in_flight, lambda name: self._members.by_name.get(name))
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind), asked_for=delegations.asked_for)
         self.inbound.adopt(project)
@@ -139,7 +147,7 @@ class Fleet:
             self.doors,
             hub=self.hub,
             kernel=self.kernel,
-            make_executor=Reach(self).making(make_executor),
+            make_executor=self.reach.making(make_executor),
             provider_problem=self._providers.problem,
             pages=self._pages.of_agents,
             inbound=self.inbound,
@@ -188,7 +196,16 @@ class Fleet:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._watches = watch
-        self._reloader = self._new_reloader()
+        self._reloader = reloader_of(
+            self,
+            control=self._control,
+            order=self._order,
+            programs=self._programs,
+            check_providers=lambda project: self._own(self._providers.check_now(project)),
+            read=self._read_anew,
+            script=self._offline.replace,
+            only=only,
+        )
         lag = project.loop_lag
         self._loop_watch = LoopWatch(self.hub, project.root, lag, self._may_be_apart) if lag else None
         self._unlisten = (self.hub.listen(self.metrics.observe), self.hub.listen(self._hear))
@@ -207,6 +224,21 @@ class Fleet:
     def threads(self) -> "Threads | None":
         """The durable threads as principals may see them; None where nothing is kept."""
         return self.lasting.threads
+
+    @property
+    def peers(self) -> "FleetPeers":
+        """Who takes messages of handlers here."""
+        return self.messaging.peers
+
+    @property
+    def pump(self) -> "Pump":
+        """What delivers messages between handlers."""
+        return self.messaging.pump
+
+    @property
+    def llms(self) -> "LlmService":
+        """What answers what handlers ask of models."""
+        return self.messaging.llms
 
     @property
     def registry_url(self) -> str:
@@ -286,6 +318,10 @@ class Fleet:
             )
         return self.kernel.wire.exchanges(run_id)
 
+    def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run, those with a number above ``after``, the lowest first."""
+        return self.messaging.envelopes(run_id, after, limit)
+
     def control(self, agent: str, verb: Verb) -> None:
         """Do something with one agent; returns at once, events tell the outcome. In the fleet's loop."""
         self._control.ask(agent, verb)
@@ -350,6 +386,7 @@ class Fleet:
             app = self._pages.app(control, self.api.app if self.api is not None else None)
             await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
         self._own(self._start_programs())
+        self._own(self.messaging.boot())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
         self._claims.release()
@@ -384,7 +421,7 @@ class Fleet:
         self._move(FleetState.STOPPING)
         began = monotonic()
         self._claims.release()
-        await end(self.kernel, self._parts())
+        await end(self.kernel, parts_of(self, self._tasks, self._programs.values()))
         for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
             unlisten()
         forget(self.project.root)
@@ -395,26 +432,6 @@ class Fleet:
         self.doors.release()
         self._folder.leave(self.project.root)
         self._move(FleetState.STOPPED)
-
-    def _parts(self) -> Parts:
-        """What has to be ended."""
-        layers = self.project.start_layers()
-        return Parts(
-            tasks=tuple(self._tasks),
-            helpers=(
-                self.front.end,
-                self.made.close,
-                self._control.close,
-                self._inspector.close,
-                self._members.close,
-                *(agent.supervisor.close for agent in self.agents),
-            ),
-            layers=[[self._agents[name] for name in layer if name in self._agents] for layer in layers],
-            programs=tuple(self._programs.values()),
-            listeners=self.doors.listeners,
-            control_api=self.control_api,
-            pages=(self.front.close, self.virtual.close, *([self.api.close] if self.api is not None else [])),
-        )
 
     def _chosen(self) -> tuple[AgentConfig, ...]:
         if self._only is None:
@@ -436,31 +453,11 @@ class Fleet:
         """An agent has another configuration: the registry shows it, and the end goes by it."""
         self.project = as_it_is(self.project, {**self.project.agents, config.name: config})
 
-    def _new_reloader(self) -> Reloader:
-        ground = Ground(
-            project=lambda: self.project,
-            adopt=partial(setattr, self, "project"),
-            now=self.made.now,
-            hub=self.hub,
-            members=self._members,
-            control=self._control,
-            start=lambda agent: self._order.start(agent, alone=bool(self._only)),
-            programs=self._programs,
-            make_program=lambda config: Program(config, self.hub),
-            check_providers=lambda project: self._own(self._providers.check_now(project)),
-        )
-        return Reloader(
-            ground,
-            wanted=self._read_anew,
-            script=self._offline.replace,
-            running=lambda: self.state is FleetState.RUNNING,
-            only=self._only,
-        )
-
     def _read_anew(self, project: Project) -> Project:
         """The project as this fleet takes it, which was just read without a mistake."""
         whole = self.made.read(alone(project, self._only))
         self.inbound.adopt(whole)
+        self.messaging.adopt(whole)
         self.doors.allow(allowed_hosts_of(project, self._bind))
         self.doors.behind(project.public_url)
         return whole
@@ -473,7 +470,7 @@ class Fleet:
     def _may_be_apart(self, agent: str) -> bool:
         # Read from another thread; the tuple of agents is replaced and never changed.
         found = next((each for each in self.agents if each.name == agent), None)
-        return found is None or found.config.kind == "llm"
+        return found is None or found.config.kind == "llm" or is_typed(found.config)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunEvent) and (agent := self._agents.get(event.agent)) is not None:

@@ -17,6 +17,7 @@ from pallas.model import (
     Fault,
     FaultType,
     FleetSnapshot,
+    PayloadDetail,
     ServerDetail,
     ToolDetail,
     ToolOutcome,
@@ -87,6 +88,8 @@ class Inspector:
             servers=tuple(
                 replace(each, changes=changes.get(_key(agent, each.server), each.changes)) for each in found
             ),
+            payload=_payload(agent),
+            peers=agent.config.peers,
         )
 
     async def call_tool(
@@ -179,6 +182,16 @@ class Inspector:
 def _key(agent: FleetAgent, server: str) -> str:
     """Under which name a list is remembered: a downstream's own, which agents share, or the agent's."""
     return json.dumps(["agent", agent.name] if not server else ["server", server])
+
+
+def _payload(agent: FleetAgent) -> PayloadDetail | None:
+    """What a typed handler takes; None for an agent that takes text, or that was not loaded."""
+    taken = agent.executor.info.payload if agent.executor is not None else None
+    if taken is None:
+        return None
+    return PayloadDetail(
+        taken.name, json_text(taken.json_schema, _MAX_ENTRY, indent=2, names=False), taken.example
+    )
 
 
 def _code(agent: FleetAgent) -> str:

@@ -180,6 +180,10 @@ class Made:
             "availability": shown.availability,
             "capabilities": shown.capabilities,
         }
+        takes = agent.executor.info.payload if agent.executor is not None else None
+        if takes is not None:
+            example = takes.example_json
+            found["payload"] = {"name": takes.name, "schema": takes.json_schema, "example": example}
         if agent.reason:
             found["reason"] = agent.reason
         if name in self._problems:

@@ -16,31 +16,42 @@ _EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
     "remote": ("pallas.executors.remote.executor", "RemoteExecutor"),
     "router": ("pallas.executors.router.executor", "RouterExecutor"),
 }
+_TYPED: Final = ("pallas.executors.typed.executor", "TypedExecutor")
+_PROCESS: Final = ("pallas.executors.process.executor", "ProcessExecutor")
 
 
-async def make_executor(project: Project, config: AgentConfig, *, route: Any = None) -> Executor:
+async def make_executor(
+    project: Project, config: AgentConfig, *, route: Any = None, ground: Any = None
+) -> Executor:
     """The executor for an agent of any kind, its code imported off the loop.
 
-    ``route`` is how a router reaches the agents that it chooses among: its fleet has to say so. One with
-    ``isolation: process`` imports fast-agent in its own process alone. Raises Fault (CONFIG) for a kind that
-    this installation cannot serve.
+    ``route`` is how a router reaches the agents that it chooses among, ``ground`` how a typed handler reaches
+    those that it sends messages to: their fleet has to say so. An LLM with ``isolation: process`` imports
+    fast-agent in its own process alone. Raises Fault (CONFIG) for a kind that this installation cannot serve.
     """
+    typed = is_typed(config)
     if config.kind == "llm" and config.isolation == "process":
-        name = ("pallas.executors.process.executor", "ProcessExecutor")
+        name = _PROCESS
     else:
-        name = _EXECUTORS[config.kind]
+        name = _TYPED if typed else _EXECUTORS[config.kind]
     made = await asyncio.to_thread(_imported, *name, config)
-    if config.kind != "router":
+    if config.kind != "router" and not typed:
         executor: Executor = made(project, config)
         return executor
-    if route is None:
+    needed = ground if typed else route
+    if needed is None:
         raise Fault(
             FaultType.CONFIG,
-            f"{config.where}: {config.name} is a router, and those answer inside a fleet only; serve the "
-            "whole project",
+            f"{config.where}: {config.name} is a {'typed handler' if typed else 'router'}, and those answer "
+            "inside a fleet only; serve the whole project",
         )
-    routed: Executor = made(project, config, route)
-    return routed
+    within: Executor = made(project, config, needed)
+    return within
+
+
+def is_typed(config: AgentConfig) -> bool:
+    """Whether an agent is a typed handler: it takes messages of other handlers (SPEC 5)."""
+    return config.typed is not None
 
 
 def _imported(module: str, name: str, config: AgentConfig) -> Any:

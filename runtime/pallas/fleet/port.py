@@ -6,6 +6,7 @@ from typing import Any
 
 from pallas.model import (
     AgentDetail,
+    Envelope,
     EventBatch,
     Exchange,
     FleetSnapshot,
@@ -58,6 +59,10 @@ class LoopPort:
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What a run said over the wire. Raises Fault."""
         return self._fleet.exchanges(run_id)
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run, from after a number on. Raises Fault."""
+        return self._fleet.envelopes(run_id, after, limit)
 
     async def call_tool(
         self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None

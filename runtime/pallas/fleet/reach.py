@@ -1,17 +1,32 @@
-"""How a router of a fleet reaches the agents that it chooses among."""
+"""How agents of a fleet reach others of it: a router those that it chooses among, a model its peers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
-from pallas.executors import Executor
-from pallas.model import ANONYMOUS, Event, Principal, RunRequest, RunResult, why_not
+from pallas.executors import Executor, Turn
+from pallas.model import (
+    ANONYMOUS,
+    AgentState,
+    Event,
+    Fault,
+    FaultType,
+    Image,
+    Principal,
+    RunRequest,
+    RunResult,
+    TraceContext,
+    why_not,
+)
 from pallas.routing import Candidate
 from pallas.text import one_line
 
-from .making import make_executor
+from .circles import above
+from .making import is_typed, make_executor
 
 if TYPE_CHECKING:
+    from pallas.pump.port import PeerFacts
+
     from .agent import FleetAgent
     from .fleet import Fleet
 
@@ -19,21 +34,29 @@ MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 # Routers behind routers whose examples count.
 _DEPTH: Final = 8
 _REASON: Final = 200
+# What an agent does not come out of by itself, or never again.
+_AWAY: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentState.STOPPING, AgentState.STOPPED})
 
 
 class Reach:
-    """As ``pallas.executors.router.executor.Reach`` over the agents of one fleet, in its event loop."""
+    """As ``pallas.executors.router.executor.Reach``, and as ``pallas.executors.peers.PeerPort``, over the
+    agents of one fleet, in its event loop."""
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet
 
     def making(self, make: MakeExecutor) -> MakeExecutor:
-        """``make``, with routers that reach this fleet."""
+        """``make``, with routers, typed handlers and models that reach this fleet."""
 
         async def made(project: Project, config: AgentConfig) -> Executor:
             if config.kind == "router":
                 return await make_executor(project, config, route=self)
-            return await make(project, config)
+            if is_typed(config):
+                return await make_executor(project, config, ground=self._fleet.messaging)
+            executor = await make(project, config)
+            if (reach_peers := getattr(executor, "reach_peers", None)) is not None:
+                reach_peers(self)
+            return executor
 
         return made
 
@@ -67,6 +90,51 @@ class Reach:
     def end(self, agent: str, session: str, principal: Principal) -> None:
         """That conversation with an agent is over."""
         self._fleet.kernel.end_session(agent, session, principal)
+
+    # As ``PeerPort``
+
+    def peer_facts(self, agent: str) -> "tuple[PeerFacts, ...]":
+        """The peers of an agent, as they are now; not those that nobody can ask until a person sees to it."""
+        names = [name for name in self._peers_of(agent) if not self._is_away(name)]
+        return self._fleet.peers.facts(names) if names else ()
+
+    async def ask_peer(
+        self,
+        turn: Turn,
+        peer: str,
+        text: str,
+        *,
+        trace: TraceContext | None = None,
+        images: tuple[Image, ...] = (),
+        listener: Callable[[Event], None] | None = None,
+    ) -> RunResult:
+        """What a peer answers. Raises Fault: the same for one that is not allowed and one that is not there
+        (HC-14, HC-15)."""
+        who = self.principal(turn.run_id)
+        if peer not in self._peers_of(turn.agent) or not self._fleet.grants.may_run(who, peer):
+            raise Fault(FaultType.UPSTREAM, "there is no such peer", data={"system": "routing"})
+        request = RunRequest(
+            agent=peer,
+            text=text,
+            images=images,
+            principal=who,
+            stream_text=turn.stream_text,
+            caller=f"agent {turn.agent}",
+            trace=trace,
+            surface="peer",
+            sender=turn.agent,
+            depth=turn.depth + 1,
+            above=above(self._fleet, turn.run_id, peer),
+        )
+        return await self.run(request, listener)
+
+    def _is_away(self, agent: str) -> bool:
+        known = self._fleet._members.by_name.get(agent)
+        return known is not None and known.state in _AWAY
+
+    def _peers_of(self, agent: str) -> tuple[str, ...]:
+        known = self._fleet._members.by_name.get(agent)
+        return known.config.peers if known is not None else ()
 
 
 def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate:

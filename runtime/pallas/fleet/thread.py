@@ -15,6 +15,7 @@ from pallas.events import Hub
 from pallas.log import redact_project, setup_logging
 from pallas.model import (
     AgentDetail,
+    Envelope,
     EventBatch,
     Exchange,
     Fault,
@@ -128,6 +129,16 @@ class FleetThread:
 
         async def read(fleet: "Fleet") -> tuple[Exchange, ...]:
             return fleet.exchanges(run_id)
+
+        return await self._ask(read, ANSWER_TIMEOUT)
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run; none where the fleet does not run. Raises Fault."""
+        if self._fleet is None or self._loop is None or not self._loop.is_running():
+            return ()
+
+        async def read(fleet: "Fleet") -> tuple[Envelope, ...]:
+            return fleet.envelopes(run_id, after, limit)
 
         return await self._ask(read, ANSWER_TIMEOUT)
 

@@ -165,6 +165,8 @@ def redact_project(project: "Project") -> None:
             redact(*_secrets_in(agent.remote.headers), *_userinfo(agent.remote.url))
         if agent.worker is not None:
             redact(*_secrets_in(agent.worker.env))
+        if agent.typed is not None:
+            redact(*_secrets_in(agent.typed.env))
 
 
 def is_sensitive(name: str) -> bool:

@@ -16,6 +16,9 @@ Outcome = Literal["ok", "error", "cancelled"]
 ToolPhase = Literal["started", "completed", "failed"]
 CredentialSource = Literal["forwarded", "configured", "none"]
 LoopStop = Literal["repeat", "iterations"]
+MessageRoute = Literal["boot", "call", "self", "respond", "result", "error", "end"]
+MessageOutcome = Literal["delivered", "refused", "dropped"]
+TodoStatus = Literal["open", "raised", "closed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,8 @@ class ToolEvent(RunEvent):
     """A downstream call began or ended. ``call_id`` pairs the two; ``nested`` when a sub-agent made it.
 
     ``span_id`` is what the call sends along in ``traceparent``, empty where it is not known: a run of another
-    agent with that ``parent_span`` is what this call asked for.
+    agent with that ``parent_span`` is what this call asked for. ``relayed``: a call of a run below, told to
+    this run's caller alone; whoever watches the fleet has it from that run.
     """
 
     server: str
@@ -107,6 +111,7 @@ class ToolEvent(RunEvent):
     call_id: str
     nested: bool = False
     span_id: str = ""
+    relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +206,71 @@ class Rerouted(RunEvent):
     asked: str
     to: str
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePassed(RunEvent):
+    """One message between handlers went where it goes, or did not (SPEC 5.1).
+
+    ``number`` counts the messages of the run from 1; ``frame`` is where it is delivered, ``parent`` the frame
+    above that, both UUIDs; ``span_id`` the frame's span: a run with that ``parent_span`` hangs below it.
+    ``route``: ``call`` opens ``frame``; ``self`` stays in it; ``respond`` goes back to ``frame`` and ends
+    ``left``, the frame of ``sender``, with all below it; ``result`` does so to whoever began the run;
+    ``error`` is a SystemError to ``to``; ``end`` says that ``left`` ended without a message. ``payload`` is
+    the name of its class. ``code`` is that of a refusal, ``detail`` why, for operators alone: both one line.
+    """
+
+    number: int
+    sender: str
+    to: str
+    frame: str
+    route: MessageRoute
+    outcome: MessageOutcome = "delivered"
+    parent: str = ""
+    left: str = ""
+    payload: str = ""
+    size: int = 0
+    code: str = ""
+    detail: str = ""
+    span_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodoChanged(RunEvent):
+    """A handler waits for something (``TodoUntil``): ``todo`` is its id, ``actor`` who waits in ``frame``.
+
+    ``was_raised`` once it is closed. All text on one line.
+    """
+
+    todo: str
+    actor: str
+    frame: str
+    status: TodoStatus
+    wait_for: str = ""
+    from_agent: str = ""
+    description: str = ""
+    was_raised: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendChosen(RunEvent):
+    """What answers a handler's ``complete``: ``actor`` asked for ``model``, ``backend`` is asked, ``why``.
+
+    ``attempt`` counts from 1 over all backends; ``outcome`` is empty as it is asked, and then how it ended:
+    ``ok``, ``busy``, ``limited``, ``failed``, ``refused``, ``unreachable``, ``timeout``, ``cancelled``.
+    ``seconds`` it waited for its turn, and then what it took. ``instead`` is the backend that failed before.
+    """
+
+    actor: str
+    model: str
+    backend: str
+    why: str
+    attempt: int = 1
+    outcome: str = ""
+    seconds: float = 0.0
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from html import escape
 from typing import Any, Final
 
 
@@ -26,6 +27,13 @@ _CODES: Final = {
     FaultType.PROTOCOL: -32000,
     FaultType.INTERNAL: -32603,
 }
+# What handlers are told (SPEC 5.1, C9): the same words for whatever is behind it, and no name in them.
+_TO_HANDLERS: Final = {
+    "routing": "Message could not be delivered. Please verify your target and try again.",
+    "validation": "Message does not fit its schema. Please correct it and try again.",
+    "timeout": "The target did not answer in time. Please try again later.",
+}
+_FAILED: Final = "The target could not complete the request."
 _RETRYABLE: Final = frozenset({FaultType.TIMEOUT, FaultType.TRANSPORT})
 
 
@@ -66,3 +74,28 @@ class Fault(Exception):
             "code": self.code,
             "data": {"type": self.type.value, "retryable": self.retryable, **self.data},
         }
+
+    @property
+    def system_code(self) -> str:
+        """What handlers know it by: ``routing``, ``validation``, else its type in lower case."""
+        return str(self.data.get("system") or self.type.value.lower())
+
+    @property
+    def system_message(self) -> str:
+        """What handlers are told of it. Only of their own payload, where that is wrong, they learn more."""
+        if self.system_code == "validation":
+            return self.message
+        return _TO_HANDLERS.get(self.system_code, _FAILED)
+
+    @property
+    def system_retryable(self) -> bool:
+        """Whether a handler may try again: always where the message was its own mistake."""
+        return self.retryable or self.system_code in ("routing", "validation")
+
+    def to_system_error(self) -> str:
+        """The XML that handlers get (SPEC 5.1): byte by byte the same for all that must look the same."""
+        return (
+            f"<SystemError><code>{escape(self.system_code, quote=False)}</code>"
+            f"<message>{escape(self.system_message, quote=False)}</message>"
+            f"<retry-allowed>{str(self.system_retryable).lower()}</retry-allowed></SystemError>"
+        )

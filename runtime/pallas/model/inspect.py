@@ -45,11 +45,21 @@ class ServerDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadDetail:
+    """What a typed handler takes: the name of its class, its JSON schema as text, an example as XML."""
+
+    name: str
+    input_schema: str = "{}"
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDetail:
     """Everything about an agent that does not fit on a line.
 
     ``source`` is where it is configured (``agents.yaml:12``), ``defined`` where its code or card is
-    (``agents/research.py:8``), ``registry_entry`` its JSON in the registry. All text is sanitised.
+    (``agents/research.py:8``), ``registry_entry`` its JSON in the registry, ``payload`` what it takes, None
+    for an agent that takes text, ``peers`` those that it may send messages to. All text is sanitised.
     """
 
     name: str
@@ -58,6 +68,8 @@ class AgentDetail:
     instruction: str = ""
     registry_entry: str = ""
     servers: tuple[ServerDetail, ...] = ()
+    payload: PayloadDetail | None = None
+    peers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +104,30 @@ class Exchange:
     seconds: float | None = None
     span_id: str = ""
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message between handlers as it is kept for operators; the fields as in ``MessagePassed``.
+
+    ``xml`` is the whole envelope (SPEC 5.1), masked and sanitised, ``cut`` where it was too long to keep;
+    ``seconds`` is how long ``to`` took with it, None where that is not over or nobody got it.
+    """
+
+    run_id: str
+    agent: str
+    number: int
+    at: float
+    sender: str
+    to: str
+    frame: str
+    route: str
+    outcome: str
+    parent: str = ""
+    left: str = ""
+    payload: str = ""
+    code: str = ""
+    detail: str = ""
+    xml: str = ""
+    cut: bool = False
+    seconds: float | None = None

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from .discovery import TaskRecord
 from .events import Event
-from .inspect import AgentDetail, Exchange, ToolOutcome
+from .inspect import AgentDetail, Envelope, Exchange, ToolOutcome
 from .records import MessageRecord, Page, ThreadRecord
 from .snapshot import FleetSnapshot
 
@@ -37,7 +37,7 @@ class FleetPort(Protocol):
     What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
     ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
     ``control_fleet``, ``call_tool`` and everything about durable threads and tasks are refused there
-    (AUTH). A fleet that keeps nothing refuses the latter as well (CONFIG).
+    (AUTH), and ``envelopes``. A fleet that keeps nothing refuses durable ones as well (CONFIG).
     """
 
     @property
@@ -71,6 +71,14 @@ class FleetPort(Protocol):
 
     async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
         """What a run said over the wire, oldest first; empty when nothing of it is kept any more."""
+        ...
+
+    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run, those with a number above ``after``, the lowest first.
+
+        At most ``limit`` of them and fewer where they are large; empty when there are no more, or nothing of
+        the run is kept any more.
+        """
         ...
 
     async def call_tool(

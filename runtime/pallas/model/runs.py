@@ -119,11 +119,14 @@ class RunRequest:
     ``new_conversation``: the handle was made for this very request. ``caller`` is what the client calls
     itself, sanitised; ``trace`` the span that asked, None where the caller sends none. ``params`` are the
     caller's own, laid over the agent's defaults. ``surface`` is how the message came in (``mcp``, ``rest``,
-    ``chat``, ``agent-tool``). ``run_id`` is what the run is to be called,
-    empty to have that made; one that is taken is refused. ``defaults`` are the session's parameters, between
-    the agent's and the caller's own (C15); ``provider`` is the one that the session chose, empty for the
-    agent's default. ``timeout`` is how many seconds the caller gives it, its wait included. ``leased`` is
-    the id of the session that it belongs to (SPEC 7.4), empty without one.
+    ``chat``, ``agent-tool``; ``peer`` and ``handler`` from another agent of the fleet). ``run_id`` is what
+    the run is to be called, empty to have that made; one that is taken is refused. ``defaults`` are the
+    session's parameters, between the agent's and the caller's own (C15); ``provider`` is the one that the
+    session chose, empty for the agent's default. ``timeout`` is how many seconds the caller gives it, its
+    wait included. ``leased`` is the id of the session that it belongs to (SPEC 7.4), empty without one.
+    ``sender`` is the agent of this fleet that asks, empty for a caller from outside: only the fleet itself
+    says it. ``depth`` is how many runs of the fleet are above this one, ``above`` whose those are as far as
+    they wait for it, the outermost first.
     """
 
     agent: str
@@ -144,6 +147,9 @@ class RunRequest:
     provider: str = ""
     timeout: float | None = None
     leased: str = ""
+    sender: str = ""
+    depth: int = 0
+    above: tuple[str, ...] = ()
     bearer: str | None = field(default=None, repr=False)
 
 

@@ -29,7 +29,8 @@ class AgentSnapshot:
     policy, ``restart_at`` is when it is started again, ``started_again`` how often that was done by itself.
     ``pid`` is the process of an agent that has its own. ``capabilities`` are what it can do, as declared and
     as it says itself; ``sessions`` are those open with it, ``full`` says that it takes no more now, and
-    ``shadows`` are the kinds of others of its name that it stands before.
+    ``shadows`` are the kinds of others of its name that it stands before. ``peers`` are the agents that it
+    may send messages to.
     """
 
     name: str
@@ -70,6 +71,7 @@ class AgentSnapshot:
     sessions: int = 0
     full: bool = False
     shadows: tuple[AgentKind, ...] = ()
+    peers: tuple[str, ...] = ()
 
     @property
     def availability(self) -> Availability:

@@ -71,9 +71,10 @@ def stop(kernel: Kernel, prompt: Prompt) -> None:
 def fails(fault: Fault) -> bool:
     """Whether a session is no good any more after this: the agent broke on it, and would again.
 
-    What only refused this prompt, what may pass, a deadline and a cancel leave the session as it is.
+    What only refused this prompt, what may pass, a deadline and a cancel leave the session as it is, and so
+    does a message that does not fit what a typed handler takes: it never saw it.
     """
-    if fault.retryable or not _REFUSALS.isdisjoint(fault.data):
+    if fault.retryable or not _REFUSALS.isdisjoint(fault.data) or fault.data.get("system") == "validation":
         return False
     return fault.type is FaultType.INTERNAL or (fault.of_agent and fault.type in _FAILING)
 

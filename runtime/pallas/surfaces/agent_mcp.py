@@ -92,13 +92,17 @@ def agent_app(
 
 
 async def redescribe(
-    server: FastMCP, kernel: Kernel, name: str, *, description: str, history: bool = True
+    server: FastMCP, kernel: Kernel, name: str, *, description: str, takes: str = "", history: bool = True
 ) -> None:
-    """From now on the agent is described so; clients see it when they list tools and prompts again."""
-    server.instructions = description
+    """From now on the agent is described so; clients see it when they list tools and prompts again.
+
+    ``takes`` says what its messages have to be, where they are not any text.
+    """
+    server.instructions = f"{description}\n\n{takes}" if takes else description
     tool = await server.get_tool(SEND_MESSAGE)
     if tool is not None:
-        tool.description = _purpose(name, description)
+        purpose = _purpose(name, description)
+        tool.description = f"{purpose}\n\n{takes}" if takes else purpose
     prompt = _History(kernel, name)
     if history != (await server.get_prompt(prompt.name) is not None):
         if history:

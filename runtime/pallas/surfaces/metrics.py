@@ -14,6 +14,7 @@ from pallas.model import (
     AgentState,
     AuthHop,
     Availability,
+    BackendChosen,
     CredentialSource,
     Downstream,
     Event,
@@ -30,6 +31,8 @@ from pallas.model import (
     StepStarted,
     ToolEvent,
 )
+
+from .metrics_llm import LlmMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -84,6 +87,7 @@ class Metrics:
         self._seconds = Histogram(
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
         )
+        self._llm = LlmMetrics(registry)
         registry.register(_Gauges(snapshot))
         ProcessCollector(registry=registry)
 
@@ -101,6 +105,8 @@ class Metrics:
             self._step(event)
         elif isinstance(event, ToolEvent):
             self._tool(event)
+        elif isinstance(event, BackendChosen):
+            self._llm.observe(event)
         elif isinstance(event, LoopStopped):
             reason = _one_of(event.reason, _REASONS)
             self._aborts.labels(self._names.agent(event.agent), reason).inc()

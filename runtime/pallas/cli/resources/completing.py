@@ -14,6 +14,9 @@ _MAX_BODY: Final = 2 * 1024 * 1024
 _DEFAULT_PORT: Final = 24200
 _PORT: Final = re.compile(rb"^(?:registry_port|port):\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
 
+# The first that is not at the top: `organism:` comes before all else that has one.
+_ORGANISM_PORT: Final = re.compile(rb"^\s+port:\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
+
 
 def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
     """The names there are of a kind; none where no fleet says them at once. Never raises."""
@@ -60,6 +63,10 @@ def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
 
 def _port(folder: Path) -> int:
     """The fleet's port, read without the reader of projects, which takes longer than all of this."""
-    with (folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")).open("rb") as stream:
-        found = _PORT.findall(stream.read(1 << 20))
-    return int(found[0]) if found else _DEFAULT_PORT
+    path = folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")
+    pattern, default = _PORT, _DEFAULT_PORT
+    if not path.exists() and (organism := folder / "organism.yaml").exists():
+        path, pattern, default = organism, _ORGANISM_PORT, 8765
+    with path.open("rb") as stream:
+        found = pattern.findall(stream.read(1 << 20))
+    return int(found[0]) if found else default

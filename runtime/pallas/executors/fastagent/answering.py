@@ -18,6 +18,7 @@ from . import models, params_seam, seam
 from .faults import provider_failure, raise_failure
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
+from .peers_seam import PeerTools
 from .progress import RunProgress
 from .providers_llm import Models, failure_of
 from .saying import Saying
@@ -34,6 +35,7 @@ class Instance:
     prefix: list[Kept]
     slot: Slot
     models: Models | None = None
+    peers: PeerTools | None = None
     text: Callable[[str, bool, bool], None] | None = None
     remove: list[Callable[[], None]] = field(default_factory=list)
 

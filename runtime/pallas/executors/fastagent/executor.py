@@ -13,20 +13,25 @@ from fast_agent.core.harness import AgentHarness
 from pallas.bearer import Grant, Slot, connecting, fingerprint, lending
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
+from pallas.config.survey import sought
 from pallas.images import check_images
 from pallas.log import redact_text
 from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..peers import PeerPort
 from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
 from .answering import Instance, generate
 from .beside import beside
 from .faults import ProviderFault, fault_of, refused_fault, servers_in
 from .loading import defined_at, load
 from .messages import keep
+from .peers import PeerCalls
+from .peers_fleet import FleetPeers
+from .peers_seam import PeerTools, check
 from .pool import Pool
-from .preload import files_of, preload, sought
+from .preload import files_of, preload
 from .progress import RunProgress, stream_listener
 from .providers import Asked, Providers, refuse_model
 from .providers_failover import Heard, answered, with_id
@@ -63,6 +68,8 @@ class FastAgentExecutor:
         self._problems: tuple[str, ...] = ()
         self._first: tuple[Any, ...] | None = None
         self._tell_failed: Callable[[str], None] | None = None
+        self._peers: PeerCalls | None = None
+        self._renamed: set[str] = set()
 
     @property
     def pid(self) -> int | None:
@@ -82,6 +89,14 @@ class FastAgentExecutor:
     def waiting(self) -> int:
         """Runs that wait for a free instance."""
         return self._pool.waiting
+
+    def reach_peers(self, port: PeerPort) -> None:
+        """Its peers are asked through this; to be said before ``load``."""
+        self.call_peers(FleetPeers(port, self._config.name))
+
+    def call_peers(self, calls: PeerCalls) -> None:
+        """As ``reach_peers``, for one that does not run in the fleet's own process."""
+        self._peers = calls if self._config.peers else None
 
     async def load(self, *, fresh: bool = False) -> None:
         """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
@@ -193,7 +208,9 @@ class FastAgentExecutor:
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
                 with lending(grant, instance.slot):
-                    return await self._answered(instance, turn, progress, heard)
+                    if instance.peers is None:
+                        return await self._answered(instance, turn, progress, heard)
+                    return await self._with_peers(instance.peers, instance, turn, progress, heard)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -346,10 +363,14 @@ class FastAgentExecutor:
         self._problems = ()
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
+        if self._peers is not None:
+            check(agent, self._config.name, str(self._config.module or self._config.card or ""))
         everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
         if number == 1:
             self._first = everyone
         instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
+        if self._peers is not None:
+            instance.peers = PeerTools(agent, self._config.peers, self._peers, self._renamed)
 
         def text(piece: str, reasoning: bool) -> None:
             if instance.text is not None:
@@ -382,6 +403,15 @@ class FastAgentExecutor:
             await instance.models.close()
         if self._harness is not None:
             await self._harness.sessions.delete(instance.key)
+
+    async def _with_peers(
+        self, peers: PeerTools, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
+    ) -> TurnResult:
+        """The same, with the agents among its tools that there are now."""
+        await peers.refresh()
+        progress.labels = peers.labels
+        with peers.serving(turn, heard.emit):
+            return await self._answered(instance, peers.spelled(turn), progress, heard)
 
     async def _answered(
         self, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard

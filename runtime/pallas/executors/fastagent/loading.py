@@ -14,6 +14,7 @@ from ..importing import LOADING, ground, import_fault, module_of
 from ..importing import forget as forget
 from . import (
     auth_seam,
+    commands_seam,
     filter_seam,
     forward_trace,
     hooks,
@@ -43,6 +44,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
     """
     with LOADING, plain_argv():
         for each in (
+            commands_seam,
             log_hook,
             filter_seam,
             forward_trace,

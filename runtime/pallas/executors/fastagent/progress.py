@@ -1,7 +1,7 @@
 """fast-agent's tool and loop callbacks as events of a run."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final, Literal, cast
 
@@ -12,6 +12,9 @@ from pallas.trace import begin_call
 from ..base import Emit
 
 _LOOP: Final = "agent_loop"
+# What fast-agent calls the server of a tool that is a function of the agent's own.
+_OWN: Final = "local"
+_NO_LABELS: Final[Mapping[str, tuple[str, str]]] = {}
 _STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
 _NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
 _NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
@@ -24,7 +27,8 @@ class RunProgress:
     """The tool execution handler of one run: fast-agent calls it, events come out.
 
     A line that a sub-agent sent up as progress of its tool call becomes an event of this run, marked
-    nested. Labels are sanitised here. The counters are read when the run is over.
+    nested. Labels are sanitised here. The counters are read when the run is over. ``labels`` are the server
+    and tool that tools of the agent's own are told as, by their names in lower case: its peers.
     """
 
     def __init__(self, run_id: str, agent: str, emit: Emit, *, with_text: bool = False) -> None:
@@ -37,6 +41,7 @@ class RunProgress:
         self._calls: dict[str, tuple[str, str]] = {}
         self._spans: dict[str, str] = {}
         self._nested: dict[tuple[str, str, str], list[str]] = {}
+        self.labels = _NO_LABELS
         self.steps = 0
         self.tools = 0
 
@@ -52,7 +57,7 @@ class RunProgress:
         if tool_name == _LOOP:
             self._loops[call_id] = one_line(server_name, 80).replace(" ", "-")
             return call_id
-        label = one_line(server_name, 80).replace("/", "-"), one_line(tool_name, 80)
+        label = self._label(server_name, tool_name)
         self._calls[call_id] = label
         self.tools += 1
         # The call is made in this context, next: what it sends along is this span.
@@ -113,6 +118,12 @@ class RunProgress:
             self._tool(label, "failed", call_id)
         self._calls.clear()
         self._spans.clear()
+
+    def _label(self, server: str, tool: str) -> tuple[str, str]:
+        # One that was refused before it was called comes with its own name for both.
+        if self.labels and server in (_OWN, tool) and (label := self.labels.get(tool.casefold())):
+            return label
+        return one_line(server, 80).replace("/", "-"), one_line(tool, 80)
 
     def _step(self, actor: str, step: int, kind: str) -> None:
         if actor == self._agent:

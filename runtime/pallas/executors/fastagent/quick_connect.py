@@ -1,4 +1,4 @@
-"""What made connecting a downstream slow: a caller may be waiting for the instance that connects it.
+"""What made connecting slow, to a downstream or to a model's provider: a caller may be waiting for it.
 
 Each HTTP client read the certificates anew, tens of milliseconds on the loop; they share one store now. And
 fast-agent looks every 100 ms whether a connection has come up; it looks ten times as often now.
@@ -9,6 +9,7 @@ import os
 import ssl
 from typing import Any, Final
 
+import httpx2
 from fast_agent.mcp import mcp_connection_manager
 from httpx2._transports import default
 
@@ -47,6 +48,15 @@ ONE_STORE: Final = Hook(
     wrap=_share,
 )
 
+# Where the clients of OpenAI's library get theirs: a new one for each request to a model.
+ONE_STORE_FOR_MODELS: Final = Hook(
+    name="one-certificate-store-for-models",
+    owner=httpx2,
+    attribute="create_ssl_context",
+    parameters=("verify", "cert", "trust_env"),
+    wrap=_share,
+)
+
 
 def _look_sooner(wait: Any) -> Any:
     async def wait_for_initialized(
@@ -71,8 +81,8 @@ SOONER: Final = Hook(
 
 
 def install() -> None:
-    """Install both. Where something has changed below us, connecting is slow again and nothing else."""
-    for hook in (ONE_STORE, SOONER):
+    """Install them. Where something has changed below us, connecting is slow again and nothing else."""
+    for hook in (ONE_STORE, ONE_STORE_FOR_MODELS, SOONER):
         try:
             hooks.install(hook)
         except Fault as fault:

@@ -33,7 +33,8 @@ class Reads:
         self._root = f"{project.root}{os.sep}"
         self._kept = f"{self._root}.fast-agent{os.sep}sessions{os.sep}"
         self._depth = len(project.root.parts)
-        self._never = {str(project.agents_file), str(project.config_file or "")} | {
+        own = (project.agents_file, project.organism_file, project.config_file)
+        self._never = {str(path) for path in own if path is not None} | {
             str(project.root / name) for name in (*_NAMES, *_SECRETS)
         }
         self._found: dict[str, None] = {}

@@ -2,11 +2,9 @@
 
 import inspect
 import logging
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from pallas.handlers import Chunk, Error, PromptRequest, PromptResult, StreamEvent
@@ -165,38 +163,3 @@ def _usage(given: Any) -> Usage:
 def _unfit(what: str, value: Any, hint: str) -> Fault:
     shown = f"{value!r:.60}" if isinstance(value, str) else type(value).__name__
     return Fault(FaultType.UPSTREAM, f"its {what} {one_line(shown, 80)}; {hint}")
-
-
-class Exited(Exception):
-    """Code of a handler called ``exit``: that is no reason for its fleet to end."""
-
-
-def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Fault:
-    """What a caller is told of an exception of a handler; its text and its traceback are in the log alone.
-
-    ``what`` is the hook that raised it, empty for an answer.
-    """
-    who = f"{what} of {agent}" if what else agent
-    if isinstance(error, Fault):
-        message = one_line(redact_text(error.message), 300)
-        return Fault(error.type, f"{who}: {message}", retryable=error.retryable, data=error.data)
-    kind = "exit" if isinstance(error, Exited) else type(error).__name__
-    place = _place(error, root)
-    log.error(
-        "%s failed%s: %s",
-        who,
-        f" at {place}" if place else "",
-        one_line(redact_text(f"{kind}: {error}"), 300),
-        exc_info=error,
-        extra={"agent": agent},
-    )
-    return Fault(FaultType.UPSTREAM, f"{who} failed ({kind}); the log has the details")
-
-
-def _place(error: BaseException, root: Path) -> str:
-    """``file:line`` of the project where it was raised; of any file where none is the project's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
-        if (path := Path(frame.filename)).is_relative_to(root):
-            return one_line(f"{path.relative_to(root)}:{frame.lineno}")
-    return one_line(f"{Path(frames[-1].filename).name}:{frames[-1].lineno}") if frames else ""

@@ -1,10 +1,8 @@
 """The executor of agents in plain Python."""
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,22 +10,19 @@ from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
+from pallas.config.survey import sought, survey
 from pallas.handlers import PromptRequest, Session
 from pallas.model import Fault, FaultType, Message, TextDelta
-from pallas.text import one_line
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..fastagent.beside import beside
-from ..fastagent.preload import sought, survey
 from ..fastagent.reads import Reads, noting
-from .answers import Answer, Drafting, Exited, answer_of, raised
+from .answers import Answer, Drafting, answer_of
 from .loading import load, place_of
+from .raising import raised
 from .shape import Shape, shape_of
+from .work import Work
 
-log = logging.getLogger(__name__)
-
-# Seconds that a handler which was cancelled has to end; then it is left to itself.
-GRACE: Final = 1.0
 HOOK_SECONDS: Final = 10.0
 """What a handler's ``on_session_create``, ``on_session_close`` and ``cancel`` may take."""
 # Sessions whose metadata is kept; fleets have fewer (``sessions: max``).
@@ -56,7 +51,7 @@ class HandlerExecutor:
         self._shape: Shape | None = None
         self._room = asyncio.Semaphore(self._capacity)
         self._waiting = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._work = Work(config.name)
         self._started = False
 
     @property
@@ -141,12 +136,12 @@ class HandlerExecutor:
     async def park(self, timeout: float) -> None:
         """Cancel what still runs; the handler stays as it is for another ``start``."""
         self._started = False
-        await self._end(timeout)
+        await self._work.end(timeout)
 
     async def close(self, timeout: float) -> None:
         """Cancel what still runs, and wait for it ``timeout`` seconds at most."""
         self._started = False
-        await self._end(timeout)
+        await self._work.end(timeout)
 
     # Sessions (``SessionHooks``)
 
@@ -189,11 +184,11 @@ class HandlerExecutor:
 
     async def _answered(self, shape: Shape, turn: Turn, emit: Emit) -> TurnResult:
         drafting = Drafting(lambda text: emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text)))
-        task = self._own(answer_of(shape, self._request(turn), drafting), f"{turn.agent}: {turn.run_id}")
+        task = self._work.own(answer_of(shape, self._request(turn), drafting), f"{turn.agent}: {turn.run_id}")
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
-            await self._leave(task, f"run {turn.run_id}")
+            await self._work.leave(task, f"run {turn.run_id}")
             raise
         finally:
             drafting.end()
@@ -234,56 +229,17 @@ class HandlerExecutor:
 
     async def _hook(self, what: str, work: Awaitable[Any]) -> None:
         """Do that within ``HOOK_SECONDS``. Raises Fault."""
-        task = self._own(work, f"{self._config.name}: {what}")
+        task = self._work.own(work, f"{self._config.name}: {what}")
         try:
             await asyncio.wait({task}, timeout=HOOK_SECONDS)
         except asyncio.CancelledError:
-            await self._leave(task, what)
+            await self._work.leave(task, what)
             raise
         if not task.done():
-            await self._leave(task, what)
+            await self._work.leave(task, what)
             text = f"{what} of {self._config.name} took longer than {HOOK_SECONDS:g} s"
             raise Fault(FaultType.TIMEOUT, text)
         if task.cancelled():
             raise Fault(FaultType.UPSTREAM, f"{what} of {self._config.name} cancelled itself")
         if (error := task.exception()) is not None:
             raise raised(self._config.name, error, self._project.root, what) from None
-
-    def _own[T](self, work: Awaitable[T], name: str) -> asyncio.Task[T]:
-        task = asyncio.create_task(_guarded(work), name=one_line(name, 200))
-        self._tasks.add(task)
-        task.add_done_callback(self._over)
-        return task
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # of one that was left nobody asks any more
-
-    async def _leave(self, task: asyncio.Task[Any], what: str) -> None:
-        task.cancel()
-        await asyncio.wait({task}, timeout=GRACE)
-        if not task.done():
-            log.warning(
-                "%s: %s goes on though it was cancelled; catch asyncio.CancelledError only to clean up, and "
-                "raise it again",
-                self._config.name,
-                what,
-                extra={"agent": self._config.name},
-            )
-
-    async def _end(self, timeout: float) -> None:
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await asyncio.wait(tasks)
-
-
-async def _guarded[T](work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except SystemExit as exit_:  # a loop ends when that comes out of a task
-        raise Exited(str(exit_.code)) from exit_

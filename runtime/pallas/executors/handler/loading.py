@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from pallas.config import AgentConfig, Project
+from pallas.config.notes import did_you_mean
+from pallas.config.survey import survey
 from pallas.log import reapply_logging
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
 from ..fastagent.fresh import note
-from ..fastagent.preload import survey
 from ..importing import LOADING, ground, import_fault, module_of
 
 
@@ -19,11 +20,13 @@ def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any
 
     Blocks for as long as the code takes to import. Raises Fault (CONFIG) with file and line.
     """
-    module, _, attribute = path.partition(":")
+    module = path.partition(":")[0]
     with LOADING:
         try:
             with ground(project, agent.name, fresh=fresh):
-                found = _found(project, agent, module, attribute)
+                found = find(project, agent, path)
+                if inspect.isclass(found):
+                    found = found()
         except Fault:
             raise
         except BaseException as error:  # a user's module may raise anything, and it is only that
@@ -34,20 +37,34 @@ def load(project: Project, agent: AgentConfig, path: str, *, fresh: bool) -> Any
         return found
 
 
-def _found(project: Project, agent: AgentConfig, module: str, attribute: str) -> Any:
+def find(project: Project, agent: AgentConfig, path: str, key: str = "handler") -> Any:
+    """What ``path`` (``module:attribute``) names in the project's code, which is imported if it is not yet.
+
+    Whoever calls it is in ``ground``. Raises Fault (CONFIG) where there is no such thing, and what the import
+    raises; ``key`` is where the agent's configuration has the path.
+    """
+    module, _, attribute = path.partition(":")
     imported: Any = module_of(project.root, module)
     found = imported
     for part in attribute.split("."):
         if not hasattr(found, part):
             file = shown_file(project, getattr(imported, "__file__", "") or module)
+            meant = did_you_mean(part, _like_it(found, key))
             raise Fault(
                 FaultType.CONFIG,
                 f"{file}: there is no {one_line(attribute, 100)} in {module}, which {agent.where} names; "
-                f"write it there, or correct `handler:`",
+                f"write it there, or correct `{key}:`{f'; {one_line(meant, 100)}' if meant else ''}",
                 data={"place": file},
             )
         found = getattr(found, part)
-    return found() if inspect.isclass(found) else found
+    return found
+
+
+def _like_it(module: Any, key: str) -> list[str]:
+    """The names there that could have been meant, for a payload those of classes."""
+    there = dict(getattr(module, "__dict__", {}))
+    named = [(name, each) for name, each in there.items() if isinstance(name, str) and name[:1] != "_"]
+    return [name for name, each in named if key != "payload" or inspect.isclass(each)]
 
 
 def place_of(project: Project, handler: Any) -> str:

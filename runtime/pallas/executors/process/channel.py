@@ -27,18 +27,20 @@ class ChannelBroken(Exception):
 class Channel:
     """One end of the socket. ``send`` and ``receive`` belong to its event loop."""
 
-    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+    def __init__(self, reader: StreamReader, writer: StreamWriter, most: int = MAX_FRAME) -> None:
+        self.most = most
+        """Bytes of a frame that comes."""
         self._reader = reader
         self._writer = writer
         self._taken = 0
         self.lost = 0
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> Self:
-        """The end that ``sock`` is; it is closed with the channel."""
+    async def over(cls, sock: socket.socket, most: int = MAX_FRAME) -> Self:
+        """The end that ``sock`` is, closed with the channel; frames that come have ``most`` bytes."""
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=256 * 1024)
         writer.transport.set_write_buffer_limits(high=_ROOM)
-        return cls(reader, writer)
+        return cls(reader, writer, most)
 
     def send(self, document: Any, *, may_be_lost: bool = False) -> None:
         """Send a frame; never waits. Where nobody reads, one that ``may_be_lost`` is, counted in ``lost``.
@@ -67,7 +69,7 @@ class Channel:
             await asyncio.sleep(0)
         try:
             size = int.from_bytes(await self._reader.readexactly(4), "big")
-            if size > MAX_FRAME:
+            if size > self.most:
                 raise ChannelBroken(f"a frame of {size} bytes was announced")
             return loads(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError, OSError):

@@ -13,6 +13,10 @@ from pallas.text import one_line
 from pallas.trace import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..fastagent.peers import PeerCalls
+from ..fastagent.peers_fleet import FleetPeers
+from ..peers import PeerPort
+from .asking import Asker
 from .link import CANCEL_TIMEOUT, Asked, Link
 from .messages import PROTOCOL, Begin, Do, Done, Failed, Forget, Given, Result, Run
 from .spawn import Spawned
@@ -43,6 +47,7 @@ class ProcessExecutor:
         self._started = False
         self._closing = False
         self._tell_failed: Callable[[str], None] | None = None
+        self._peers: PeerCalls | None = None
 
     @property
     def pid(self) -> int | None:
@@ -62,6 +67,11 @@ class ProcessExecutor:
     def waiting(self) -> int:
         """Runs that wait for a free instance."""
         return self._link.state.waiting if self._link is not None and not self._link.over else 0
+
+    def reach_peers(self, port: PeerPort) -> None:
+        """Its peers are asked through this, here; to be said before ``load``."""
+        if self._config.peers:
+            self._peers = FleetPeers(port, self._name)
 
     async def load(self, *, fresh: bool = False) -> None:
         """Start the process and import the agent's code there, always anew.
@@ -96,7 +106,9 @@ class ProcessExecutor:
             raise Fault(
                 FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
             ) from error
-        link = self._link = Link(self._name, process, learned=self._learned, broke=self._broke)
+        link = self._link = Link(
+            self._name, process, learned=self._learned, broke=self._broke, peers=self._peers
+        )
         self._ledger = Book()
         project, key = self._for_itself(), salt().hex()
         link.send(Begin(__version__, PROTOCOL, self._name, project, key, self._sources))
@@ -112,6 +124,9 @@ class ProcessExecutor:
         trace = current_run()
         wire = trace.wire if trace is not None else None
         call, asked = link.ask(emit, wire)
+        if self._peers is not None:
+            asked.asker = Asker(turn, trace.context if trace is not None else None, emit)
+            link.tell_peers()
         ledger = self._ledger
         run = Run(
             call=call,

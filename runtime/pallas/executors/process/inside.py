@@ -7,13 +7,12 @@ import logging
 import os
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pallas import __version__
 from pallas.bearer import adopt_salt
@@ -21,16 +20,16 @@ from pallas.codec import Undecodable, encode_event
 from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
-from pallas.fleet.loop import new_runner
 from pallas.log import Forwarder, forget, forward_logging, redact, redact_project, redact_text
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.text import sanitize
 from pallas.trace import RunTrace, child_of, running
 from pallas.wire import OpenExchange, RunWire, WireRecord
 
+from .asking import Above
 from .channel import Channel
+from .ending import OUT_OF_MEMORY, run_and_leave
 from .messages import (
-    OUT_OF_MEMORY,
     PROTOCOL,
     Begin,
     Broken,
@@ -44,7 +43,9 @@ from .messages import (
     Hello,
     Logged,
     Made,
+    Peers,
     Piece,
+    Replied,
     Result,
     Run,
     State,
@@ -68,28 +69,9 @@ _WIRE_BYTES: Final = 4 * 1024 * 1024
 _WIRE_RUNS: Final = 50
 
 
-def serve(sock: socket.socket) -> None:
-    """Serve over ``sock``, then end the process; does not return.
-
-    It is left while its loop still stands: the end of that cancels runs, whose callers would hear of a
-    cancel, and waits for threads of whoever started some.
-    """
-    with new_runner() as runner:
-        status = 1
-        try:
-            runner.run(_serve(sock))
-            status = 0
-        except SystemExit as exit_:  # an agent's code asked for it
-            status = exit_.code if isinstance(exit_.code, int) else 1
-        except MemoryError:
-            status = OUT_OF_MEMORY
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(Exception):
-                    stream.flush()
-            os._exit(status)
+def serve(sock: socket.socket) -> NoReturn:
+    """Serve over ``sock``, then end the process."""
+    run_and_leave(_serve(sock))
 
 
 async def _serve(sock: socket.socket) -> None:
@@ -110,6 +92,7 @@ class _Inside:
         self._runs: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
+        self._peers = Above(self._say)
         self._state = State(0, ())
         self._lost = 0
         self._lag = self._allowed_lag = 0.0
@@ -128,6 +111,8 @@ class _Inside:
         await asyncio.wait({listening, over}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done() and not listening.cancelled() and (error := listening.exception()) is not None:
             raise error
+        if listening.done():
+            self._peers.close()
         looking.cancel()
         faulthandler.cancel_dump_traceback_later()
         with suppress(TimeoutError):
@@ -165,6 +150,10 @@ class _Inside:
                     run.cancel()
                 else:  # it never came to that, or it is over
                     self._say(Failed(said.call, cancelled=True))
+            case Peers():
+                self._peers.learn(said.tools)
+            case Replied():
+                self._peers.heard(said)
             case Forget():
                 self._threads.forget(said.lease)
                 if said.over and self._executor is not None:
@@ -185,6 +174,7 @@ class _Inside:
         forward_logging(Forwarder(self._log), project.log_level)
         self._sources = read_sources(project.root, said.sources)
         self._executor = FastAgentExecutor(project, project.agents[said.agent])
+        self._executor.call_peers(self._peers)
         self._executor.when_failed(lambda reason: self._say(Broken(reason)))
 
     async def _do(self, asked: Do) -> None:
@@ -235,6 +225,7 @@ class _Inside:
             wire.tell = lambda exchange: self._wired(call, exchange)
         if asked.bearer:
             redact(asked.bearer)
+        self._peers.begins(asked.run_id, call)
         try:
             history = self._threads.begin(call, asked.lease, asked.keep, given)
             result = await self._answer(executor, asked, history, wire)
@@ -260,6 +251,7 @@ class _Inside:
         finally:
             if asked.bearer:
                 forget(asked.bearer)
+            self._peers.ends(asked.run_id)
             self._tell_state()
 
     async def _answer(

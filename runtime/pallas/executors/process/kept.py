@@ -79,6 +79,11 @@ class Kept:
         os.set_blocking(status, False)
         self._loop.add_reader(status, self._hear)
 
+    @property
+    def keeper(self) -> int:
+        """The process above it, and above all that it starts."""
+        return self._process.pid
+
     def end(self, why: str = "", *, force: bool = False) -> None:
         """Ask it to end, at once with ``force``; ``why`` are the words for how it ended in that case."""
         if not self.ended.done():

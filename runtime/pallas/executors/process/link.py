@@ -18,9 +18,12 @@ from pallas.text import one_line
 from pallas.wire import OpenExchange, RunWire
 
 from ..base import Emit
+from ..fastagent.peers import PeerCalls
+from .asking import Asker, Asks
 from .channel import ChannelBroken
 from .messages import (
     PROTOCOL,
+    Ask,
     Broken,
     Cancel,
     Do,
@@ -30,8 +33,10 @@ from .messages import (
     From,
     Happened,
     Hello,
+    Leave,
     Logged,
     Made,
+    Peers,
     Piece,
     Result,
     State,
@@ -53,11 +58,15 @@ _LATE_RUNS: Final = 200
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A call that the process has to answer; of a run also what it needs on the way."""
+    """A call that the process has to answer; of a run also what it needs on the way.
+
+    ``asker`` is on whose behalf the run asks its agent's peers.
+    """
 
     answer: asyncio.Future[Done | Result]
     emit: Emit | None = None
     made: list[Piece] = field(default_factory=list)
+    asker: Asker | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +80,8 @@ class _Kept:
 class Link:
     """A process and everything that is asked of it.
 
-    ``learned`` hears what it answers to a load or a start, ``broke`` why it can answer no more by itself.
+    ``learned`` hears what it answers to a load or a start, ``broke`` why it can answer no more by itself;
+    ``peers`` are those that its agent may ask, None for none.
     """
 
     def __init__(
@@ -81,6 +91,7 @@ class Link:
         *,
         learned: Callable[[Done | Failed], None],
         broke: Callable[[str], None],
+        peers: PeerCalls | None = None,
     ) -> None:
         self._name = name
         self._learned = learned
@@ -91,6 +102,7 @@ class Link:
         self._seeing_off: set[asyncio.Task[None]] = set()
         self._stranger = ""
         self._ended = ""
+        self._asks = Asks(peers, self.send)
         self.process = process
         self.state = State(0, ())
         self.loaded = False
@@ -128,11 +140,17 @@ class Link:
         call = next(self._calls)
         asked = self._asked[call] = Asked(asyncio.get_running_loop().create_future(), emit)
         asked.answer.add_done_callback(_retrieved)
+        asked.answer.add_done_callback(lambda _: self._asks.end(call))
         if wire is not None:
             self._kept[call] = _Kept(wire)
             if len(self._kept) > _LATE_RUNS:
                 self._kept.popitem(last=False)
         return call, asked
+
+    def tell_peers(self) -> None:
+        """Let it know whom its agent may ask now, where it does not."""
+        if (tools := self._asks.news()) is not None:
+            self.send(Peers(tools))
 
     def answered(self, call: int, asked: Asked) -> None:
         """Nobody waits for this call any more, unless it is still to be seen off."""
@@ -143,6 +161,7 @@ class Link:
         """Nobody waits for this call any more; what was said of it there is forgotten."""
         if not asked.answer.done():
             self._asked.pop(call, None)
+            self._asks.end(call)
             self.send(Cancel(call))
 
     async def do(self, what: str, seconds: float = 0.0) -> None:
@@ -183,6 +202,7 @@ class Link:
 
         A process where that takes longer than ``seconds`` is ended.
         """
+        self._asks.end(call)
         task = asyncio.create_task(self._cancelled(call, asked, seconds), context=Context())
         self._seeing_off.add(task)
         task.add_done_callback(self._seeing_off.discard)
@@ -244,6 +264,7 @@ class Link:
         for asked in list(self._asked.values()):
             if not asked.answer.done():
                 asked.answer.set_exception(self.death())
+        self._asks.end()
 
     def _hear(self, said: Any) -> None:
         match said:
@@ -268,6 +289,11 @@ class Link:
                 self.state = said
             case Hello():
                 self._greet(said)
+            case Ask():
+                asked = self._asked.get(said.call)
+                self._asks.ask(said, asked.asker if asked is not None and not asked.answer.done() else None)
+            case Leave():
+                self._asks.leave(said.ask)
             case Broken():
                 self._broke(said.reason)
             case _:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pallas.codec import Undecodable, decode, encode_fields
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
+from pallas.executors.fastagent.peers import PeerTool
 from pallas.executors.packed import Packed, packed_of
 from pallas.model import (
     NO_PARAMS,
@@ -23,9 +24,7 @@ from pallas.model import (
 )
 from pallas.model.runs import Role
 
-PROTOCOL: Final = 1
-OUT_OF_MEMORY: Final = 97
-"""The exit status of a process that had no memory to go on with."""
+PROTOCOL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +139,22 @@ class Forget:
     over: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The agents that it may ask from now on, as tools."""
+
+    tools: tuple[PeerTool, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """What a peer answered to ``ask``; ``fault`` is the body of its Fault where it did not."""
+
+    ask: int
+    text: str = field(default="", repr=False)
+    fault: dict[str, Any] = field(default_factory=dict)
+
+
 # What the process says.
 
 
@@ -234,14 +249,32 @@ class Broken:
     reason: str
 
 
-From = Begin | Do | Given | Run | Cancel | Forget
-To = Hello | Done | Failed | Made | Result | Happened | Wired | Logged | State | Broken
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The run ``call`` asks a peer; ``ask`` is the number of the question, ``span`` that of the tool call."""
+
+    call: int
+    ask: int
+    peer: str
+    text: str = field(repr=False)
+    span: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nobody waits for the answer to that question any more."""
+
+    ask: int
+
+
+From = Begin | Do | Given | Run | Cancel | Forget | Peers | Replied
+To = Hello | Done | Failed | Made | Result | Happened | Wired | Logged | State | Broken | Ask | Leave
 
 _KINDS: Final[dict[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (
-        Begin, Do, Given, Run, Cancel, Forget,
-        Hello, Done, Failed, Made, Result, Happened, Wired, Logged, State, Broken,
+        Begin, Do, Given, Run, Cancel, Forget, Peers, Replied,
+        Hello, Done, Failed, Made, Result, Happened, Wired, Logged, State, Broken, Ask, Leave,
     )
 }  # fmt: skip
 LOSABLE: Final = frozenset({"Logged", "Wired"})

@@ -7,21 +7,24 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from pallas.log import redact_text
 from pallas.text import one_line
 
-from .channel import Channel
+from .channel import MAX_FRAME, Channel
+from .ending import OUT_OF_MEMORY
 from .kept import Kept, end_now, log_lines, start_below
-from .messages import OUT_OF_MEMORY
 
+AGENT: Final = "pallas.executors.process.child"
+"""The program of an agent."""
 _LAST_LINES: Final = 100
 
 
 class Spawned(Kept):
-    """An interpreter that runs ``child`` for one agent, in a process group of its own."""
+    """An interpreter that runs a program of ours for one agent, in a process group of its own."""
 
     def __init__(self, agent: str, process: Process, channel: Channel, status: int) -> None:
         super().__init__(agent, process, status, _words)
@@ -38,24 +41,37 @@ class Spawned(Kept):
         ]
 
     @classmethod
-    async def start(cls, agent: str, cwd: Path) -> "Spawned":
-        """Start it; it begins to import at once. Raises OSError."""
+    async def start(
+        cls,
+        agent: str,
+        cwd: Path,
+        *,
+        program: str = AGENT,
+        env: Mapping[str, str] | None = None,
+        frame: int = MAX_FRAME,
+    ) -> "Spawned":
+        """Start it; it begins to import at once. Raises OSError.
+
+        ``program`` is a module, told the number of its descriptor; ``env`` None is that of the fleet;
+        ``frame`` how many bytes one frame of it may have.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         reading, writing = os.pipe()
         channel, process = None, None
         try:
             process = await start_below(
                 (
-                    *(sys.executable, "-P", "-X", "faulthandler", "-m", "pallas.executors.process.child"),
+                    *(sys.executable, "-P", "-X", "faulthandler", "-m", program),
                     str(theirs.fileno()),
                 ),
                 status=writing,
                 channel=theirs.fileno(),
                 cwd=cwd,
                 stdin=DEVNULL,
+                env=env,
             )
             ours.setblocking(False)
-            channel = await Channel.over(ours)
+            channel = await Channel.over(ours, frame)
             return cls(agent, process, channel, reading)
         except BaseException:
             os.close(reading)

@@ -208,6 +208,11 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
             kept[key] = one_line(redact_text(value[:2_000]), 200)
         elif _is_number(value):
             kept[key] = value
+    if data.get("type") == FaultType.PROTOCOL and data.get("system") == "validation":
+        # What was sent does not fit what a typed handler there takes: its sender may mend it.
+        kept["system"] = "validation"
+        if isinstance(field := data.get("field"), str):
+            kept["field"] = one_line(redact_text(field[:2_000]), 100)
     return kept
 
 

@@ -17,7 +17,7 @@ from pallas.text import one_line
 from ..agent import FleetAgent
 from ..members import Members, as_it_is
 from ..succession import MAX_PREDECESSORS
-from .concerned import MADE_OF, Plan
+from .concerned import MADE_OF, Plan, file_of
 from .lines import line_of, place_of
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,8 @@ class Applier:
             if name not in members.by_name:
                 continue
             seconds = old.drain_timeout
-            members.remove(name, f"removed from {new.agents_file.name}", seconds)
+            file = file_of(members.by_name[name].config, new)
+            members.remove(name, f"removed from {file}", seconds)
             self.failed.discard(name)
             self.owed.pop(name, None)
         self._adopt(new)
@@ -187,7 +188,7 @@ class Applier:
         return self._told_of(name, files, began, "" if agent.state is AgentState.READY else agent.reason)
 
     async def _add(self, name: str, new: Project, began: float) -> Reloaded:
-        config, file = new.agents[name], new.agents_file.name
+        config, file = new.agents[name], file_of(new.agents[name], new)
         await self._on.members.gone([config])
         try:
             agent = self._on.members.add(new, config)
@@ -218,7 +219,7 @@ class Applier:
             if (fault := problems.get(name)) is not None:
                 text = f"{fault.message}; it stays at port {agent.config.port}"
                 log.error("%s: %s", name, text, extra={"agent": name})
-                file = new.agents_file.name
+                file = file_of(new.agents[name], new)
                 found.append(self._told_of(name, (file,), began, text, place=str(config.where)))
                 continue
             await agent.adopt(agent.project, replace(agent.config, port=config.port))

@@ -48,6 +48,8 @@ AT_ONCE: Final = (
     "default_agent",
     "sessions",
     "tasks",
+    "messages",
+    "llm",
 )
 # Parts of the fast-agent configuration that say nothing about how an agent answers.
 _NOT_USED: Final = frozenset({"logger", "mcp", "default_model", "model_capabilities"})
@@ -206,7 +208,7 @@ def _reasons(
     why += sorted(known.owed)
     if changed.reread:
         if any(getattr(known.config, key) != getattr(config, key) for key in MADE_OF):
-            why.append(shown(new.root, new.agents_file))
+            why.append(file_of(config, new))
         if config.isolation == "process" and known.project.log_level != new.log_level:
             why.append(shown(new.root, new.config_file or new.agents_file))  # its process has its own
         why += _settings(known, new)
@@ -219,8 +221,14 @@ def _reasons(
     return tuple(dict.fromkeys(why))
 
 
+def file_of(config: AgentConfig, project: Project) -> str:
+    """The file that declares an agent, as it is shown: ``agents.yaml``, or an ``organism.yaml``."""
+    return config.where.file if config.where.line else shown(project.root, project.agents_file)
+
+
 def _config_files(project: Project) -> frozenset[Path]:
-    return frozenset({project.agents_file, *([project.config_file] if project.config_file else [])})
+    files = (project.agents_file, project.organism_file, project.config_file)
+    return frozenset(path for path in files if path is not None)
 
 
 def _settings(known: Known, new: Project) -> list[str]:
@@ -262,7 +270,7 @@ def _forwards(project: Project, server: str) -> bool:
 
 def _is_anybodys(changed: Changed, name: str, agents: Sequence[Known], new: Project) -> bool:
     """Whether a variable is one that nothing of the project names: then a library may read it anywhere."""
-    files = {new.agents_file, *([new.config_file] if new.config_file else [])}
+    files = set(_config_files(new))
     for each in agents:
         files |= each.files.union(*each.scripts.values())
     return not any(changed.mentions(path, name) for path in files)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from .folders import changed_at
+
 # Larger ones are told apart by size and time alone.
 _MAX_BYTES: Final = 8 * 1024 * 1024
 
@@ -25,14 +27,22 @@ class Contents:
         for path in paths:
             self._marks[path] = _mark(path)
 
-    def note_new(self, paths: Iterable[Path], since: float) -> None:
+    def note_new(self, paths: Iterable[Path], since: float) -> frozenset[Path]:
         """The same for files of which nothing is known, unless they changed after ``since`` (Unix seconds).
 
-        Those were read at some time between, and nobody can say what they held then.
+        Those were read at some time between, and nobody can say what they held then; they are given back.
         """
+        later = set()
         for path in paths:
-            if path not in self._marks and _changed_at(path) < since:
-                self._marks[path] = _mark(path)
+            if path in self._marks:
+                continue
+            mark = _mark(path)
+            # Asked last: what is written between the two is not taken for what was read.
+            if changed_at(path) < since:
+                self._marks[path] = mark
+            else:
+                later.add(path)
+        return frozenset(later)
 
     def keep(self, paths: frozenset[Path]) -> None:
         """Forget all others."""
@@ -48,11 +58,3 @@ def _mark(path: Path) -> bytes:
             return hashlib.blake2b(file.read(_MAX_BYTES), digest_size=16).digest()
     except OSError as error:
         return type(error).__name__.encode()
-
-
-def _changed_at(path: Path) -> float:
-    """Also a file that is put there with an older date has changed when it was put there."""
-    try:
-        return path.stat().st_ctime
-    except OSError:
-        return 0.0

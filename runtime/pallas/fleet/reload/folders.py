@@ -1,7 +1,8 @@
 """Which folders of a project are looked at, and which names mean nothing to anybody."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,13 +48,25 @@ def folders_of(root: Path, others: Iterable[Path] = ()) -> tuple[frozenset[str],
 
 def stamps(folders: Iterable[str]) -> dict[str, tuple[int, int, int]]:
     """Every file in these folders with what changes when it is written. Blocks."""
-    found: dict[str, tuple[int, int, int]] = {}
+    return {path: (status.st_ino, status.st_size, status.st_mtime_ns) for path, status in _entries(folders)}
+
+
+def changed_since(folders: Iterable[str], since: float) -> frozenset[Path]:
+    """What was put or written into these folders after ``since`` (Unix seconds) and is there. Blocks."""
+    return frozenset(Path(path) for path, status in _entries(folders) if status.st_ctime >= since)
+
+
+def changed_at(path: Path) -> float:
+    """When a file was written or put there (Unix seconds), whatever date it has; 0 without one. Blocks."""
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return 0.0
+
+
+def _entries(folders: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
     for folder in folders:
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    status = entry.stat()
-                    found[entry.path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-        except OSError:  # it has just gone, or may not be read
-            continue
-    return found
+        with suppress(OSError), os.scandir(folder) as entries:  # it may have just gone, or not be read
+            for entry in entries:
+                with suppress(OSError):  # also a link to nothing, as an editor's lock
+                    yield entry.path, entry.stat()

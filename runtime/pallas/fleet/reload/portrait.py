@@ -53,9 +53,16 @@ def portrait(info: ExecutorInfo, project: Project, config: AgentConfig) -> Portr
             each.name: json_text(_plain(getattr(config, each.name), project.root), _MAX_SETTINGS)
             for each in fields(config)
             if each.name not in _NOT_KEYS
-        },
+        }
+        | _payload(info),
         marks=marks,
     )
+
+
+def _payload(info: ExecutorInfo) -> dict[str, str]:
+    if info.payload is None:
+        return {}
+    return {"payload schema": json_text(info.payload.json_schema, _MAX_SETTINGS, names=False)}
 
 
 def _plain(value: Any, root: Path) -> Any:

@@ -86,7 +86,10 @@ class Reloader:
         self._since: float | None = None
         self._broken: tuple[Mistake, ...] = ()
         self._wake = asyncio.Event()
+        # What was heard during a reload and concerned nobody before it: it may concern what came of it.
+        self._aside: set[Path] | None = None
         self._began = time()
+        self._looked = False  # nothing is known of the files before
         self._watcher: Watcher | None = None
         self._mode: WatchMode = "on"
         self._mode_since = time()
@@ -116,6 +119,12 @@ class Reloader:
         else:
             paths = list(paths)
             found = set(self._uses.among(paths))
+            if self._aside is not None:
+                self._aside.update(path for path in paths if path not in found and may_matter(path, root))
+                if len(self._aside) > MAX_HEARD:
+                    self._all = True
+                    self._aside.clear()
+                    self._wake.set()
             if self._broken and not found:  # what the files named may be there now
                 self._unknown = self._unknown or any(may_matter(path, root) for path in paths)
         if not found and not self._unknown:
@@ -162,6 +171,8 @@ class Reloader:
 
     async def run(self) -> None:
         """Apply for ever, from the moment that the fleet has started; the owner cancels."""
+        await self.watching()
+        self._looked = True
         await self._look_around(self._began)
         while True:
             await self._awake()
@@ -198,6 +209,15 @@ class Reloader:
 
     async def _turn(self, asked: bool) -> None:
         """One reload: what is different now, what that concerns, and that done."""
+        self._aside = set()
+        try:
+            await self._reload(asked)
+        finally:
+            aside, self._aside = self._aside, None
+            if aside:
+                self.heard(aside)
+
+    async def _reload(self, asked: bool) -> None:
         await until_quiet(self._project().root, lambda: len(self._heard), lambda: self._heard)
         began = monotonic() if self._since is None else self._since
         read = time()
@@ -320,7 +340,7 @@ class Reloader:
         """Learn which files are used now. ``since`` is when reading them may have begun."""
         known = self._facts()
         uses = await asyncio.to_thread(uses_of, self._project(), known, only=self._only is not None)
-        await asyncio.to_thread(self._contents.note_new, uses.files, since)
+        later = await asyncio.to_thread(self._contents.note_new, uses.files, since)
         await asyncio.to_thread(self._contents.keep, uses.files)
         first = self._uses is None
         self._uses = uses
@@ -328,8 +348,13 @@ class Reloader:
             self._watcher.also(uses.folders)
         if first:
             self._heard = set(uses.among(self._heard))
+            if self._watcher is not None:  # before the watch began nobody heard
+                self._heard |= later
             if not self._is_due():  # what was heard while it started concerns nobody
                 self._since = None
+            elif self._since is None:
+                self._since = monotonic()
+                self._wake.set()
             self._show_waiting()
 
     def _facts(self) -> list[Known]:
@@ -364,7 +389,10 @@ class Reloader:
         ]
 
     def _missed(self) -> None:
-        self._all = True
+        """Anything may have changed; before the first look around, that one sees it."""
+        if not self._looked:
+            return
+        self._all = self._unknown = True
         self._since = monotonic() if self._since is None else self._since
         self._wake.set()
 

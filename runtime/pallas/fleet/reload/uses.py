@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from pallas.config import AgentConfig, Project
-from pallas.config.code import module_of
+from pallas.config.code import module_of, payload_module
 from pallas.config.envfile import ENV_FILE
 from pallas.config.fastagent import CONFIG_NAMES, SECRETS_NAMES
+from pallas.config.load import AGENTS_FILE
+from pallas.config.organism import ORGANISM_FILE
 
 from .concerned import Known
 from .imports import command_files, module_paths, sources
@@ -61,6 +63,8 @@ def uses_of(project: Project, agents: Sequence[Known], *, only: bool = False) ->
     config = frozenset(
         {
             project.agents_file,
+            # Either of them may come, be it beside the other or in its place.
+            *(project.root / name for name in (AGENTS_FILE, ORGANISM_FILE)),
             project.root / ENV_FILE,
             *(project.root / name for name in (*CONFIG_NAMES, *SECRETS_NAMES)),
             *(each.public_key for each in issuers if each.public_key is not None),
@@ -100,7 +104,8 @@ def _own(root: Path, config: AgentConfig) -> frozenset[Path]:
     if config.worker is not None:
         return command_files(config.worker.command, config.worker.cwd, root)
     if module := module_of(config):
-        return frozenset(module_paths(root, module))
+        named = (module, *([payload] if (payload := payload_module(config)) else []))
+        return frozenset(path for each in named for path in module_paths(root, each))
     return frozenset((config.card,) if config.card is not None else ())
 
 

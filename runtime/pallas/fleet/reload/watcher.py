@@ -5,12 +5,12 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final, Literal
 
 from watchfiles import Change, awatch
 
-from .folders import MAX_FOLDERS, folders_of, is_skipped, stamps
+from .folders import MAX_FOLDERS, changed_at, changed_since, folders_of, is_skipped, stamps
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,8 @@ STEP: Final = 20
 DEBOUNCE: Final = 200
 # Seconds in which all that was heard is told.
 _LAST_WORDS: Final = (DEBOUNCE + 2 * STEP) / 1000
+# Files of which it is remembered when they were told; with more, some are told twice.
+_MAX_LATELY: Final = 1_000
 # Seconds between two looks where the system tells nothing by itself.
 POLL: Final = 0.25
 # Seconds until it is tried again after it failed, doubled each time up to the second number.
@@ -56,6 +58,8 @@ class Watcher:
         self._regroup = asyncio.Event()
         self._anew = False
         self._told_many = False
+        # When what was told lately was written, in the words of the file system.
+        self._lately: dict[Path, float] = {}
         self.ready = asyncio.Event()
 
     def also(self, folders: frozenset[Path]) -> None:
@@ -88,7 +92,6 @@ class Watcher:
             self._tell("warning", text)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _AGAIN[1])
-            self._missed()
 
     async def _watch(self) -> None:
         """Follow one set of folders after the other, each begun before the last one ends."""
@@ -98,6 +101,7 @@ class Watcher:
         try:
             while True:
                 self._regroup.clear()
+                began = time()
                 folders, many = await asyncio.to_thread(folders_of, self._root, self._others)
                 self._tell_many(many)
                 if folders != known or self._anew:
@@ -106,13 +110,15 @@ class Watcher:
                     before = following
                     following = asyncio.create_task(self._follow(folders, begun), name="files followed")
                     await _first(following, begun)
-                    if before is not None:
+                    if before is None or known is None:
+                        self._missed()
+                    else:
                         await asyncio.sleep(_LAST_WORDS)  # it may have heard something already
                         await _ended(before)
-                    if known is not None and folders - known:
-                        # What stood there before it was followed was not told.
-                        stood = await asyncio.to_thread(stamps, folders - known)
-                        self._heard(frozenset(map(Path, stood)))
+                        # What it had no time to tell, and what stood in new folders before that.
+                        told = await asyncio.to_thread(changed_since, known, began - _LAST_WORDS)
+                        told |= await asyncio.to_thread(changed_since, folders - known, 0.0)
+                        self._heard(frozenset(p for p in told if self._lately.get(p) != changed_at(p)))
                 known = folders
                 self.ready.set()
                 assert following is not None
@@ -128,6 +134,9 @@ class Watcher:
             if any(added and _is_new_folder(Path(path)) for added, path in changes):
                 self._anew = True  # also one that was there before: it is another one now
                 self._regroup.set()
+            if len(self._lately) > _MAX_LATELY:
+                self._lately.clear()
+            self._lately |= {path: changed_at(path) for path in paths}
             self._heard(paths)
 
     async def _notified(self, folders: frozenset[str], begun: asyncio.Event) -> AsyncIterator[_Changes]:

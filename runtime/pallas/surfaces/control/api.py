@@ -39,6 +39,7 @@ from .answers import (
 )
 from .gate import READ_ONLY, Gate, audit
 from .log_range import MAX_RANGE, LogFiles
+from .messages import MessageRoutes, for_lookers
 from .stream import resume_at, stream
 from .tasks import TaskRoutes
 from .threads import ThreadRoutes
@@ -108,6 +109,7 @@ class ControlApi:
             ),
             *ThreadRoutes(fleet, self._known, self._allow, self._work).routes,
             *TaskRoutes(fleet, self._allow, self._work).routes,
+            *MessageRoutes(fleet, self._work).routes,
             Route("/agents/{agent}", faults(self._describe)),
             Route("/agents/{agent}/tools/call", faults(self._call_tool), methods=["POST"]),
             Route("/agents/{agent}/{verb}", faults(self._control), methods=["POST"]),
@@ -154,10 +156,12 @@ class ControlApi:
         if self._streams >= MAX_STREAMS:
             raise busy(f"{MAX_STREAMS} readers follow this fleet already; close one of them")
 
+        shown = None if caller_of(request).access is Access.FULL else for_lookers
+
         async def counted() -> Any:
             self._streams += 1
             try:
-                async for message in stream(self._fleet, self.boot, since, lambda: self._closed):
+                async for message in stream(self._fleet, self.boot, since, lambda: self._closed, shown=shown):
                     yield message
             finally:
                 self._streams -= 1

@@ -41,13 +41,19 @@ def resume_at(boot: str, last_id: str) -> int | None:
 
 
 async def stream(
-    fleet: FleetPort, boot: str, seq: int, ended: Callable[[], bool], *, period: float = PERIOD
+    fleet: FleetPort,
+    boot: str,
+    seq: int,
+    ended: Callable[[], bool],
+    *,
+    period: float = PERIOD,
+    shown: Callable[[Event], Event] | None = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Messages from after event ``seq`` until ``ended``: nothing waits for the reader, and nothing queues.
 
     ``hello`` comes first; ``events`` holds some of them and how many left the ring unread; ``snapshot`` the
     fleet whenever it differs; ``bye`` is the last. Each carries the id to go on from. A reader who is slow
-    finds that the ring has moved on.
+    finds that the ring has moved on. ``shown`` makes of an event what this reader may see of it.
     """
     told: FleetSnapshot | None = None
     due = 0.0
@@ -55,7 +61,8 @@ async def stream(
     while True:
         last = ended()
         batch = fleet.since(seq, BATCH)
-        for events, upto, dropped in _messages(batch.events, batch.dropped, batch.next):
+        found = batch.events if shown is None else tuple(map(shown, batch.events))
+        for events, upto, dropped in _messages(found, batch.dropped, batch.next):
             seq = upto
             yield _message("events", boot, seq, {"dropped": dropped, "events": events})
         seq = batch.next

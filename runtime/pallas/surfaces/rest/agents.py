@@ -36,6 +36,7 @@ def agent_out(resource: Resource) -> Agent:
         reason=status.get("reason") or None,
         problem=status.get("problem") or None,
         shadowed=status.get("shadowed") or None,
+        payload=status.get("payload") or None,
     )
 
 

@@ -76,7 +76,8 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
     """The HTTP status of a Fault; ``of_run`` for one that a run came to.
 
     There AUTH is of the agent with its provider or downstream, and no other token of the caller would help;
-    and PROTOCOL is what a worker or a server behind the agent said, unless it names what is wrong here.
+    and PROTOCOL is what a worker or a server behind the agent said, unless it names what is wrong here: a key
+    of the request, or a message that does not fit the class that a typed handler takes.
     """
     if isinstance(fault, Refused):
         return fault.status
@@ -86,9 +87,14 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
         return 503
     if of_run and fault.type is FaultType.AUTH:
         return 502
-    if fault.of_agent and fault.type is FaultType.PROTOCOL and "key" not in fault.data:
+    if fault.of_agent and fault.type is FaultType.PROTOCOL and not _of_request(fault):
         return 502
     return _BY_TYPE[fault.type]
+
+
+def _of_request(fault: Fault) -> bool:
+    """Whether what the caller wrote is what is wrong."""
+    return "key" in fault.data or fault.data.get("system") == "validation"
 
 
 def headers_of(fault: Fault, status: int) -> dict[str, str]:

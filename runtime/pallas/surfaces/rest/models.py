@@ -68,7 +68,8 @@ class Agent(Kept):
 
     ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
     runs. ``reason`` is why it is in its state, ``problem`` what kept a change from taking effect and
-    ``shadowed`` the place in the files that has its name now.
+    ``shadowed`` the place in the files that has its name now. ``payload`` is what a typed handler takes: the
+    ``name`` of its class, its JSON ``schema`` and an ``example``.
     """
 
     systemPrompt: str
@@ -87,6 +88,7 @@ class Agent(Kept):
     reason: str | None = None
     problem: str | None = None
     shadowed: str | None = None
+    payload: JsonObject | None = None
 
 
 class KeyRef(Out):

@@ -88,7 +88,7 @@ _OF_ALL: Final = frozenset({"id", "ownerId", "version", "createdAt", "updatedAt"
 READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
     "agent": _OF_ALL
     | {"source", "kind", "capabilities", "availability", "state", "health", "url", "reason", "problem"}
-    | {"shadowed"},
+    | {"shadowed", "payload"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},

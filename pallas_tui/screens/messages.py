@@ -1,0 +1,127 @@
+"""The messages of a run, and one of them in full, on screens of their own."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from pallas.model import Envelope
+
+from ..messages import MessageBook
+from ..messages.xml_text import title_of
+from ..shell.layout import WIDE
+from ..targets import RunTarget
+from ..text import Glyphs
+from ..widgets.messages import MessagesPane
+from ..widgets.messages.envelope_pane import EnvelopePane
+from ..widgets.messages.writing import open_send, open_source
+from ..widgets.status import Ask, StatusLine
+from ..widgets.titlebar import TitleBar
+from .single import SinglePane
+
+if TYPE_CHECKING:
+    from ..widgets.feed import FeedPane
+
+__all__ = ["EnvelopeScreen", "MessagesScreen"]
+
+_ROOMY = 78
+"""Columns from which the title has room for whose messages they are."""
+
+
+class MessagesScreen(Screen[RunTarget | None]):
+    """Ends with the run to show and where, or None."""
+
+    AUTO_FOCUS = "#message-list"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,M", "leave", "back", tooltip="Back to where it was opened"),
+        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
+    ]
+
+    def __init__(self, book: MessageBook, feed: "FeedPane", glyphs: Glyphs, run_id: str = "") -> None:
+        super().__init__(id="messages-screen")
+        self._book, self._feed, self._glyphs = book, feed, glyphs
+        self._run_id = run_id
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar([("messages", "M", MessagesPane.TITLE)], self._glyphs, id="messages-title")
+        yield MessagesPane(self._book, self._feed, self._glyphs, self._run_id)
+        yield Ask()
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        """Say whose they are and how many."""
+        pane = self.query_one(MessagesPane)
+        self.query_one(TitleBar).tell(focused=True, caption=self._whose())
+        self.watch(pane, "caption", self._say, init=False)
+
+    def on_screen_resume(self) -> None:
+        """What came while another screen stood above this one."""
+        for pane in self.query(MessagesPane):
+            pane.advance(self._feed.now, changed=True)
+
+    def _whose(self) -> str:
+        run = self._feed.feed.run(self._run_id)
+        known = self._book.run(self._run_id)
+        agent = run.agent if run is not None else known.agent if known is not None else ""
+        return f"{agent} {self._run_id[:8]}".strip()
+
+    def _say(self, caption: str) -> None:
+        whose = self._whose() if self.size.width >= _ROOMY else ""
+        told = f" {self._glyphs.dot} ".join(part for part in (caption, whose) if part)
+        self.query_one(TitleBar).tell(caption=told)
+
+    def action_leave(self) -> None:
+        """One step back."""
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self.query_one(MessagesPane).view, self.active_bindings.values()))
+
+    @on(MessagesPane.Shown)
+    def _shown(self, event: MessagesPane.Shown) -> None:
+        event.stop()
+        self._run_id = event.run_id
+
+    @on(MessagesPane.Elsewhere)
+    def _elsewhere(self, event: MessagesPane.Elsewhere) -> None:
+        event.stop()
+        self.dismiss(RunTarget(event.run_id, event.pane))
+
+    @on(MessagesPane.Replay)
+    def _replay(self, event: MessagesPane.Replay) -> None:
+        event.stop()
+        from .replay import ReplayScreen, refusal_of
+
+        if problem := refusal_of(self.app, event.letter):
+            self.app.notify(problem, severity="warning", markup=False)
+        else:
+            self.app.push_screen(ReplayScreen(event.letter, self._book, self._feed, self._glyphs))
+
+    @on(MessagesPane.Source)
+    def _source(self, event: MessagesPane.Source) -> None:
+        event.stop()
+        open_source(self.query_one(MessagesPane), event.agent)
+
+    @on(MessagesPane.Send)
+    def _send(self, event: MessagesPane.Send) -> None:
+        event.stop()
+        open_send(self.query_one(MessagesPane), event.agent)
+
+    @on(MessagesPane.Open)
+    def _open(self, event: MessagesPane.Open) -> None:
+        event.stop()
+        running = self.query_one(MessagesPane).view.running(event.letter.run_id)
+        self.app.push_screen(EnvelopeScreen(event.letter, running, self._glyphs))
+
+
+class EnvelopeScreen(SinglePane):
+    """One message: what is known of it, and its whole XML."""
+
+    def __init__(self, letter: Envelope, running: bool, glyphs: Glyphs) -> None:
+        super().__init__(EnvelopePane(letter, running, glyphs), title_of(letter, glyphs.outbound), glyphs)

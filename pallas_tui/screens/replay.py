@@ -1,0 +1,52 @@
+"""A message that is sent again, on a screen of its own."""
+
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.app import App
+
+from pallas.model import Envelope
+
+from ..agents.knowledge import Knowledge
+from ..messages import MessageBook, replaying
+from ..text import Glyphs
+from ..widgets.agents import AgentsPane
+from ..widgets.messages import MessagesPane
+from ..widgets.messages.replay_pane import ReplayPane, caption_of
+from .single import SinglePane
+
+if TYPE_CHECKING:
+    from ..widgets.feed import FeedPane
+
+
+def refusal_of(app: App[Any], letter: Envelope) -> str:
+    """Why a message cannot be sent again, empty where it can."""
+    fleet = getattr(app, "fleet", None)
+    if fleet is None:
+        return "The fleet is not running."
+    return replaying.refusal_of(letter, fleet.snapshot().agents)
+
+
+class ReplayScreen(SinglePane):
+    """The old run, the new run, and the difference of their replies."""
+
+    AUTO_FOCUS = "#replay-diff"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+
+    def __init__(self, letter: Envelope, book: MessageBook, feed: "FeedPane", glyphs: Glyphs) -> None:
+        agents = next(iter(feed.screen.query(AgentsPane)), None)
+        knowledge = agents.knowledge if agents is not None else Knowledge()
+        super().__init__(
+            ReplayPane(letter, book, feed, knowledge, glyphs), caption_of(letter, glyphs), glyphs
+        )
+
+    @on(ReplayPane.Open)
+    def _open(self, event: ReplayPane.Open) -> None:
+        """Back to the inspector that this was opened from, which then shows the run."""
+        event.stop()
+        from .messages import MessagesScreen
+
+        inspector = next((each for each in self.app.screen_stack if isinstance(each, MessagesScreen)), None)
+        self.dismiss(None)
+        if inspector is not None:
+            inspector.query_one(MessagesPane).show_run(event.run_id)

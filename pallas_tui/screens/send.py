@@ -1,0 +1,59 @@
+"""Writing a message to one handler, on a screen of its own."""
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from pallas.model import PayloadDetail
+
+from ..forms import Memory
+from ..text import Glyphs
+from ..widgets.form import ToolPane
+from ..widgets.messages.send_pane import SendPane
+from ..widgets.status import Ask, StatusLine
+from ..widgets.titlebar import TitleBar
+
+_TITLES = (
+    ("form", "1", "Form"),
+    ("json", "2", "JSON"),
+    ("xml", "3", "XML"),
+    ("result", "4", "Answer"),
+    ("about", "5", "About"),
+)
+
+
+class SendScreen(Screen[None]):
+    """A form for one handler's payload; leaving it ends a call that is under way."""
+
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
+    BINDINGS = [Binding("f1", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+
+    def __init__(self, agent: str, payload: PayloadDetail, memory: Memory, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._agent, self._payload, self._memory, self._glyphs = agent, payload, memory, glyphs
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(_TITLES, self._glyphs, id="send-title")
+        yield SendPane(self._agent, self._payload, self._memory, self._glyphs)
+        yield Ask()
+        yield StatusLine()
+
+    @on(ToolPane.Section)
+    def _section(self, event: ToolPane.Section) -> None:
+        event.stop()
+        name = f"{self._payload.name} to {self._agent}"
+        self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=name)
+
+    @on(ToolPane.Leave)
+    def _leave(self, event: ToolPane.Leave) -> None:
+        event.stop()
+        self.dismiss(None)
+
+    def action_help(self) -> None:
+        """Help for this screen."""
+        from .help import HelpScreen
+
+        pane = self.query_one(SendPane)
+        self.app.push_screen(HelpScreen(self.focused or pane, self.active_bindings.values()))

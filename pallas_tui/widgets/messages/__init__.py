@@ -1,0 +1,5 @@
+"""The messages between handlers, on screen."""
+
+from .pane import MessagesPane
+
+__all__ = ["MessagesPane"]

@@ -1,0 +1,5 @@
+"""The board of todos, on screen."""
+
+from .pane import TodosPane
+
+__all__ = ["TodosPane"]

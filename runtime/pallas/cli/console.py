@@ -1,0 +1,162 @@
+"""`pallas console`: a prompt for the whole fleet, made of messages between handlers (HC-26)."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pallas.config import ConfigError, Project, export_env, load_project
+from pallas.model import Fault
+from pallas.text import one_line, sanitize
+
+from .chatting.lines import Interrupted, Lines, Plain
+from .chatting.session import Ending, Silence
+from .chatting.status import FAILED, OK, SIGNALLED, USAGE
+from .chatting.terminal import BOLD, DIM, Terminal
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+
+    from pallas.fleet.fleet import Fleet
+
+_GREETING = "@agent text sends a message, /agents lists who is there, /help the rest"
+_INTERRUPT = 130
+
+
+def console(root: Path) -> int:
+    """Start the project's fleet for this and hold the conversation; the exit status."""
+    terminal = Terminal()
+    try:
+        export_env(root)
+        project = load_project(root)
+    except ConfigError as error:
+        terminal.note(sanitize(str(error)), "")
+        return USAGE
+    try:
+        with asyncio.Runner() as runner, Ending(terminal) as ending:
+            return runner.run(_held(project, terminal, ending))
+    except Fault as fault:
+        terminal.note(f"pallas console: {sanitize(fault.message)}", "")
+        return FAILED
+    except BrokenPipeError:
+        return FAILED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return _INTERRUPT
+
+
+async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
+    from pallas.api_client.own import own_fleet
+    from pallas.log import close_logging, redact_project, setup_logging
+
+    task = asyncio.current_task()
+    assert task is not None
+    ending.listen(task.cancel)
+    setup_logging(project.log_level, stderr=False)
+    redact_project(project)
+    silence = Silence()
+    running: list[tuple[Fleet, asyncio.AbstractEventLoop]] = []
+    try:
+        terminal.note(f"{one_line(project.name, 60)} starts")
+        async with own_fleet(
+            project,
+            "",
+            lambda text: terminal.note(text, ""),
+            started=lambda fleet: running.append((fleet, asyncio.get_running_loop())),
+        ):
+            fleet, loop = running[0]
+            desk = TerminalDesk(terminal, [each.name for each in fleet.agents])
+            await _in(loop, _conversation(fleet, desk))
+    except asyncio.CancelledError:
+        if ending.signal:
+            return SIGNALLED + ending.signal
+        raise
+    finally:
+        silence.end()
+        close_logging()
+    return OK
+
+
+async def _conversation(fleet: "Fleet", desk: "TerminalDesk") -> None:
+    from pallas.console.session import hold
+
+    await hold(fleet, desk, greeting=_GREETING)
+
+
+async def _in[T](loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Have another thread's loop do it; cancelling this cancels that."""
+    future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
+    return await asyncio.wrap_future(future)
+
+
+class TerminalDesk:
+    """A person at this terminal, as a ``Desk``: called from the fleet's loop, at work in ours."""
+
+    def __init__(self, terminal: Terminal, agents: Iterable[str]) -> None:
+        self._terminal = terminal
+        self._loop = asyncio.get_running_loop()
+        self._lines = _lines(terminal, tuple(agents))
+
+    async def show(self, output: str, source: str) -> None:
+        """What came; who said it stands before it, beside the answer."""
+        await _in(self._loop, self._show(output, source))
+
+    async def read(self, to: str) -> str | None:
+        """A line, None at its end, and where ctrl-c was pressed with nothing typed."""
+        return await _in(self._loop, self._read(to))
+
+    async def _show(self, output: str, source: str) -> None:
+        if source == "system":
+            self._terminal.note(output)
+            return
+        self._terminal.note(f"{source}:", BOLD)
+        self._terminal.text(output)
+        self._terminal.end_text()
+
+    async def _read(self, to: str) -> str | None:
+        while True:
+            try:
+                return await self._lines.read(f"@{to}> " if to else "> ")
+            except EOFError:
+                self._terminal.settle()
+                return None
+            except Interrupted as stopped:
+                if stopped.empty:
+                    return None
+                self._terminal.note("(thrown away)", DIM)
+
+
+def _lines(terminal: Terminal, agents: tuple[str, ...]) -> Lines:
+    if terminal.out_tty and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return _Edited(terminal, agents)
+    return Plain(terminal)
+
+
+class _Edited:
+    """A line that can be edited, with names of agents and commands completed."""
+
+    def __init__(self, terminal: Terminal, agents: tuple[str, ...]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output.defaults import create_output
+
+        stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._session: PromptSession[str] = PromptSession(
+            completer=_completer(agents), complete_while_typing=False, output=create_output(stdout=stdout)
+        )
+
+    async def read(self, prompt: str) -> str:
+        """The next line. Raises EOFError, Interrupted."""
+        try:
+            text: str = await self._session.prompt_async(prompt, handle_sigint=False)
+        except KeyboardInterrupt:
+            raise Interrupted(not self._session.default_buffer.text.strip()) from None
+        return text
+
+
+def _completer(agents: tuple[str, ...]) -> "Completer":
+    from prompt_toolkit.completion import WordCompleter
+
+    commands = ("/help", "/agents", "/schema", "/status", "/quit")
+    return WordCompleter([*(f"@{name}" for name in agents), *commands], sentence=False, WORD=True)

@@ -1,0 +1,142 @@
+"""What the text of the agents' code says of itself: what does not parse, and names that it has not."""
+
+import ast
+import warnings
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pallas.config import AgentConfig, Mistake, Project, Where
+from pallas.config.code import module_of, payload_module
+from pallas.config.files import module_file, shown
+from pallas.config.notes import Notes, did_you_mean
+from pallas.config.survey import survey
+
+_DYNAMIC: Final = frozenset({"exec", "globals", "locals", "vars", "setattr", "__getattr__", "sys"})
+"""With one of these at hand a module may have names that its text does not show."""
+_DEFINED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def read_code(project: Project, imported: Container[str] = ()) -> tuple[Mistake, ...]:
+    """Mistakes in the agents' modules that show without an import, in the order of the agents.
+
+    Looked at are the modules that ``agents.yaml`` names and what they import of the project. Nothing runs.
+    Of agents that are ``imported`` the import has told which names are missing.
+    """
+    notes, trees = Notes(), dict[Path, ast.Module | None]()
+    for agent in project.agents.values():
+        for module in dict.fromkeys(filter(None, (module_of(agent), payload_module(agent)))):
+            for path in survey(project.root, module).files:
+                if path not in trees:
+                    trees[path] = _parsed(project.root, path, f"agents.{agent.name}", notes)
+        for key, named in _named(agent) if agent.name not in imported else ():
+            _look_for(project.root, agent, key, named, trees, notes)
+    return notes.sorted([])
+
+
+def _parsed(root: Path, path: Path, key: str, notes: Notes) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes(), path.name)
+    except SyntaxError as error:
+        # Without the line itself: a key may stand in it.
+        where, problem = Where(shown(root, path), error.lineno or 0), f"is no Python: {error.msg}"
+        notes.error(where, key, problem, "correct it there, or above")
+    except (ValueError, RecursionError, MemoryError) as error:
+        notes.error(Where(shown(root, path)), key, f"is no Python: {type(error).__name__}")
+    except OSError as error:
+        notes.error(Where(shown(root, path)), key, f"cannot be read: {error.strerror}")
+    return None
+
+
+def _named(agent: AgentConfig) -> Iterator[tuple[str, str]]:
+    """The keys that name something in a module, and what (``module:NAME``)."""
+    if agent.handler is not None and agent.handler.path:
+        yield "handler", agent.handler.path
+    if agent.typed is not None:
+        yield "payload", agent.typed.payload
+
+
+def _look_for(
+    root: Path, agent: AgentConfig, key: str, named: str, trees: dict[Path, ast.Module | None], notes: Notes
+) -> None:
+    """Note that a module of the project has no such name, or what else it is; only without a doubt."""
+    module, _, attribute = named.partition(":")
+    name = attribute.partition(".")[0]
+    path = module_file(root, module)
+    tree = trees.get(path) if path is not None else None
+    if tree is None or path is None or module_file(root, f"{module}.{name}") is not None:
+        return
+    there, of_agent = _names(tree), f"agents.{agent.name}.{key}"
+    if there is None:
+        return
+    if name not in there:
+        meant = did_you_mean(name, (each for each in there if not each.startswith("_")))
+        notes.error(agent.where, of_agent, f"there is no {name} in {shown(root, path)}", meant)
+    elif agent.typed is not None and name == attribute and isinstance(made := there[name], _DEFINED):
+        problem, hint = _unfit(made, key, tree)
+        if problem:
+            notes.error(Where(shown(root, path), made.lineno), of_agent, f"{name} {problem}", hint)
+
+
+def _unfit(
+    made: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, key: str, tree: ast.Module
+) -> tuple[str, str]:
+    """Why it is no typed handler, or no payload (HC-1), and what to do; empty where its import must tell."""
+    write = f"write `async def {made.name}(payload, metadata)`"
+    if made.decorator_list:
+        return "", ""
+    if key == "handler":
+        if isinstance(made, ast.ClassDef):
+            return "is a class, where a function is needed", write
+        return ("is not asynchronous", write) if isinstance(made, ast.FunctionDef) else ("", "")
+    if not isinstance(made, ast.ClassDef):
+        return "is a function, where a dataclass is needed", ""
+    if made.bases or made.keywords or _is_handed_on(made.name, tree):  # as to `dataclass(...)`
+        return "", ""
+    return "is no dataclass", "put `@dataclass` above it"
+
+
+def _is_handed_on(name: str, tree: ast.Module) -> bool:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(each, ast.Name) and each.id == name for call in calls for each in call.args)
+
+
+def _names(tree: ast.Module) -> dict[str, ast.AST | None] | None:
+    """The names that a module has once it is imported; None where only its import can tell.
+
+    Each with what makes it, None where several things do.
+    """
+    found: dict[str, ast.AST | None] = {}
+
+    def bind(name: str, by: ast.AST) -> None:
+        found[name] = by if name not in found else None
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in _DYNAMIC:
+            return None
+        if isinstance(node, ast.Global):
+            for name in node.names:
+                bind(name, node)
+    for node in _at_the_top(tree.body):
+        if isinstance(node, _DEFINED):
+            bind(node.name, node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                bind(alias.asname or alias.name.partition(".")[0], node)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bind(node.id, node)
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            bind(node.name, node)
+    return None if found.keys() & {"*", *_DYNAMIC} else found
+
+
+def _at_the_top(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """These and what is in them, as deep as it belongs to the module itself."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*_DEFINED, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)

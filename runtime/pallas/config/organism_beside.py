@@ -1,0 +1,85 @@
+"""An ``organism.yaml`` beside an ``agents.yaml``: one catalog, and nothing that both say goes unreported."""
+
+from collections.abc import Mapping
+
+from .agents import Draft
+from .kinds import LlmRouting, PumpLimits
+from .notes import Notes
+from .organism import Organism
+from .read_llm import read_llm
+from .read_messages import read_messages
+from .section import Section
+from .tree import Leaf
+
+
+def with_listeners(
+    agents: Mapping[str, Draft], organism: Organism, file: str, notes: Notes
+) -> Mapping[str, Draft]:
+    """``agents`` and the listeners; a name that both have is a mistake that tells both places (UN-6)."""
+    for name, draft in organism.agents.items():
+        if name in agents:
+            other = f"agents.{name} ({agents[name].config.where})"
+            notes.error(
+                draft.config.where, draft.path, f"{name} is the name of {other} too", "give one another name"
+            )
+    if not organism.agents and not agents:
+        notes.error(
+            organism.where("listeners"),
+            "listeners",
+            "names no listener",
+            f"required: at least one, here or under agents: of {file}"
+            if file != organism.file
+            else "required: at least one, for example `- {name: greeter, handler: …, payload_class: …}`",
+        )
+    return {**agents, **{name: each for name, each in organism.agents.items() if name not in agents}}
+
+
+def messages_of(top: Section, organism: Organism | None) -> PumpLimits:
+    """``messages:`` of either file."""
+    own = read_messages(top)
+    if organism is None or organism.limits is None:
+        return own
+    if "messages" not in top:
+        return organism.limits
+    _both(top, organism, "messages", next(key for key in organism.places or {} if "max_concurrent" in key))
+    return own
+
+
+def llm_of(top: Section, organism: Organism | None, variables: Mapping[str, str]) -> LlmRouting:
+    """``llm:`` of either file."""
+    own = read_llm(top, variables)
+    if organism is None or organism.llm is None:
+        return own
+    if "llm" not in top:
+        return organism.llm
+    keys = ("llm", "llm_backends", "organism.max_tokens_per_thread")
+    _both(top, organism, "llm", next(key for key in keys if key in (organism.places or {})))
+    return own
+
+
+def warn_of_own(organism: Organism, top: Section) -> None:
+    """Beside an ``agents.yaml`` that says how the project is called and where it listens."""
+    for key in ("name", "version", "port"):
+        place, entry = organism.where(f"organism.{key}"), organism.own.get(key)
+        if not place.line or entry is None or not isinstance(entry.node, Leaf):
+            continue
+        said = top.table.get(key)
+        if isinstance(said, Leaf) and said.value == entry.node.value:
+            continue
+        top.notes.warn(
+            place,
+            f"organism.{key}",
+            "is not used",
+            f"{top.where.file} says it"
+            if said is not None
+            else f"{top.where.file} is the project's file; write {key}: there",
+        )
+
+
+def _both(top: Section, organism: Organism, key: str, theirs: str) -> None:
+    top.notes.error(
+        organism.where(theirs),
+        theirs,
+        f"is said in {top.place(key)} as well, by {key}:",
+        "keep one of them",
+    )

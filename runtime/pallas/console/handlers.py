@@ -1,0 +1,179 @@
+"""Two handlers: one shows and asks, the other knows where a line goes. All that passes between are messages.
+
+``console`` gets a prompt, shows its output, reads a line and sends it to ``router``; that sends it to the
+agent it is for, and answers with the next prompt. A line that is not there ends it: the handler returns None.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Final, Protocol
+
+from pallas.contract import (
+    ConsoleInput,
+    ConsolePrompt,
+    Document,
+    HandlerMetadata,
+    HandlerResponse,
+    SystemError,
+    Text,
+)
+from pallas.payloads import PayloadType
+from pallas.text import one_line, sanitize
+
+CONSOLE: Final = "system.console"
+ROUTER: Final = "system.console.router"
+MAX_LINE: Final = 1_000_000
+_HELP: Final = """\
+@agent text     send a message: text, or JSON or XML for an agent that takes a typed one
+text            the same, to the agent that was asked last
+/agents         who is there, and how they are
+/schema agent   what a typed agent takes
+/status         how the fleet is
+/quit           leave; ctrl-d does so too"""
+
+
+class Desk(Protocol):
+    """Where a person sits."""
+
+    async def show(self, output: str, source: str) -> None:
+        """Show what came, sanitised; ``source`` is who said it, ``system`` for the console itself."""
+        ...
+
+    async def read(self, to: str) -> str | None:
+        """A line; None at the end of the input. ``to`` is whom text without a name goes to, or empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An agent as the console lists it; ``takes`` is None where it takes text."""
+
+    name: str
+    kind: str
+    status: str
+    description: str = ""
+    takes: PayloadType | None = None
+
+
+class Console:
+    """Shows and asks. ``lines`` counts those that were sent on; ``left`` says that the person is gone."""
+
+    def __init__(self, desk: Desk, last: Callable[[], str] = lambda: "", router: str = ROUTER) -> None:
+        self._desk = desk
+        self._last = last
+        self._router = router
+        self.lines = 0
+        self.left = False
+
+    async def handle(
+        self, payload: ConsolePrompt | SystemError, metadata: HandlerMetadata
+    ) -> HandlerResponse | None:
+        """Raises nothing of its own: what the desk raises ends the conversation."""
+        if isinstance(payload, SystemError):
+            await self._desk.show(told(payload), "system")
+        elif payload.output:
+            await self._desk.show(sanitize(payload.output), one_line(payload.source or "system", 100))
+        line = await self._desk.read(self._last())
+        while line is not None and not line.strip():
+            line = await self._desk.read(self._last())
+        if line is None or line.strip().lower() in ("/quit", "/exit"):
+            self.left = True
+            return None
+        self.lines += 1
+        return HandlerResponse(ConsoleInput(sanitize(line[:MAX_LINE])), to=self._router)
+
+
+class Router:
+    """Knows where a line goes, and what to make of an answer; ``last`` is who was asked last."""
+
+    def __init__(
+        self,
+        agents: Callable[[], Sequence[Seen]],
+        status: Callable[[], str],
+        first: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._agents = agents
+        self._status = status
+        self._first = first
+        self.last = ""
+
+    async def handle(self, payload: Any, metadata: HandlerMetadata) -> HandlerResponse:
+        """A line goes to an agent, or is a command; anything else is an answer."""
+        if not isinstance(payload, ConsoleInput):
+            source = "system" if isinstance(payload, SystemError) else metadata.from_id
+            return _prompt(told(payload), source)
+        line = payload.text.strip()
+        if line.startswith("/"):
+            return _prompt(self._command(line))
+        name, text = self.addressed(line)
+        known = {each.name for each in self._agents()}
+        if not name:
+            return _prompt("say who it is for: @agent text; /agents lists them")
+        if name not in known:
+            return _prompt(f"there is no agent {one_line(name, 80)}; /agents lists those there are")
+        if not text:
+            self.last = name
+            return _prompt(f"text without a name goes to {name} now")
+        self.last = name
+        return HandlerResponse(Text(text), to=name)
+
+    @property
+    def addressee(self) -> str:
+        """Whom text without a name goes to; empty where nobody is."""
+        return self.last or self._first()
+
+    def addressed(self, line: str) -> tuple[str, str]:
+        """Who a line is for, empty where nobody is, and what it says."""
+        if not line.startswith("@"):
+            return self.addressee, line
+        name, _, text = line[1:].partition(" ")
+        return name.rstrip(":,"), text.strip()
+
+    def _command(self, line: str) -> str:
+        name, _, rest = line.partition(" ")
+        match name.lower():
+            case "/help" | "/?":
+                return _HELP
+            case "/status":
+                return self._status()
+            case "/agents" | "/listeners":
+                return self._listed()
+            case "/schema":
+                return self._schema(rest.strip().removeprefix("@"))
+        return f"there is no command {one_line(name, 40)}; /help lists them"
+
+    def _listed(self) -> str:
+        agents = self._agents()
+        width = max((len(each.name) for each in agents), default=0)
+        lines = (
+            f"{each.name:<{width}}  {each.kind:<8} {each.status:<12} {each.description}".rstrip()
+            for each in agents
+        )
+        return "\n".join(lines) or "there is no agent"
+
+    def _schema(self, name: str) -> str:
+        found = next((each for each in self._agents() if each.name == name), None)
+        if found is None:
+            return f"there is no agent {one_line(name, 80)}; /agents lists those there are"
+        if found.takes is None:
+            return f"{name} takes text"
+        return f"{name} takes {found.takes.name}, for example\n{found.takes.example}"
+
+
+def told(payload: Any) -> str:
+    """A payload as a person reads it."""
+    if isinstance(payload, SystemError):
+        again = "; you may try again" if payload.retry_allowed and "try again" not in payload.message else ""
+        return f"{payload.code}: {payload.message}{again}"
+    if isinstance(payload, Text):
+        return payload.text
+    if isinstance(payload, Document):
+        return payload.xml
+    if is_dataclass(payload) and not isinstance(payload, type):
+        kind = PayloadType.of(type(payload))
+        return kind.write(kind.pack(payload), "text")
+    return str(payload)
+
+
+def _prompt(output: str, source: str = "system") -> HandlerResponse:
+    return HandlerResponse.respond(ConsolePrompt(sanitize(output), source))

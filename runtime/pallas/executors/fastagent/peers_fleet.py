@@ -1,0 +1,51 @@
+"""The fleet's side of an agent's peers: a call of one is a run in the kernel, below the span of the call."""
+
+import asyncio
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+from pallas.model import Fault, FaultType, TraceContext
+
+from ..base import Emit, Turn
+from ..below import Below
+from ..peers import PeerPort
+from .peers import PeerTool, tool_of
+
+if TYPE_CHECKING:
+    from pallas.pump.port import PeerFacts
+
+
+class FleetPeers:
+    """As ``PeerCalls`` in the fleet's own process."""
+
+    def __init__(self, port: PeerPort, agent: str) -> None:
+        self._port = port
+        self._agent = agent
+        self._facts: tuple[PeerFacts, ...] = ()
+        self._tools: tuple[PeerTool, ...] = ()
+
+    def tools(self) -> tuple[PeerTool, ...]:
+        """As in ``PeerCalls``. One that is stopped, or failed for good, is not among them."""
+        facts = self._port.peer_facts(self._agent)
+        if facts != self._facts:
+            self._facts, self._tools = facts, tuple(map(tool_of, facts))
+        return self._tools
+
+    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+        """As in ``PeerCalls``. The peer's run has the principal of this one, and none of its credentials."""
+        span = trace.span_id if trace is not None else ""
+        hear = Below(turn.run_id, turn.agent, span, emit, with_text=turn.stream_text)
+        # In a context of its own: what stands in this one (the caller's bearer) is no business of a peer.
+        run = asyncio.create_task(
+            self._port.ask_peer(turn, peer, text, trace=trace, listener=hear),
+            name=f"{turn.agent} asks {peer}",
+            context=Context(),
+        )
+        try:
+            await asyncio.wait({run})
+        finally:
+            hear.over = True
+            run.cancel()
+        if run.cancelled():
+            raise Fault(FaultType.TRANSPORT, f"{peer} was cut short; try again in a moment")
+        return run.result().text

@@ -1,0 +1,272 @@
+"""The executor of typed handlers, which is also what the pump delivers their messages to."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import TypedConfig
+from pallas.model import Fault, FaultType, Message, TextDelta
+from pallas.payloads import PayloadFault, PayloadType
+from pallas.pump.frames import is_canonical
+from pallas.pump.port import Asker, Delivery, Reply
+from pallas.pump.pump import CALLER, First
+from pallas.text import sanitize
+from pallas.trace import current_run
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from ..handler.raising import raised
+from ..handler.work import GRACE, Work
+from .inprocess import InProcessHost
+from .port import Ground, Host, Learned
+from .replies import Unfit
+
+log = logging.getLogger(__name__)
+
+
+class TypedExecutor:
+    """A typed handler of a fleet. Belongs to one event loop.
+
+    As an executor it reads what a caller wrote as a message, has the fleet's pump deliver it, and writes what
+    comes back; as an ``Endpoint`` it handles the messages that the pump delivers to this agent, of whichever
+    run. ``host`` is where its code is; without one it is as the agent's ``isolation`` says.
+    """
+
+    def __init__(
+        self, project: Project, config: AgentConfig, ground: Ground, host: Host | None = None
+    ) -> None:
+        assert config.typed is not None
+        self._project = project
+        self._config = config
+        self._own: TypedConfig = config.typed
+        self._ground = ground
+        self._host = host if host is not None else _host(project, config)
+        self._learned: Learned | None = None
+        self._info = ExecutorInfo(capabilities=config.capabilities)
+        self._work = Work(config.name)
+        self._started = False
+        self._patience = self._own.timeout
+
+    # As an executor
+
+    @property
+    def pid(self) -> int | None:
+        """The process that its code runs in, None for this one."""
+        return self._host.pid
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """What it takes, known once ``load`` has run."""
+        return self._info
+
+    @property
+    def waiting(self) -> int:
+        """None: its messages wait in the fleet's queue, not here."""
+        return 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it handles as many messages as one handler may (HC-31): the next one waits."""
+        return len(self._work) >= self._own.at_once(self._ground.limits)
+
+    def problems(self) -> tuple[str, ...]:
+        """None: it has no downstreams that anybody knows of."""
+        return ()
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Import its code and check it (HC-1). Raises Fault (CONFIG) with file and line."""
+        if self._learned is not None:
+            return
+        try:
+            learned = await self._host.load(fresh=fresh)
+        finally:
+            self._info = replace(self._info, files=self._host.files)
+        self._learned = learned
+        self._info = replace(
+            self._info, defined=learned.defined, providers=(), names_models=True, payload=learned.payload
+        )
+
+    async def start(self) -> None:
+        """Take messages from now on. Raises what ``load`` raises where that has not run yet."""
+        await self.load()
+        await self._host.start()
+        self._started, self._patience = True, self._own.timeout
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """What comes back to a message from outside, written as that was; no text where nothing does (HC-5).
+
+        Raises Fault: a PayloadFault for what is no message of its class, which no handler ever sees (HC-2).
+        """
+        learned = self._learned
+        if learned is None or not self._started:
+            raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
+        if turn.images:
+            raise PayloadFault(f"{self.name} takes no images: send {learned.payload.name} as JSON or XML")
+        payload, form = learned.payload.read(turn.text, limit=self._ground.limits.bytes)
+        first = First(
+            to=self.name,
+            payload=payload,
+            asker=self._asker(turn),
+            sender=turn.sender or CALLER,
+            thread=self._thread(turn),
+            nested=turn.depth > 0,
+        )
+        try:
+            answer = await self._ground.exchange(first, emit)
+        finally:
+            usage = self._ground.used(turn.run_id)
+        text = "" if answer is None else sanitize(answer.type.write(answer, form))
+        if text:
+            emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text))
+        said = Message("user", turn.text), Message("assistant", text)
+        return TurnResult((text,), said, usage)
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` is called where its own process ended."""
+        self._host.when_failed(tell)
+
+    def release(self, lease: str) -> None:
+        """Nothing is kept for a conversation: frames end with their runs."""
+
+    def hurry(self, seconds: float) -> None:
+        """Its agent is to stop: messages of other agents' runs that it handles then have so many seconds."""
+        self._patience = min(seconds, self._own.timeout)
+
+    async def park(self, timeout: float) -> None:
+        """Take no more messages; those that are handled now may be finished, in ``timeout`` at most."""
+        await self._finish(timeout)
+        await self._host.park(GRACE)
+
+    async def close(self, timeout: float) -> None:
+        """As ``park``, for good."""
+        await self._finish(timeout)
+        await self._host.close(GRACE)
+
+    # As an endpoint
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self._config.name
+
+    @property
+    def shown(self) -> str:
+        """The name that others know it by: that of its group where it shares one."""
+        return self._own.group or self.name
+
+    @property
+    def payload(self) -> PayloadType:
+        """What it takes. Raises Fault before it was loaded."""
+        if self._learned is None:
+            raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
+        return self._learned.payload
+
+    @property
+    def peers(self) -> frozenset[str]:
+        """Whom it may send to, as it was made; its fleet knows what holds now."""
+        return frozenset(self._config.peers)
+
+    @property
+    def is_agent(self) -> bool:
+        """``agent: true``."""
+        return self._own.agent
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for one message."""
+        return self._own.timeout
+
+    @property
+    def description(self) -> str:
+        """What it is good for."""
+        return self._config.description
+
+    async def invoke(self, delivery: Delivery) -> Reply:
+        """Have it handle a message, in a task of its own. Raises Fault as ``Endpoint.invoke``.
+
+        What the handler raises is told by its kind; its text and its traceback stay in the log (HC-22).
+        """
+        if not self._started:
+            raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
+        work = self._host.handle(delivery)
+        task, what = self._work.own(work, f"{self.name}: {delivery.frame}"), f"a message of {delivery.run_id}"
+        try:
+            await asyncio.wait({task}, timeout=delivery.seconds)
+        except asyncio.CancelledError:
+            await self._work.leave(task, what)
+            raise
+        if not task.done():
+            await self._work.leave(task, what)
+            raise Fault(
+                FaultType.TIMEOUT,
+                f"{self.name} took longer than {delivery.seconds:g} s for a message; raise its timeout in "
+                "agents.yaml, or have it do less at once",
+            )
+        if task.cancelled():
+            raise Fault(FaultType.UPSTREAM, f"{self.name} cancelled its own work; nothing was answered")
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, PayloadFault):
+            raise error
+        if isinstance(error, Unfit):
+            raise self._unfit(error)
+        raise raised(self.name, error, self._project.root) from None
+
+    def ended(self, frame: str) -> None:
+        """The frame's scratch storage goes (HC-18)."""
+        self._host.ended(frame)
+
+    # How it is done
+
+    def _unfit(self, error: Unfit) -> Fault:
+        log.error(
+            "%s (%s) failed: %s",
+            self.name,
+            self._info.defined,
+            error,
+            exc_info=error,
+            extra={"agent": self.name},
+        )
+        return Fault(
+            FaultType.UPSTREAM, f"{self.name} gave no answer that can be passed on; the log has the details"
+        )
+
+    def _asker(self, turn: Turn) -> Asker:
+        run = current_run()
+        return Asker(
+            run_id=turn.run_id,
+            agent=turn.agent,
+            principal=self._ground.principal(turn.run_id),
+            trace=run.context if run is not None else None,
+            depth=turn.depth,
+            bearer=turn.bearer if self._own.forward_inbound_auth else None,
+        )
+
+    def _thread(self, turn: Turn) -> str:
+        """The UUID of the run's first frame: the caller's handle if it is one, else one that goes with it.
+
+        The second says nothing of the handle, which opens the caller's conversation.
+        """
+        if turn.lease is None:
+            return str(uuid4())
+        handle = turn.lease.removeprefix("id:")
+        if is_canonical(handle):
+            return handle
+        return str(uuid5(NAMESPACE_URL, "\0".join((self.name, turn.principal, turn.lease))))
+
+    async def _finish(self, timeout: float) -> None:
+        self._started = False
+        patience = max(0.0, min(timeout - GRACE, self._patience))
+        await self._work.end(GRACE, patience=patience)
+
+
+def _host(project: Project, config: AgentConfig) -> Host:
+    if config.isolation != "process":
+        return InProcessHost(project, config)
+    from .isolated import IsolatedHost
+
+    host: Host = IsolatedHost(project, config)
+    return host

@@ -1,0 +1,130 @@
+"""From ``module:function`` and ``module:Class`` to a handler, what it takes, and the classes it knows."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pallas.contract
+from pallas.config import AgentConfig, Project
+from pallas.config.survey import survey
+from pallas.log import reapply_logging
+from pallas.model import Fault
+from pallas.payloads import PayloadType
+from pallas.text import one_line
+
+from ..fastagent.fresh import file_of, note
+from ..handler.loading import find, place_of, shown_file
+from ..importing import LOADING, ground, import_fault
+from .checks import Handler, check_handler, check_payload, code_of
+
+MAX_KNOWN: Final = 2_000
+"""Classes that one handler may know; further ones count as unknown to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A handler that may be called: ``kind`` is the class of its payload, ``payload`` that class's type.
+
+    ``known`` are the dataclasses that its code can name, by ``module:Class``: an answer of such a class comes
+    as that class, in this version of it. ``defined`` is ``file:line``.
+    """
+
+    handler: Handler
+    kind: type
+    payload: PayloadType
+    known: Mapping[str, type]
+    defined: str = ""
+
+
+def load(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded:
+    """Import what the agent's ``handler:`` and ``payload:`` name, and check both; nothing of it is called.
+
+    Blocks for as long as the code takes to import. Raises Fault (CONFIG) with file and line.
+    """
+    assert agent.handler is not None
+    assert agent.handler.typed is not None
+    handler, payload = agent.handler.path, agent.handler.typed.payload
+    module, of_payload = handler.partition(":")[0], payload.partition(":")[0]
+    importing = module
+    with LOADING:
+        try:
+            with ground(project, agent.name, fresh=fresh):
+                found = find(project, agent, handler)
+                importing = of_payload
+                kind = find(project, agent, payload, "payload")
+                known = _known(project.root, found, kind)
+        except Fault:
+            raise
+        except BaseException as error:  # a user's module may raise anything, and it is only that
+            raise import_fault(project, importing, error) from error
+        finally:
+            reapply_logging()  # the user's code may have set up anything
+        note(each for name in (module, of_payload) for each in survey(project.root, name).files)
+    return _checked(project, agent, found, kind, known)
+
+
+def key_of(kind: type) -> str:
+    """``module:Class``, under which a class is known to others."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _checked(
+    project: Project, agent: AgentConfig, found: Any, kind: Any, known: Mapping[str, type]
+) -> Loaded:
+    assert agent.handler is not None
+    assert agent.handler.typed is not None
+    name = f"{agent.handler.path} of {agent.name}"
+    place = _place_of_class(project, found) or place_of(project, _code(found))
+    try:
+        handler = check_handler(found, name)
+        defined, place = place, _place_of_class(project, kind) or place
+        kind = check_payload(kind, f"{agent.handler.typed.payload} of {agent.name}")
+        payload = PayloadType.of(kind)
+    except Fault as fault:
+        if place:
+            raise Fault(fault.type, f"{place}: {fault.message}", data={"place": place}) from None
+        raise
+    return Loaded(handler, kind, payload, {**known, payload.key: kind}, defined)
+
+
+def _code(found: Any) -> Any:
+    return found if inspect.isclass(found) or not callable(found) else code_of(found)
+
+
+def _place_of_class(project: Project, kind: Any) -> str:
+    if not inspect.isclass(kind):
+        return ""
+    try:
+        return one_line(
+            f"{shown_file(project, inspect.getsourcefile(kind) or '')}:{inspect.getsourcelines(kind)[1]}"
+        )
+    except (OSError, TypeError):
+        return ""
+
+
+def _known(root: Path, found: Any, kind: Any) -> dict[str, type]:
+    """The dataclasses that stand in the handler's module, and in modules of the project that it names."""
+    known: dict[str, type] = {}
+    for each in (*_dataclasses_in(_globals_of(found), root), *_dataclasses_in(vars(pallas.contract), None)):
+        if len(known) < MAX_KNOWN:
+            known.setdefault(key_of(each), each)
+    return known
+
+
+def _globals_of(found: Any) -> Mapping[str, Any]:
+    code = inspect.unwrap(code_of(found)) if callable(found) and not inspect.isclass(found) else None
+    return getattr(code, "__globals__", {})
+
+
+def _dataclasses_in(names: Mapping[str, Any], root: Path | None) -> Iterator[type]:
+    modules: list[ModuleType] = []
+    for value in list(names.values()):
+        if inspect.isclass(value) and is_dataclass(value):
+            yield value
+        elif root is not None and isinstance(value, ModuleType) and file_of(value).startswith(f"{root}/"):
+            modules.append(value)
+    for module in modules:
+        yield from _dataclasses_in(vars(module), None)

@@ -1,0 +1,31 @@
+"""Models for handlers: ``await complete(model=..., messages=...)`` over several backends (HC-27 to HC-30)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pallas.invocation import Completion, LLMResponse, TokenUsage, current
+from pallas.model import Fault, FaultType
+
+from .budget import BudgetExhausted
+
+__all__ = ["BudgetExhausted", "LLMResponse", "TokenUsage", "complete"]
+
+
+async def complete(
+    model: str = "",
+    messages: Sequence[Mapping[str, Any]] = (),
+    agent_id: str | None = None,
+    **params: Any,
+) -> LLMResponse:
+    """Ask a model, from within a typed handler. ``messages`` as ``{"role": ..., "content": ...}``.
+
+    ``model`` empty is the project's own; ``params`` are those of SPEC 6.2. ``agent_id`` is taken and not
+    believed: whose tokens these are is known. Raises Fault, BudgetExhausted where a conversation used up its
+    tokens. ``docs/llm-router.md`` says who answers.
+    """
+    invocation = current()
+    if invocation is None or invocation.completer is None:
+        raise Fault(
+            FaultType.CONFIG, "complete() is for handlers of a fleet: there is no message being handled here"
+        )
+    return await invocation.completer.complete(Completion(model, messages, params))

@@ -1,0 +1,133 @@
+"""One backend: how much it takes at once, and what is known of how it does (HC-27 to HC-29)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.config.kinds import BackendConfig
+from pallas.model import Fault, FaultType
+
+from .bucket import TokenBucket
+
+FAILING_SECONDS: Final = 30.0
+"""For so long one that failed is asked after the others."""
+MAX_WAITING: Final = 1_000
+"""So many may wait for one backend."""
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Busy(Fault):
+    """A backend has no room for this question in time. Nobody was asked, and nothing failed."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """A question's turn at a backend: ``waited`` seconds for it, ``taken`` tokens of its bucket."""
+
+    waited: float
+    taken: int
+    used: int | None = None
+
+
+class Backend:
+    """What is known of a backend in this process. ``clock`` and ``sleep`` count seconds."""
+
+    def __init__(self, config: BackendConfig, *, clock: Clock, sleep: Sleep) -> None:
+        self.config = config
+        self.bucket = TokenBucket(config.rate_limit_tpm, clock)
+        self.active = 0
+        self.waiting = 0
+        self.why = ""
+        self._clock = clock
+        self._sleep = sleep
+        self._slots = asyncio.Semaphore(max(1, config.max_concurrent))
+        self._failing_until = 0.0
+        self._closed_until = 0.0
+
+    @property
+    def id(self) -> str:
+        """As the configuration names it."""
+        return self.config.id
+
+    @property
+    def load(self) -> float:
+        """How much of what it takes at once is taken, those that wait included; 1.0 is full."""
+        return (self.active + self.waiting) / max(1, self.config.max_concurrent)
+
+    @property
+    def failing(self) -> bool:
+        """Whether it failed a moment ago."""
+        return self._failing_until > self._clock()
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds for which it asked not to be asked (``Retry-After``)."""
+        return max(0.0, self._closed_until - self._clock())
+
+    def failed(self, why: str, retry_after: float = 0.0) -> None:
+        """It failed just now, and is not asked for ``retry_after`` seconds."""
+        now = self._clock()
+        self.why = why
+        self._failing_until = now + max(FAILING_SECONDS, retry_after)
+        self._closed_until = max(self._closed_until, now + retry_after)
+
+    def answered(self) -> None:
+        """It answers."""
+        self.why, self._failing_until = "", 0.0
+
+    @asynccontextmanager
+    async def turn(self, tokens: int, within: float) -> AsyncIterator[Turn]:
+        """Wait for a turn, ``within`` seconds at most; it lasts as long as the block.
+
+        Raises Busy at once where it would come later. What the block leaves as ``used`` of the turn is what
+        its bucket pays in the end.
+        """
+        if self.waiting >= MAX_WAITING:
+            raise self._busy(f"{MAX_WAITING} questions wait for it already")
+        began = self._clock()
+        self.waiting += 1
+        try:
+            try:
+                async with asyncio.timeout(within):
+                    await self._slots.acquire()
+            except TimeoutError:
+                raise self._busy(f"it answers {self.config.max_concurrent} at a time") from None
+            try:
+                await self._tokens(tokens, within - (self._clock() - began))
+            except BaseException:
+                self._slots.release()
+                raise
+        finally:
+            self.waiting -= 1
+        turn = Turn(self._clock() - began, tokens)
+        self.active += 1
+        try:
+            yield turn
+        finally:
+            self.active -= 1
+            self._slots.release()
+            self.bucket.settle(tokens, tokens if turn.used is None else turn.used)
+
+    async def _tokens(self, tokens: int, within: float) -> None:
+        wait = self.bucket.wait_for(tokens)
+        if wait > within:
+            raise self._busy(f"it has room for about {tokens:,} tokens in {wait:.0f} s only")
+        wait = self.bucket.take(tokens)
+        if not wait:
+            return
+        try:
+            await self._sleep(wait)
+        except BaseException:
+            self.bucket.settle(tokens, 0)
+            raise
+
+    def _busy(self, why: str) -> Busy:
+        return Busy(
+            FaultType.TRANSPORT,
+            f"backend {self.id} is busy: {why}; try again later, or raise its limits under llm.backends",
+            data={"providerId": self.id},
+        )

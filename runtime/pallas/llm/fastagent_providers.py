@@ -1,0 +1,205 @@
+"""Backends that fast-agent speaks to: each with settings, a key and an address of its own.
+
+Importing this imports fast-agent: do so in a thread.
+"""
+
+import asyncio
+import inspect
+import logging
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pallas.config import Project
+from pallas.config.kinds import BackendConfig
+from pallas.executors.fastagent import commands_seam, models, quick_connect
+from pallas.executors.fastagent.faults import provider_failure, raise_failure, raise_if_cancelled
+from pallas.executors.fastagent.messages import natives, text_of
+from pallas.executors.fastagent.params_seam import Wish, prepare
+from pallas.executors.fastagent.seam import silence_consoles
+from pallas.model import Fault, FaultType, Params
+from pallas.text import one_line, sanitize
+
+from . import fastagent_seam as seam
+from .providers import UNREADABLE, Answer, Provider
+from .question import Question
+from .selection import DEFAULT
+
+log = logging.getLogger(__name__)
+
+MAX_ANSWER: Final = 4 * 1024 * 1024
+"""Characters of an answer that a handler gets."""
+MAX_RETRY_AFTER: Final = 86_400.0
+"""Seconds for which a backend is left alone at most: one that says ``inf`` is not lost for ever."""
+NO_KEY: Final = "none"
+"""What a backend with an address of its own and no key is told: the project's key is not for it."""
+_MAX_MODELS: Final = 256
+_REASONS: Final = {
+    "endTurn": "stop",
+    "stopSequence": "stop",
+    "maxTokens": "length",
+    "toolUse": "tool_calls",
+}
+
+
+class FastAgentProviders:
+    """Makes backends that are asked through fast-agent."""
+
+    def __init__(self) -> None:
+        silence_consoles()
+        quick_connect.install()
+        commands_seam.install()
+
+    async def provider(self, config: BackendConfig, project: Project) -> Provider:
+        """Ready one. Raises Fault (CONFIG) where the settings cannot be."""
+        try:
+            return await asyncio.to_thread(_Backend, config, project)
+        except Exception as error:
+            raise _config_fault(config, error) from error
+
+
+class _Backend:
+    """One backend. It holds no connection: each question opens one, and closes it."""
+
+    def __init__(self, config: BackendConfig, project: Project) -> None:
+        self._config = config
+        self._project = project
+        self._provider = config.provider
+        section = project.settings.get(self._provider)
+        there = str(section.get("base_url") or "") if isinstance(section, dict) else ""
+        foreign = bool(config.base_url) and _place(config.base_url) != _place(there)
+        self._key = config.api_key or (NO_KEY if foreign else None)
+        self._base_url = config.base_url or None
+        own = {"api_key": self._key or "", "base_url": config.base_url}
+        self._settings = seam.settings_with(project.settings, self._provider, own, elsewhere=foreign)
+        self._makers: dict[str, tuple[Callable[..., Any], str]] = {}
+
+    async def ask(self, model: str, question: Question, params: Params) -> Answer:
+        """Ask once. Raises Fault."""
+        llm = await self._model(model)
+        try:
+            answer, finish = await self._generate(llm, model, question, params)
+            raw: dict[str, Any] = {"stop_reason": finish}
+            if answer.tool_calls:
+                raw["tool_calls"] = [
+                    {"id": key, "name": call.params.name, "arguments": dict(call.params.arguments or {})}
+                    for key, call in answer.tool_calls.items()
+                ]
+            taken, given = seam.counted(llm)
+            return Answer(
+                text=sanitize(text_of(answer), MAX_ANSWER),
+                model=one_line(str(llm.model_name or model), 200),
+                finish_reason=_REASONS.get(finish, finish or "stop"),
+                tokens_in=taken,
+                tokens_out=given,
+                raw=raw,
+            )
+        finally:
+            await _let_go(llm)
+
+    async def _generate(self, llm: Any, model: str, question: Question, params: Params) -> tuple[Any, str]:
+        llm.instruction = question.system or None
+        asker = seam.Asker(llm)
+        prepare(asker)
+        limit = models.max_output(str(llm.model_name or ""), None)
+        wish = Wish(asker, params, limit)
+        request = wish.over(llm.default_request_params)
+        messages = natives(question.messages)
+        try:
+            with wish.held():
+                answer = await llm.generate(messages, request)
+        except Fault:
+            raise
+        except Exception as error:
+            raise_if_cancelled()
+            raise self._fault(provider_failure(error), error) from error
+        try:
+            raise_failure(answer)
+        except Fault as fault:
+            raise self._fault(fault, fault) from fault
+        finish = str(answer.stop_reason.value) if answer.stop_reason is not None else ""
+        if finish == "cancelled":
+            raise self._fault(Fault(FaultType.UPSTREAM, "the model's answer was cut off"), None)
+        return answer, finish
+
+    async def _model(self, model: str) -> Any:
+        made = self._makers.get(model)
+        try:
+            if made is None:
+                made = await asyncio.to_thread(seam.maker_of, self._spec(model))
+                if len(self._makers) >= _MAX_MODELS:
+                    del self._makers[next(iter(self._makers))]
+                self._makers[model] = made
+            return seam.model(*made, self._settings, self._key, self._base_url)
+        except Exception as error:
+            raise _config_fault(self._config, error) from error
+
+    def _spec(self, model: str) -> str:
+        if self._config.id == DEFAULT and not self._project.llm.backends:
+            own = str(self._project.settings.get("default_model") or "")
+            if own and not own.startswith("$"):
+                return own  # with the settings behind its name
+        return f"{self._provider}.{model}" if self._provider else model
+
+    def _fault(self, fault: Fault, error: BaseException | None) -> Fault:
+        data = {**fault.data, "providerId": self._config.id}
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            data["status"] = status
+        elif error is not None and error is not fault and fault.type is FaultType.UPSTREAM:
+            data[UNREADABLE] = True
+        if (wait := _retry_after(error)) is not None:
+            data["retry_after"] = wait
+        return Fault(
+            fault.type,
+            f"backend {self._config.id}: {fault.message}",
+            retryable=fault.retryable,
+            code=fault.code,
+            data=data,
+        )
+
+
+async def _let_go(llm: Any) -> None:
+    try:
+        closed = llm.close() if hasattr(llm, "close") else None
+        if inspect.isawaitable(closed):
+            await closed
+    except Exception:
+        log.debug("a model could not be let go of", exc_info=True)
+
+
+def _place(url: str) -> str:
+    """Where a URL leads, whatever its path: a key is for a host."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower() if url else ""
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    """Seconds that a provider asked for, a number or a date: a day at most, whatever it said."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    said = headers.get("retry-after") if headers is not None else None
+    if not said:
+        return None
+    try:
+        seconds = float(said)
+        return None if math.isnan(seconds) else min(max(0.0, seconds), MAX_RETRY_AFTER)
+    except ValueError:
+        pass
+    try:
+        when = parsedate_to_datetime(str(said))
+    except (ValueError, TypeError):
+        return None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return min(max(0.0, (when - datetime.now(UTC)).total_seconds()), MAX_RETRY_AFTER)
+
+
+def _config_fault(config: BackendConfig, error: Exception) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    fault = provider_failure(error)
+    kind = fault.type if fault.type is FaultType.AUTH else FaultType.CONFIG
+    said = fault.message if kind is FaultType.AUTH else one_line(str(error), 200)
+    return Fault(kind, f"{config.where}: backend {config.id}: {said}", data={"providerId": config.id})

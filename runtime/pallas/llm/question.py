@@ -1,0 +1,155 @@
+"""What a handler asks of a model, read and checked (HC-30, HC-36, X11)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas.model import Fault, FaultType, Message, Params, ToolAnswer, ToolCall
+from pallas.text import one_line
+
+MAX_MESSAGES: Final = 2_000
+MAX_TEXT: Final = 4 * 1024 * 1024
+"""Characters of all messages together."""
+PER_TOKEN: Final = 4
+"""Characters that a token is estimated to have."""
+LEAST: Final = 100
+"""Tokens that a request is estimated to have at least."""
+
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+# What is said of a conversation by whoever keeps it: here that is the handler's own list of messages.
+_REFUSED: Final = ("messages", "model", "systemOverride", "systemAppend", "tools_allowlist", "tool_choice")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``messages`` end with a user's or with the answers of tools; ``system`` is what comes before them."""
+
+    messages: tuple[Message, ...]
+    system: str = field(default="", repr=False)
+    size: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it has."""
+        return estimated(self.size)
+
+
+def estimated(characters: int) -> int:
+    """Tokens in so many characters, about."""
+    return max(LEAST, characters // PER_TOKEN)
+
+
+def read_question(messages: Sequence[Mapping[str, Any]], prompt: str = "") -> Question:
+    """The messages as they may be sent, ``prompt`` before all that they say as ``system``.
+
+    Content is text, or a list of parts of type ``text``; null only beside ``tool_calls``. Raises Fault
+    (PROTOCOL) that says which message is wrong, and never quotes the prompt.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise _wrong("messages", 'must be a list of {"role": ..., "content": ...}')
+    if not messages:
+        raise _wrong("messages", "is empty; add what the user says")
+    if len(messages) > MAX_MESSAGES:
+        raise _wrong("messages", f"has {len(messages)} entries; at most {MAX_MESSAGES} are sent")
+    system = [prompt] if prompt else []
+    said: list[Message] = []
+    size = 0
+    for number, given in enumerate(messages):
+        place = f"messages[{number}]"
+        if not isinstance(given, Mapping):
+            raise _wrong(place, 'must be an object with "role" and "content"')
+        role, text = given.get("role"), _text(place, given)
+        size += len(text)
+        if size > MAX_TEXT:
+            raise _wrong("messages", f"have more than {MAX_TEXT // 2**20} MiB of text; send fewer")
+        if role in ("system", "developer"):
+            system.append(text)
+        elif role == "user":
+            said.append(Message("user", text))
+        elif role == "assistant":
+            calls = _calls(place, given)
+            size += sum(len(str(call.arguments)) for call in calls)
+            said.append(Message("assistant", text, calls=calls))
+        elif role == "tool":
+            _answer(said, place, given, text)
+        else:
+            raise _wrong(f"{place}.role", f"{one_line(repr(role), 40)} is none of {', '.join(_ROLES)}")
+    if not said or said[-1].role == "assistant":
+        raise _wrong("messages", "must end with what a user says, or with what a tool answered")
+    told = "\n\n".join(part for part in system if part.strip())
+    return Question(tuple(said), told, size + len(prompt))
+
+
+def read_params(given: Mapping[str, Any]) -> Params:
+    """The parameters of one question (SPEC 6.2), in snake_case or camelCase. Raises Fault (PROTOCOL)."""
+    params = Params.read({name: value for name, value in given.items() if value is not None}, strict=True)
+    for key in _REFUSED:
+        if key in params.values:
+            raise _wrong(key, "is no parameter of complete(); say it in messages, or leave it out")
+    return params
+
+
+def _text(place: str, given: Mapping[str, Any]) -> str:
+    content = given.get("content")
+    if isinstance(content, str):
+        return content
+    if content is None:
+        if given.get("tool_calls") and given.get("role") == "assistant":
+            return ""
+        raise _wrong(f"{place}.content", "is null; give text (only an assistant's tool_calls need none)")
+    if isinstance(content, Sequence) and not isinstance(content, bytes):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        kinds = {part.get("type", "text") for part in content if isinstance(part, Mapping)}
+        if len(parts) == len(content) and kinds <= {"text"} and all(isinstance(part, str) for part in parts):
+            return "\n".join(str(part) for part in parts)
+    raise _wrong(f"{place}.content", 'must be text, or a list of {"type": "text", "text": ...}')
+
+
+def _calls(place: str, given: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """``tool_calls`` as OpenAI writes them; arguments as JSON text or as an object."""
+    calls = given.get("tool_calls") or ()
+    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
+        raise _wrong(f"{place}.tool_calls", "must be a list")
+    found = []
+    for index, call in enumerate(calls):
+        where = f"{place}.tool_calls[{index}]"
+        inner = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(name := inner.get("name"), str):
+            raise _wrong(where, 'must have "id" and "function" with a name')
+        found.append(ToolCall(str(call.get("id") or f"call_{index}"), name, _arguments(where, inner)))
+    return tuple(found)
+
+
+def _arguments(where: str, inner: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = inner.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            raise _wrong(f"{where}.arguments", "is no JSON") from None
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        raise _wrong(f"{where}.arguments", "must be an object")
+    return arguments
+
+
+def _answer(said: list[Message], place: str, given: Mapping[str, Any], text: str) -> None:
+    """The answers to all calls of one message are one message."""
+    call = given.get("tool_call_id")
+    if not isinstance(call, str) or not call:
+        raise _wrong(f"{place}.tool_call_id", "names no call")
+    before = said[-1] if said else None
+    known = {each.id for message in said for each in message.calls}
+    if call not in known:
+        raise _wrong(f"{place}.tool_call_id", "is of no call that an assistant made before")
+    answer = ToolAnswer(call, text)
+    if before is not None and before.role == "tool":
+        said[-1] = Message("tool", f"{before.text}\n{text}", answers=(*before.answers, answer))
+    else:
+        said.append(Message("tool", text, answers=(answer,)))
+
+
+def _wrong(key: str, problem: str) -> Fault:
+    return Fault(FaultType.PROTOCOL, f"complete(): {key}: {problem}", data={"key": key})

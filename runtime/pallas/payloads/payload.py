@@ -1,0 +1,251 @@
+"""A checked message and its type."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, Literal, cast
+
+from lxml import etree
+
+from pallas.model import Fault, FaultType
+from pallas.text import one_line
+
+from . import binding, derive, schemas, writing
+from .entry import read_text
+from .fault import Misfit, PayloadFault
+from .limits import MAX_BYTES
+from .reading import Plan
+from .scalars import Scalar
+from .shape import Shape, shape_of_json, shape_to_json
+
+__all__ = ["MAX_BYTES", "Form", "Payload", "PayloadFault", "PayloadType"]
+
+Form = Literal["json", "xml", "text"]
+_KEPT: Final = "__pallas_payload__"
+
+
+class Payload:
+    """One message on its way: checked against its own type. Values; nobody changes it.
+
+    ``key`` is ``module:Class``, ``name`` the class's name, ``element`` its XML.
+    """
+
+    __slots__ = ("_xml", "element", "type")
+
+    def __init__(self, type: "PayloadType", element: etree._Element) -> None:  # noqa: A002
+        self.type = type
+        self.element = element
+        self._xml: bytes | None = None
+
+    @property
+    def key(self) -> str:
+        """``module:Class``."""
+        return self.type.key
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return self.type.name
+
+    @property
+    def xml(self) -> bytes:
+        """The element, UTF-8, without a declaration."""
+        if self._xml is None:
+            self._xml = etree.tostring(self.element, encoding="utf-8", with_tail=False)
+        return self._xml
+
+    def __repr__(self) -> str:
+        return f"Payload({self.key}, {len(self.xml)} bytes)"
+
+
+class PayloadType:
+    """A dataclass as others see it: made by ``of``, or of ``to_json`` in another process.
+
+    It holds no class: an old version of one goes when nobody has instances of it any more.
+    """
+
+    def __init__(self, key: str, shape: Shape) -> None:
+        self.key = key
+        self.name = shape.name
+        self.shape = shape
+        self._tree = schemas.xsd_tree(shape)
+        self._valid = etree.XMLSchema(self._tree)
+        self._plan = Plan(shape)
+        self._of_python = writing.of_python(shape)
+        self._of_json = writing.of_json(shape)
+        self._as_json = binding.as_json(shape)
+
+    def __repr__(self) -> str:
+        return f"PayloadType({self.key})"
+
+    @classmethod
+    def of(cls, kind: type) -> "PayloadType":
+        """The type of a dataclass, kept for as long as the class. Raises Fault (CONFIG): which field, why."""
+        return _known(kind).type
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> "PayloadType":
+        """What ``to_json`` made. Raises PayloadFault."""
+        if not isinstance(given, Mapping):
+            raise PayloadFault("this describes no class of messages: it is no object")
+        key = given.get("key")
+        if not isinstance(key, str) or len(key) > 1_000:
+            raise PayloadFault("this describes no class of messages: its key is a text")
+        shape = shape_of_json(given.get("shape"))
+        try:
+            made = cls(key, shape)
+            for field in shape.walk():
+                if field.known:
+                    writing.check(field, field.default)
+            return made
+        except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
+            raise PayloadFault(f"this describes no class of messages: {one_line(str(error))}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {"key": self.key, "shape": shape_to_json(self.shape)}
+
+    def same(self, other: "PayloadType") -> bool:
+        """Whether a payload of the one is one of the other: the same class, or one that looks the same."""
+        return self is other or self._said == other._said
+
+    @cached_property
+    def _said(self) -> str:
+        return json.dumps(shape_to_json(self.shape))
+
+    @cached_property
+    def xsd(self) -> str:
+        """Its XML schema, a whole document with comments none."""
+        return schemas.xsd(self.shape)
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """Its JSON schema (2020-12), an object, descriptions where the class has some."""
+        return schemas.json_schema(self.shape)
+
+    @cached_property
+    def example(self) -> str:
+        """An example as XML text, indented."""
+        return etree.tostring(
+            self.pack(self.example_json).element, encoding="unicode", pretty_print=True
+        ).strip()
+
+    @property
+    def example_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return schemas.example(self.shape)
+
+    @cached_property
+    def text_field(self) -> str | None:
+        """The field that plain text goes to: the only one, or the only one without a default, and a str."""
+        fields = self.shape.fields
+        if len(fields) > 1:
+            fields = tuple(field for field in fields if field.required)
+        if len(fields) != 1 or fields[0].many or fields[0].choices:
+            return None
+        kind = fields[0].type
+        return fields[0].name if isinstance(kind, Scalar) and kind.name == "str" else None
+
+    def pack(self, value: Any, *, limit: int = MAX_BYTES) -> Payload:
+        """An instance of the class, or a mapping by field, checked. Raises PayloadFault."""
+        element = etree.Element(self.name)
+        try:
+            write = self._of_json if isinstance(value, Mapping) else self._of_python
+            write(element, value, writing.budget(limit))
+        except Misfit as error:
+            raise error.fault(self.name) from None
+        except Exception as error:
+            # What the values' own classes raise (a time zone, a mapping) is for who wrote them.
+            raise PayloadFault(f"{self.name} has a value that cannot be written") from error
+        payload = self._checked(element)
+        if len(payload.xml) > limit:
+            raise PayloadFault(f"{self.name} has {len(payload.xml)} bytes as XML; at most {limit}")
+        return payload
+
+    def read(self, text: str, *, limit: int = MAX_BYTES) -> tuple[Payload, Form]:
+        """What a caller wrote: a JSON object, XML, or plain text where it has a ``text_field``.
+
+        Raises PayloadFault that explains what it takes, with an example.
+        """
+        return read_text(self, text, limit)
+
+    def parse(self, xml: bytes, *, limit: int = MAX_BYTES) -> Payload:
+        """One XML element, safely read and checked. Raises PayloadFault."""
+        if len(xml) > limit:
+            raise PayloadFault(f"{self.name} has {len(xml)} bytes as XML; at most {limit}")
+        try:
+            element = self._plan.of_bytes(xml)
+        except Misfit as error:
+            raise error.fault(self.name) from None
+        return self._checked(element)
+
+    def adopt(self, element: etree._Element) -> Payload:
+        """An element that was read safely, checked; a copy of it is kept. Raises PayloadFault."""
+        try:
+            made = self._plan.of_element(element)
+        except Misfit as error:
+            raise error.fault(self.name) from None
+        return self._checked(made)
+
+    def names(self, tag: str) -> bool:
+        """Whether an element of that local name is meant for it: its name or ``{any}.{class}``, any case."""
+        return self._plan.names(tag)
+
+    def values(self, payload: Payload) -> dict[str, Any]:
+        """A payload as JSON values by field."""
+        if not self.same(payload.type):
+            payload = self.adopt(payload.element)
+        return cast(dict[str, Any], self._as_json(payload.element))
+
+    def bind(self, payload: Payload, kind: type) -> Any:
+        """A new instance of ``kind``, the class or another version of it. Raises PayloadFault."""
+        known = _known(kind)
+        if not known.type.same(payload.type):
+            payload = known.type.adopt(payload.element)
+        try:
+            return known.make(payload.element)
+        except Exception as error:
+            # What its own __post_init__ says is for who wrote it: the cause goes with the Fault to the log.
+            raise PayloadFault(f"{known.type.name} does not take these values") from error
+
+    def write(self, payload: Payload, form: Form) -> str:
+        """For a caller from outside: as JSON, as XML, or as text (its ``text_field`` if it has one, else
+        JSON)."""
+        if form == "xml":
+            return payload.xml.decode()
+        values = self.values(payload)
+        if form == "text" and self.text_field:
+            return str(values.get(self.text_field) or "")
+        return json.dumps(values, ensure_ascii=False)
+
+    def _checked(self, element: etree._Element) -> Payload:
+        if self._valid(element):
+            return Payload(self, element)
+        last = self._valid.error_log.last_error
+        raise PayloadFault(
+            f"{self.name} does not fit its schema: {one_line(last.message if last else '', 150)}"
+        )
+
+
+class _Known:
+    """A class with its type and how to make instances; it is kept in the class, and goes with it."""
+
+    def __init__(self, kind: type) -> None:
+        made = derive.derived(kind)
+        try:
+            self.type = PayloadType(f"{kind.__module__}:{kind.__qualname__}", made.shape)
+        except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
+            raise Fault(
+                FaultType.CONFIG, f"{made.shape.name} cannot be a payload: {one_line(str(error))}"
+            ) from None
+        self.make = binding.as_instance(made)
+
+
+def _known(kind: type) -> _Known:
+    known = getattr(kind, "__dict__", {}).get(_KEPT)
+    if known is None:
+        known = _Known(kind)
+        with contextlib.suppress(AttributeError, TypeError):  # a class that takes no attributes
+            setattr(kind, _KEPT, known)
+    return cast(_Known, known)

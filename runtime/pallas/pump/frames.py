@@ -1,0 +1,129 @@
+"""Frames: where a handler works for one caller. A tree by pointers; names are never cut apart (HC-20)."""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from pallas.payloads import Payload
+
+from .port import Endpoint
+from .record import Kept
+
+if TYPE_CHECKING:
+    from .running import Running
+    from .todos import Todos
+    from .work import Work
+
+_CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def new_id() -> str:
+    """A UUID that nobody has yet."""
+    return str(uuid4())
+
+
+def is_canonical(text: str) -> bool:
+    """Whether it is a UUID as one is written: lower case, with dashes."""
+    return _CANONICAL.fullmatch(text) is not None
+
+
+@dataclass(slots=True, eq=False)
+class Passing:
+    """A message that waits for its handler or is with it. ``own`` where the handler sent that itself."""
+
+    payload: Payload
+    sender: str
+    own: bool
+    kept: Kept
+
+
+class Frame:
+    """One conversation of an agent with its caller. ``id`` is the handler's ``thread_id``.
+
+    ``parent`` is None for those that are begun from outside; ``caller`` is the name of whoever opened it;
+    ``depth`` counts from 1 for those. ``endpoints`` are all that ever worked in it, the one of now at the
+    end; empty for an agent of another kind. ``told`` is the name of what it was opened with, ``run`` that
+    to which it belongs.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "agent",
+        "caller",
+        "children",
+        "depth",
+        "endpoints",
+        "id",
+        "over",
+        "parent",
+        "queue",
+        "refusals",
+        "run",
+        "span",
+        "todos",
+        "told",
+        "waits",
+        "work",
+    )
+
+    def __init__(
+        self,
+        run: "Running",
+        agent: str,
+        caller: str,
+        parent: "Frame | None",
+        *,
+        id: str,  # noqa: A002
+        span: str,
+        told: str,
+    ) -> None:
+        self.run = run
+        self.id = id
+        self.agent = agent
+        self.caller = caller
+        self.parent = parent
+        self.depth: int = 1 if parent is None else parent.depth + 1
+        self.span = span
+        self.told = told
+        self.children: dict[Frame, None] | None = None
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self.queue: deque[Passing] | None = None
+        self.work: Work | None = None
+        self.waits = False
+        self.over = False
+        self.refusals = 0
+        self.todos: Todos | None = None
+        if parent is not None:
+            if parent.children is None:
+                parent.children = {}
+            parent.children[self] = None
+
+    def below(self) -> Iterator["Frame"]:
+        """It and all below it, those below first."""
+        found, waiting = [], [self]
+        while waiting:
+            frame = waiting.pop()
+            found.append(frame)
+            if frame.children:
+                waiting.extend(frame.children)
+        return reversed(found)
+
+    def above(self) -> Iterator["Frame"]:
+        """It and all above it, itself first."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
+
+    def detach(self) -> None:
+        """It is over: nothing points to it any more, and it to nothing."""
+        if self.parent is not None and self.parent.children is not None:
+            self.parent.children.pop(self, None)
+        self.parent = None
+        self.children = None
+        self.queue = None
+        self.todos = None
+        self.endpoints = ()

@@ -1,0 +1,39 @@
+"""What all runs of one pump share."""
+
+from pallas.config.kinds import PumpLimits
+
+from .frames import Frame, new_id
+from .port import Peers
+from .record import MessageLog
+from .slots import Pipelines, Slots
+from .usage import Usage
+from .work import Work
+
+
+class Hall:
+    """``root`` is the frame above all; ``queued`` are messages that wait for their handlers,
+    ``warned`` the handlers that were told what is deprecated."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.peers = peers
+        self.root = new_id()
+        self.log = MessageLog()
+        self.usage = Usage()
+        self.slots = Slots(self._limits, peers.at_once, _take)
+        self.pipelines = Pipelines(self._limits)
+        self.works: set[Work] = set()
+        self.frames: dict[str, Frame] = {}
+        self.queued = 0
+        self.warned: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether as many messages wait as may."""
+        return self.queued + self.pipelines.waiting >= self.peers.limits.queue
+
+    def _limits(self) -> PumpLimits:
+        return self.peers.limits
+
+
+def _take(frame: Frame) -> None:
+    frame.run.take(frame)

@@ -1,0 +1,1 @@
+"""Fuzzing: run by hand (``make fuzz``), a small slice of it with the tests."""

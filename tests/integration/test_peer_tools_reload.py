@@ -1,0 +1,60 @@
+"""The tools of a model follow its peers' code and its own entry, also where it is in another process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from support.live import all_ready, ask, client, running
+from support.offline import model_record
+from support.peered import HANDLERS, peered_project
+from support.waiting import until
+
+from pallas.executors import Turn
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.reach import Reach
+from pallas.model import Fault
+
+
+def agent(fleet: Fleet, name: str) -> Any:
+    return next(each for each in fleet.agents if each.name == name)
+
+
+async def tools(fleet: Fleet) -> dict[str, dict[str, Any]]:
+    """What the model of ``desk`` is shown in a turn that begins now."""
+    async with client(fleet, "desk") as desk:
+        assert await ask(desk, "hello") == "just hello"
+    shown = model_record(fleet).requests[-1].get("tools") or ()
+    return {each["function"]["name"]: each["function"]["parameters"] for each in shown}
+
+
+async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_turn(tmp_path: Path) -> None:
+    root = peered_project(tmp_path / "p", isolation="process")
+    async with running(root, watch=True) as fleet:
+        await until(lambda: all_ready(fleet), timeout=60)
+        assert list((await tools(fleet))["adder"]["properties"]) == ["a", "b", "note", "more"]
+        (root / "hands.py").write_text(
+            HANDLERS.replace("    b: int = 0\n", "    b: int = 0\n    c: int = 0\n")
+        )
+        await until(
+            lambda: "c" in agent(fleet, "adder").executor.info.payload.json_schema["properties"], timeout=60
+        )
+        assert list((await tools(fleet))["adder"]["properties"]) == ["a", "b", "c", "note", "more"]
+        async with client(fleet, "desk") as desk:
+            assert json.loads(await ask(desk, "add 2 3"))["total"] == 5
+        entries = yaml.safe_load((root / "agents.yaml").read_text())
+        entries["agents"]["desk"]["peers"] = ["adder", "writer"]
+        (root / "agents.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
+        await until(
+            lambda: agent(fleet, "desk").config.peers == ("adder", "writer") and all_ready(fleet), timeout=60
+        )
+        assert list(await tools(fleet)) == ["adder", "writer"]
+        # Its code does not decide: one that is no peer, and one that is not there, look alike (C10).
+        turn = Turn(run_id="none", agent="desk", text="x")
+        refusals = set()
+        for name in ("teller", "nobody"):
+            try:
+                await Reach(fleet).ask_peer(turn, name, "{}")
+            except Fault as fault:
+                refusals.add((fault.message, fault.system_code, fault.to_system_error()))
+        assert len(refusals) == 1

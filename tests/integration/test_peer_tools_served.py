@@ -1,0 +1,69 @@
+"""A served fleet whose model has peers and a process of its own: how it drains, and how it dies."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.live import ERAS
+from support.peered import peered_project
+from support.processes import gone
+from support.served import Served, served, text_of
+from support.waiting import until
+
+
+async def until_in_flight(fleet: Served, agent: str, call: asyncio.Task[Any]) -> None:
+    """Until that agent answers something because of this call."""
+    async with asyncio.timeout(60):
+        while True:
+            answer = await fleet.get("/api/v1/runs?status=running")
+            assert answer.status_code == 200, answer.text
+            if agent in {each["agent"] for each in answer.json()["items"]}:
+                return
+            assert not call.done(), text_of(call.result())
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_fleet_that_ends_lets_its_models_ask_and_one_that_dies_takes_them_along(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    root = peered_project(tmp_path / "p", isolation="process", top={"bind": "127.0.0.1"})
+    with served(root, PALLAS_DATABASE_URL=f"sqlite:///{tmp_path}/ledger.sqlite3") as fleet:
+        await fleet.says("] running")
+        async with asyncio.timeout(60):
+            while (await fleet.get("/readyz")).status_code != 200:
+                pass
+        if how is signal.SIGTERM:
+            async with fleet.client("desk", ERAS[0]) as one, fleet.client("desk", ERAS[1]) as two:
+                calls = [
+                    asyncio.create_task(each.call_tool("send_message", {"message": f"slowly {number}"}))
+                    for number, each in enumerate((one, two), 4)
+                ]
+                await until_in_flight(fleet, "desk", calls[0])
+                fleet.send(how)
+                await fleet.says("draining: 2 runs in flight")
+                for number, result in enumerate(await asyncio.gather(*calls), 4):
+                    assert f'\\"total\\": {number}' in text_of(result)
+            assert await fleet.ended() == 0
+            return
+        (child,) = _interpreters(fleet)
+        asking = asyncio.create_task(_asked(fleet, "hold it"))
+        await until_in_flight(fleet, "holder", asking)
+        fleet.send(how)
+        await until(lambda: gone(child), timeout=30)
+        assert isinstance((await asyncio.gather(asking, return_exceptions=True))[0], BaseException)
+        await fleet.ended()
+
+
+async def _asked(fleet: Served, message: str) -> Any:
+    async with fleet.client("desk", ERAS[0]) as desk:
+        return await desk.call_tool("send_message", {"message": message})
+
+
+def _interpreters(fleet: Served) -> list[int]:
+    """The processes in which agents answer: those below a keeper."""
+    below = {pid: psutil.Process(pid) for pid in fleet.children()}
+    keepers = {pid for pid, each in below.items() if any("keeper" in word for word in each.cmdline())}
+    return [pid for pid, each in below.items() if each.ppid() in keepers]

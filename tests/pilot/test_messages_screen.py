@@ -1,0 +1,359 @@
+"""The inspector of messages: opened from the feed, live, filtered, opened in full, written and sent again."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.fake_fleet import NOON, FakeFleet, agent, desk
+from support.letters import RUN, event_of, greeting, letter, passed, told
+from support.shell import screen_text, workbench
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
+
+from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, RunStarted, ToolOutcome
+from pallas_tui.app import Workbench
+from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.main import MainScreen
+from pallas_tui.screens.messages import EnvelopeScreen, MessagesScreen
+from pallas_tui.screens.replay import ReplayScreen
+from pallas_tui.screens.send import SendScreen
+from pallas_tui.widgets.feed import FeedPane
+from pallas_tui.widgets.messages import MessagesPane
+from pallas_tui.widgets.messages.send_pane import SendPane
+
+SIZE = (120, 40)
+SCHEMA = {
+    "type": "object",
+    "title": "Greeting",
+    "properties": {
+        "name": {"type": "string", "description": "Whom to greet"},
+        "times": {"type": "integer", "minimum": 1},
+        "lines": {"type": "array", "items": {"type": "object", "properties": {"price": {"type": "number"}}}},
+    },
+    "required": ["name"],
+}
+EXAMPLE = "<Greeting>\n  <name>text</name>\n</Greeting>"
+
+
+def made(*, ends: bool = True) -> FakeFleet:
+    names = ("greeter", "shouter", "research")
+    agents = tuple(agent(name, 24201 + place, version=4) for place, name in enumerate(names))
+    fleet = FakeFleet(replace(desk(), agents=agents))
+    fleet.letters[RUN] = greeting()
+    payload = PayloadDetail("Greeting", json.dumps(SCHEMA), EXAMPLE)
+    fleet.details["greeter"] = AgentDetail("greeter", "agents.yaml:3", "handlers.py:8", payload=payload)
+    fleet.details["shouter"] = AgentDetail("shouter", payload=PayloadDetail("Shout"))
+    fleet.say(*told(greeting(), ends=ends))
+    return fleet
+
+
+async def opened(app: Workbench, pilot: Pilot[Any], *keys: str) -> MessagesPane:
+    """The inspector of the run, from the feed."""
+    await until(lambda: isinstance(app.focused, Input), pilot)
+    await pilot.press("f4")
+    feed = app.main.query_one(FeedPane)
+    await until(lambda: feed.feed.run(RUN) is not None, pilot)
+    run = feed.feed.run(RUN)
+    assert run is not None
+    feed.runs.go_to(run)
+    await pilot.press("m")
+    await until(lambda: isinstance(app.screen, MessagesScreen) and app.screen.query("#message-text"), pilot)
+    pane = app.screen.query_one(MessagesPane)
+    await until(lambda: pane.view.line_count() > 0, pilot)
+    await pilot.press(*keys)
+    return pane
+
+
+async def at(pane: MessagesPane, pilot: Pilot[Any], number: int, run: str = RUN) -> None:
+    """Put the cursor on a message."""
+    place = pane.view.find((run, number))
+    assert place is not None
+    pane.view.action_move_to(place)
+    await until(lambda: pane.view.selected is None or pane.view.selected.number == number, pilot)
+
+
+async def test_a_run_shows_its_messages_as_one_tree_with_the_runs_of_other_agents_in_it() -> None:
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        text = screen_text(app)
+        for words in (
+            "1 call    ● system.caller → greeter  Greeting",
+            "2 call    ● │ greeter → shouter  Shout",
+            "3 respond ● │ shouter → greeter  Shouted",
+            "4 call    ✖ greeter → vault  routing",
+            "run     ● │ │ research Who is Ada?",
+            "9 messages · 1 not delivered",
+        ):
+            assert words in text, words
+        await until(lambda: "Ada &amp; Grace" in screen_text(app) or pane.view.cursor, pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, MainScreen), pilot)
+
+
+async def test_why_a_message_was_refused_stands_beside_it_with_all_names() -> None:
+    # HC-12
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await at(pane, pilot, 4)
+        await until(lambda: "<text>hello Ada</text>" in screen_text(app), pilot)
+        text = screen_text(app)
+        for words in ("refused: routing", "greeter has no peer vault", "are shouter, research", "schema"):
+            assert words in text, words
+        await pilot.press("o")
+        await until(lambda: pane.view.line_count() == 1, pilot)
+        assert "refused only" in screen_text(app)
+        await pilot.press("o")
+        await until(lambda: pane.view.line_count() == 10, pilot)
+
+
+async def test_messages_come_in_while_the_run_goes_on_and_the_list_follows_at_its_end() -> None:
+    fleet = made(ends=False)
+    fleet.hub.publish(RunStarted(at=NOON, run_id="live", agent="greeter", preview="live"))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await pilot.press("end")
+        for number in (10, 11, 12):
+            fleet.say(passed(number, "greeter", "shouter", at="z", parent="a"))
+        await until(lambda: pane.view.selected is not None and pane.view.selected.number == 12, pilot)
+        await pilot.press("home")
+        fleet.say(passed(13, "greeter", "shouter", at="z", parent="a"))
+        await until(lambda: pane.view.find((RUN, 13)) is not None, pilot)
+        selected = pane.view.selected
+        assert selected is not None and selected.number == 1
+
+
+async def test_a_filter_looks_in_everything_and_escape_takes_it_away() -> None:
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await pilot.press("slash", *"shouted")
+        await until(lambda: [row.number for row in pane.view.rows] == [3, 9], pilot)
+        await pilot.press("enter", "escape")
+        await until(lambda: pane.view.line_count() == 10, pilot)
+        assert isinstance(app.screen, MessagesScreen)
+
+
+async def test_a_message_opens_in_full_and_a_run_among_them_opens_in_the_feed() -> None:
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await at(pane, pilot, 2)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, EnvelopeScreen), pilot)
+        await until(lambda: "<text>hello Ada</text>" in screen_text(app), pilot)
+        await pilot.press("escape")
+        await until(lambda: isinstance(app.screen, MessagesScreen), pilot)
+        pane.view.action_move_to(6)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, MainScreen), pilot)
+        feed = app.main.query_one(FeedPane)
+        await until(lambda: feed.runs.selected is not None and feed.runs.selected.id == f"{RUN}-llm", pilot)
+
+
+async def test_the_run_before_and_the_next_are_one_key_away() -> None:
+    fleet = made()
+    fleet.letters["other"] = greeting("other")
+    fleet.say(*told(greeting("other"), run="other"))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await pilot.press("right_square_bracket")
+        await until(lambda: pane.run_id == "other" and pane.view.line_count() == 10, pilot)
+        await pilot.press("left_square_bracket")
+        await until(lambda: pane.run_id == RUN and pane.view.rows[0].run == RUN, pilot)
+
+
+async def test_what_cannot_be_read_is_told_and_read_again_by_a_key() -> None:
+    fleet = made()
+    fleet.can_control = False
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(app, pilot)
+        await until(lambda: "r tries again" in screen_text(app), pilot)
+        assert "full token" in screen_text(app)
+        fleet.can_control = True
+        await pilot.press("r")
+        await until(lambda: "r tries again" not in screen_text(app), pilot)
+
+
+async def test_without_messages_it_says_how_there_are_some() -> None:
+    app = workbench(FakeFleet())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("alt+m")
+        await until(lambda: "No messages yet" in screen_text(app), pilot)
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        assert "Every message between the handlers" in screen_text(app)
+
+
+async def test_the_first_messages_of_all_come_in_where_one_waits_for_them() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await pilot.press("alt+m")
+        await until(lambda: "No messages yet" in screen_text(app), pilot)
+        fleet.letters[RUN] = greeting()
+        fleet.say(*told(greeting(), ends=True))
+        await until(
+            lambda: "greeter" in screen_text(app) and "No messages yet" not in screen_text(app), pilot
+        )
+
+
+async def test_ten_thousand_messages_are_a_list_in_which_only_what_is_seen_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = made()
+    fleet.letters[RUN] = tuple(letter(number, "greeter", "shouter") for number in range(1, 10_001))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await until(lambda: pane.view.line_count() == 10_001, pilot)
+        await pilot.press("end", "up")  # the last line is a run whose call is no longer kept
+        await until(lambda: pane.view.selected is not None and pane.view.selected.number == 10_000, pilot)
+        made_lines: list[int] = []
+        plain = pane.view.line_at
+        monkeypatch.setattr(pane.view, "line_at", lambda i, w: (made_lines.append(i), plain(i, w))[1])
+        await pilot.press("up")
+        await pilot.pause()
+        assert 0 < len(made_lines) < 400  # the lines in view, a few times at most
+
+
+# Writing
+
+
+async def send_screen(app: Workbench, pilot: Pilot[Any]) -> SendPane:
+    await opened(app, pilot, "home", "s")
+    await until(lambda: isinstance(app.screen, SendScreen) and app.screen.query(SendPane), pilot)
+    pane = app.screen.query_one(SendPane)
+    await until(lambda: pane.writing, pilot)
+    return pane
+
+
+async def test_a_message_is_written_in_a_form_made_from_the_schema_of_the_handler() -> None:
+    fleet = made()
+    fleet.outcome = ToolOutcome(True, "{}", 0.2, ("<Shouted><text>HELLO</text></Shouted>",))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await send_screen(app, pilot)
+        await pilot.press(*"Ada", "enter", "c")
+        await until(lambda: fleet.called, pilot)
+        ((name, server, tool, arguments, bearer),) = fleet.called
+        assert (name, server, tool, bearer) == ("greeter", "", "send_message", None)
+        assert json.loads(arguments["message"]) == {"name": "Ada"}
+        await until(lambda: "<text>HELLO</text>" in screen_text(app), pilot)
+
+
+async def test_a_message_is_written_as_json_or_as_xml_just_as_well() -> None:
+    fleet = made()
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await send_screen(app, pilot)
+        await pilot.press("escape", "2")
+        pane.query_one("#tool-json", TextArea).load_text('{"name": "Grace", "times": 2}')
+        await pilot.press("ctrl+r")
+        await until(lambda: len(fleet.called) == 1, pilot)
+        await until(lambda: not pane._calling, pilot)
+        await pilot.press("escape", "3")
+        area = pane.query_one("#tool-xml", TextArea)
+        await until(lambda: area.has_focus, pilot)
+        assert area.text == EXAMPLE
+        area.load_text("<Greeting><name>Ada</name></Greeting>")
+        await pilot.press("ctrl+r")
+        await until(lambda: len(fleet.called) == 2, pilot)
+    assert json.loads(fleet.called[0][3]["message"]) == {"name": "Grace", "times": 2}
+    assert fleet.called[1][3]["message"] == "<Greeting><name>Ada</name></Greeting>"
+
+
+async def test_what_the_fleet_refuses_is_told_at_its_field() -> None:
+    fault = Fault(FaultType.PROTOCOL, "times: more than 9", data={"system": "validation", "field": "times"})
+    fleet = made()
+    fleet.outcome = ToolOutcome(False, "{}", 0.1, (json.dumps(fault.to_body()),))
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await send_screen(app, pilot)
+        await pilot.press(*"Ada", "enter")
+        pane.form.set(("times",), 99)
+        pane.form_changed()
+        await pilot.press("c")
+        await until(lambda: "times: more than 9" in screen_text(app), pilot)
+        selected = pane.fields.selected
+        assert selected is not None and selected.path == ("times",)
+        pane.form.set(("times",), 3)
+        pane.form_changed()
+        await until(lambda: "times: more than 9" not in screen_text(app), pilot)
+
+
+# Sent again
+
+
+async def test_a_message_is_sent_again_and_both_runs_stand_beside_each_other_with_their_difference() -> None:
+    fleet = made()
+    fleet.outcome = ToolOutcome(True, "{}", 0.3, ("<Shouted><text>HELLO ADA!</text></Shouted>",))
+    answered = fleet.call_tool
+
+    async def call_tool(*given: Any, **more: Any) -> ToolOutcome:
+        run_id = f"again{len(fleet.called)}"
+        fleet.letters[run_id] = greeting(run_id)[:1]
+        fleet.say(
+            RunStarted(at=NOON + 9, run_id=run_id, agent="greeter", preview="<Greeting"),
+            event_of(fleet.letters[run_id][0]),
+        )
+        return await answered(*given, **more)
+
+    fleet.call_tool = call_tool  # type: ignore[method-assign]
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(app, pilot, "home", "p")
+        await until(lambda: isinstance(app.screen, ReplayScreen), pilot)
+        await until(lambda: "another reply after 0.3 s: 2 lines differ" in screen_text(app), pilot)
+        await until(lambda: "run again0" in screen_text(app), pilot)
+        text = screen_text(app)
+        for words in ("-   <text>HELLO ADA</text>", "+   <text>HELLO ADA!</text>", "greeter v4", "then"):
+            assert words in text, words
+        sent = fleet.called[0][3]["message"]
+        assert sent.startswith("<Greeting") and "Ada &amp; Grace" in sent
+        fleet.outcome = ToolOutcome(True, "{}", 0.3, ("<Shouted><text>HELLO ADA</text></Shouted>",))
+        await pilot.press("r")
+        await until(lambda: "the same reply" in screen_text(app) and "run again1" in screen_text(app), pilot)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, MessagesScreen), pilot)
+        await until(lambda: app.screen.query_one(MessagesPane).run_id == "again1", pilot)
+        assert [isinstance(each, MessagesScreen) for each in app.screen_stack].count(True) == 1
+
+
+async def test_what_cannot_be_sent_again_says_why() -> None:
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await at(pane, pilot, 4)
+        await pilot.press("p")
+        await until(lambda: any("vault is no agent" in each.message for each in app._notifications), pilot)
+        assert isinstance(app.screen, MessagesScreen)
+
+
+async def test_a_list_that_cannot_be_seen_does_nothing_until_it_can() -> None:
+    fleet = made(ends=False)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        await at(pane, pilot, 2)
+        await pilot.press("enter")
+        await until(lambda: isinstance(app.screen, EnvelopeScreen), pilot)
+        await until(lambda: not pane._reader.busy, pilot)
+        before = pane.view.line_count()
+        fleet.say(passed(10, "greeter", "shouter", at="z", parent="a"))
+        messages = app.messages.run(RUN)
+        await until(lambda: messages is not None and messages.last == 10, pilot)
+        app._beat()
+        assert pane.view.line_count() == before
+        await pilot.press("escape")
+        await until(lambda: pane.view.find((RUN, 10)) is not None, pilot)
+        selected = pane.view.selected
+        assert selected is not None and selected.number == 2

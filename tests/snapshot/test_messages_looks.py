@@ -1,0 +1,126 @@
+"""How messages between handlers look: a run of them, one in full, one written, one sent again; and todos."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.fake_fleet import NOON, FakeFleet, agent, desk
+from support.letters import RUN, greeting, todo, told
+from support.looks import each_look
+from support.pane_app import still
+from support.shell import screen_text, workbench
+from support.waiting import until
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, ToolOutcome
+from pallas_tui.app import Workbench
+from pallas_tui.settings import Settings
+
+Compare = Callable[..., bool]
+SMALL = (80, 24)
+SCHEMA = (
+    '{"type": "object", "title": "Greeting", "required": ["name"], "properties": {'
+    '"name": {"type": "string", "description": "Whom to greet"}, '
+    '"times": {"type": "integer", "minimum": 1, "default": 1}, "loud": {"type": "boolean"}}}'
+)
+
+
+def fleet(*, ends: bool = True, todos: bool = False) -> FakeFleet:
+    agents = (agent("greeter", 24201, version=4), agent("shouter", 24202), agent("research", 24203))
+    made = FakeFleet(replace(desk(), agents=agents))
+    made.letters[RUN] = greeting()
+    payload = PayloadDetail("Greeting", SCHEMA, "<Greeting>\n  <name>text</name>\n</Greeting>")
+    made.details["greeter"] = AgentDetail("greeter", payload=payload)
+    made.outcome = ToolOutcome(True, "{}", 0.31, ("<Shouted><text>HELLO ADA!</text></Shouted>",))
+    made.say(*told(greeting(), ends=ends))
+    if todos:
+        made.say(
+            todo("a", at=NOON - 125),
+            todo(
+                "b", at=NOON - 70, actor="shouter", wait_for="Review", from_agent="research", description=""
+            ),
+            todo("a", "raised", at=NOON - 8),
+            todo("c", at=NOON - 4_000, actor="research", description="the invoices are to be read first"),
+            todo("d", at=NOON - 300),
+            todo("d", "closed", at=NOON - 20, was_raised=True),
+        )
+    return made
+
+
+def looking(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
+    async def before(pilot: Pilot[Any]) -> None:
+        app: Any = pilot.app
+        await until(lambda: isinstance(app.focused, Input) and ":24200" in screen_text(app), pilot)
+        app.main.set_focus(None)
+        for key in keys:
+            screen = app.screen
+            await pilot.press(key)
+            if key in ("M", "D", "p", "s"):
+                await until(lambda screen=screen: app.screen is not screen, pilot)
+        await until(lambda: seen in screen_text(app), pilot)
+        still(app)
+        app.clear_notifications()
+        for _ in range(3):
+            await pilot.pause()
+
+    return before
+
+
+def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = False) -> Workbench:  # noqa: A002
+    return workbench(made, settings=Settings(theme, ascii=ascii))
+
+
+@each_look
+def test_messages(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    before = looking("M", "home", "down", "down", "down", seen="refused: routing")
+    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+
+
+def test_messages_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    before = looking("M", "home", seen="fits Greeting")
+    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+
+
+def test_a_message_in_full(snap_compare: Compare) -> None:
+    before = looking("M", "home", "down", "enter", seen="<text>hello Ada</text>")
+    assert snap_compare(app_over(fleet()), terminal_size=SMALL, run_before=before)
+
+
+def test_no_messages_yet(snap_compare: Compare) -> None:
+    before = looking("M", seen="Escape goes back")
+    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=before)
+
+
+def test_a_message_that_is_written(snap_compare: Compare) -> None:
+    before = looking("M", "home", "s", seen="Whom to greet")
+    assert snap_compare(app_over(fleet()), terminal_size=SMALL, run_before=before)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (120, 40)], ids=["60x20", "120x40"])
+def test_a_message_that_is_sent_again(snap_compare: Compare, size: tuple[int, int]) -> None:
+    before = looking("M", "home", "p", seen="2 lines differ")
+    assert snap_compare(app_over(fleet()), terminal_size=size, run_before=before)
+
+
+def test_a_message_that_cannot_be_sent_again(snap_compare: Compare) -> None:
+    made = fleet()
+    fault = Fault(FaultType.TIMEOUT, "greeter did not answer within 30 s")
+    made.outcome = ToolOutcome(False, "", 30.0, (fault.message,))
+    before = looking("M", "home", "p", seen="it failed after 30.0 s")
+    assert snap_compare(app_over(made), terminal_size=SMALL, run_before=before)
+
+
+@each_look
+def test_todos(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+    before = looking("D", seen="raised")
+    assert snap_compare(app_over(fleet(ends=False, todos=True), theme), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (120, 40)], ids=["60x20", "120x40"])
+def test_a_todo_that_is_due_on_the_top_line(snap_compare: Compare, size: tuple[int, int]) -> None:
+    before = looking("f4", seen="1 todo")
+    app = app_over(fleet(ends=False, todos=True))
+    assert snap_compare(app, terminal_size=size, run_before=before)

@@ -1,0 +1,148 @@
+"""A process asks its agent's peers over the channel: who is answered, what is cancelled, what is refused."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support.waiting import until
+
+from pallas.executors import Emit, Turn
+from pallas.executors.fastagent.peers import PeerTool
+from pallas.executors.process.asking import MAX_OPEN, Above, Asker, Asks
+from pallas.executors.process.messages import Ask, Leave, Peers, Replied, packed, unpacked
+from pallas.model import Event, Fault, FaultType, TraceContext
+
+TOOL = PeerTool("adder", "Add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}}, True)
+TURN = Turn("run1", "desk", "x")
+OWN = TraceContext("0" * 31 + "1", "1" * 16)
+
+
+@dataclass
+class Calls:
+    """Peers that answer when they are let."""
+
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[tuple[str, str, TraceContext | None]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    now: tuple[PeerTool, ...] = (TOOL,)
+
+    def tools(self) -> tuple[PeerTool, ...]:
+        return self.now
+
+    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+        self.asked.append((peer, text, trace))
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(text)
+            raise
+        if text == "fail":
+            raise Fault(FaultType.PROTOCOL, "a is wrong", data={"system": "validation"})
+        return f"{peer}: {text}"
+
+
+class Pair:
+    """Both ends, with the messages between them as they travel."""
+
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self.asks = Asks(self.calls, self.down)
+        self.above = Above(self.up)
+        self.above.begins("run1", 7)
+        self.heard: list[Event] = []
+        self.asker: Asker | None = Asker(TURN, OWN, self.heard.append)
+
+    def down(self, said: Replied) -> None:
+        self.above.heard(unpacked(packed(said)))
+
+    def up(self, said: Ask | Leave) -> None:
+        said = unpacked(packed(said))
+        if isinstance(said, Ask):
+            assert said.call == 7
+            self.asks.ask(said, self.asker)
+        else:
+            self.asks.leave(said.ask)
+
+    def ask(self, text: str, **more: Any) -> asyncio.Task[str]:
+        trace = TraceContext(OWN.trace_id, "2" * 16)
+        turn = more.get("turn", TURN)
+        return asyncio.create_task(self.above.ask("adder", text, turn, trace, self.heard.append))
+
+
+async def test_an_answer_and_a_fault_come_back_and_the_span_is_that_of_the_call() -> None:
+    pair = Pair()
+    one, two = pair.ask("one"), pair.ask("fail")
+    await until(lambda: len(pair.calls.asked) == 2)
+    pair.calls.open.set()
+    assert await one == "adder: one"
+    with pytest.raises(Fault, match="a is wrong") as raised:
+        await two
+    assert (raised.value.type, raised.value.system_code) == (FaultType.PROTOCOL, "validation")
+    assert {trace for _, _, trace in pair.calls.asked} == {TraceContext(OWN.trace_id, "2" * 16)}
+
+
+async def test_who_stops_waiting_cancels_what_was_asked_and_only_that() -> None:
+    pair = Pair()
+    one, two = pair.ask("one"), pair.ask("two")
+    await until(lambda: len(pair.calls.asked) == 2)
+    one.cancel()
+    await until(lambda: pair.calls.cancelled == ["one"])
+    pair.calls.open.set()
+    assert await two == "adder: two"
+
+
+async def test_the_end_of_a_run_or_of_the_process_cancels_what_it_asked() -> None:
+    pair = Pair()
+    one = pair.ask("one")
+    await until(lambda: pair.calls.asked)
+    pair.asks.end(8)
+    assert pair.calls.cancelled == []
+    pair.asks.end(7)
+    with pytest.raises(Fault, match="cancelled"):
+        await one
+    assert pair.calls.cancelled == ["one"]
+    two = pair.ask("two")
+    await until(lambda: len(pair.calls.asked) == 2)
+    pair.asks.end()
+    with pytest.raises(Fault, match="cancelled"):
+        await two
+
+
+async def test_without_a_fleet_above_a_question_fails() -> None:
+    pair = Pair()
+    one = pair.ask("one")
+    await until(lambda: pair.calls.asked)
+    pair.above.close()
+    with pytest.raises(Fault, match="the fleet is gone") as raised:
+        await one
+    assert raised.value.type is FaultType.TRANSPORT
+    with pytest.raises(Fault, match="the fleet is gone"):
+        await pair.ask("two")
+    pair.asks.end()
+
+
+async def test_a_question_for_no_run_and_one_too_many_are_refused() -> None:
+    pair = Pair()
+    with pytest.raises(Fault, match="the fleet is gone"):
+        await pair.ask("one", turn=Turn("run2", "desk", "x"))
+    pair.asker = None
+    with pytest.raises(Fault, match="no run"):
+        await pair.ask("one")
+    pair = Pair()
+    many = [pair.ask(str(number)) for number in range(MAX_OPEN)]
+    await until(lambda: len(pair.calls.asked) == MAX_OPEN)
+    with pytest.raises(Fault, match="open already"):
+        await pair.ask("more")
+    pair.calls.open.set()
+    assert len(await asyncio.gather(*many)) == MAX_OPEN
+    await until(lambda: not pair.asks._open)
+
+
+async def test_the_process_is_told_of_peers_only_when_they_are_others() -> None:
+    pair = Pair()
+    assert pair.asks.news() == (TOOL,)
+    assert pair.asks.news() is None
+    pair.calls.now = ()
+    assert pair.asks.news() == ()
+    assert unpacked(packed(Peers((TOOL,)))) == Peers((TOOL,))
