@@ -76,15 +76,31 @@ class Overseer(Bounded):
     async def action_quit(self) -> None:
         """Leave; with runs in flight ask once, unless the settings say otherwise."""
         snapshot = self.fleet.snapshot() if self.fleet is not None else None
-        runs = sum(agent.runs_active for agent in snapshot.agents) if snapshot is not None else 0
-        asked = bool(self._asked_to_quit) and self.main.asking == self._asked_to_quit
-        if snapshot is None or not runs or asked or not self.settings.ask_quit:
+        if snapshot is None or not _runs(snapshot) or self._asks_to_quit or not self.settings.ask_quit:
             self.exit(0)
             return
         while self.screen is not self.main:
             await self.pop_screen()
-        self._asked_to_quit = self._question(snapshot, runs)
-        self.main.ask(self._asked_to_quit, partial(self.exit, 0))
+        self._ask_to_quit(snapshot)
+
+    def follow_runs(self, snapshot: FleetSnapshot) -> None:
+        """Keep the question whether to quit true; leave once nothing that it asked about is in flight."""
+        if not self._asks_to_quit:
+            self._asked_to_quit = ""
+        elif not _runs(snapshot):
+            self.exit(0)
+        else:
+            self._ask_to_quit(snapshot)
+
+    @property
+    def _asks_to_quit(self) -> bool:
+        return bool(self._asked_to_quit) and self.main.asking == self._asked_to_quit
+
+    def _ask_to_quit(self, snapshot: FleetSnapshot) -> None:
+        question = self._question(snapshot, _runs(snapshot))
+        if self.main.asking != question:
+            self._asked_to_quit = question
+            self.main.ask(question, partial(self.exit, 0))
 
     def _question(self, snapshot: FleetSnapshot, runs: int) -> str:
         # A fleet elsewhere goes on; only what was asked from here ends with its connection.
@@ -108,3 +124,7 @@ class Overseer(Bounded):
         else:
             self._pressed_at = now
             self.notify("Press ctrl+c again to quit.", timeout=_TWICE)
+
+
+def _runs(snapshot: FleetSnapshot) -> int:
+    return sum(agent.runs_active for agent in snapshot.agents)

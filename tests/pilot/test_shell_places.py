@@ -298,6 +298,37 @@ async def test_with_runs_in_flight_quitting_asks_once_in_place() -> None:
         await until(lambda: app.return_value == 0, pilot)
 
 
+async def test_the_question_follows_the_runs_and_the_last_ones_end_answers_it() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=2)
+        await pilot.press("ctrl+q")
+        await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
+        fleet.change("concierge", runs_active=1)
+        await until(lambda: "1 run is in flight" in screen_text(app), pilot)
+        assert app.return_value is None
+        fleet.change("concierge", runs_active=0)
+        await until(lambda: app.return_value == 0, pilot)
+
+
+async def test_who_said_no_stays_when_the_runs_end() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=2)
+        await pilot.press("ctrl+q")
+        await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
+        await pilot.press("n")
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=0)
+        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
+        assert app.return_value is None
+        assert not app.main.asking
+
+
 async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
