@@ -58,3 +58,19 @@ async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_
             except Fault as fault:
                 refusals.add((fault.message, fault.system_code, fault.to_system_error()))
         assert len(refusals) == 1
+
+
+async def test_a_model_that_had_no_peers_gets_its_first_one_as_a_tool(tmp_path: Path) -> None:
+    root = peered_project(tmp_path / "p")
+    entries = yaml.safe_load((root / "agents.yaml").read_text())
+    peers = entries["agents"]["desk"].pop("peers")
+    (root / "agents.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
+    async with running(root, watch=True) as fleet:
+        await until(lambda: all_ready(fleet), timeout=60)
+        assert not await tools(fleet)
+        entries["agents"]["desk"]["peers"] = peers
+        (root / "agents.yaml").write_text(yaml.safe_dump(entries, sort_keys=False))
+        await until(lambda: agent(fleet, "desk").config.peers == tuple(peers), timeout=60)
+        await until(lambda: all_ready(fleet), timeout=60)
+        async with client(fleet, "desk") as desk:
+            assert json.loads(await ask(desk, "add 2 3"))["total"] == 5

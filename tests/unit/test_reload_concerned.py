@@ -148,6 +148,14 @@ def test_other_keys_are_taken_over(key: str, value: Any) -> None:
     assert found.is_empty
 
 
+def test_the_first_peers_of_a_model_need_another_version_and_further_ones_do_not() -> None:
+    first = with_agent("other", peers=("base",))
+    assert set(wanted(REREAD, first).reload) == {"other"}
+    with_one = known("other", replace(PROJECT, agents=first.agents))
+    further = with_agent("other", peers=("base", "middle"))
+    assert not wanted(REREAD, further, [with_one]).reload
+
+
 def test_a_description_concerns_who_calls_the_agent() -> None:
     assert set(wanted(REREAD, with_agent("base", description="new")).reload) == {"middle"}
     assert not wanted(REREAD, with_agent("other", description="new")).reload

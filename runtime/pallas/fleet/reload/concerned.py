@@ -209,6 +209,8 @@ def _reasons(
     if changed.reread:
         if any(getattr(known.config, key) != getattr(config, key) for key in MADE_OF):
             why.append(file_of(config, new))
+        elif config.kind == "llm" and config.peers and not known.config.peers:
+            why.append(file_of(config, new))  # a model without peers was made with no place for their tools
         if config.isolation == "process" and known.project.log_level != new.log_level:
             why.append(shown(new.root, new.config_file or new.agents_file))  # its process has its own
         why += _settings(known, new)
