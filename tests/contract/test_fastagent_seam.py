@@ -33,6 +33,37 @@ def test_the_settings_we_silence_exist_and_take_our_values(fast: Any) -> None:
     assert settings.session_history is False
 
 
+async def test_a_harness_that_is_left_ends_its_own_instances_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path, {"one": None})
+    project = load_project(tmp_path)
+    fast = load(project, project.agents["one"])
+    assert callable(getattr(type(fast), "_dispose_managed_instances", None))
+    ended: list[str] = []
+
+    def told(session: Any, name: str) -> Any:
+        agent = session.agent_app.get_agent("one")
+        shutdown = agent.shutdown
+
+        async def noted() -> None:
+            ended.append(name)
+            await shutdown()
+
+        agent.shutdown = noted
+        return agent
+
+    async with fast.harness() as later:
+        async with fast.harness() as first:
+            told(await first.session("a"), "first")
+            agent = told(await later.session("b"), "later")
+        assert ended == ["first"]
+        assert await agent.send("hello") == "hello"
+    assert ended == ["first", "later"]
+    forget(tmp_path)
+
+
 def test_the_consoles_we_silence_exist() -> None:
     from fast_agent.ui import console
 

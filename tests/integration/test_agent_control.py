@@ -12,6 +12,7 @@ import pytest
 import yaml
 from support.executors import FakeExecutor
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.turnstile import turnstile
 from support.waiting import until
 
 from pallas.config import AgentConfig, Project, load_project
@@ -277,6 +278,28 @@ async def test_verbs_of_one_agent_come_one_after_the_other_and_others_are_free(t
         ]
         assert "no agent three; this fleet has one, two" in notices(fleet)[4]
         assert "'explode'" in notices(fleet)[5]
+
+
+@pytest.mark.parametrize("verb", ["stop", "restart"])
+async def test_of_two_agents_of_one_module_one_ends_and_the_other_goes_on(tmp_path: Path, verb: Verb) -> None:
+    async with turnstile() as stile:
+        root = write_project(
+            tmp_path,
+            {"one": agent_module("one", ("stile",)), "two": None},
+            keys={"two": {"module": "agents.one"}},
+            config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
+        )
+        async with running(root) as fleet, client(fleet, "two") as caller, client(fleet, "one") as other:
+            assert await ask(other, "hello") == "hello"
+            waits = asyncio.create_task(ask(caller, '***CALL_TOOL stile__go {"who": "two"}'))
+            await until(lambda: stile.arrived == ["two"])
+            # An instance of the second is the last that was made.
+            assert await ask(caller, "another instance") == "another instance"
+            await done(fleet, "one", verb)
+            assert not waits.done()
+            stile.open.set()
+            assert "two went through" in await waits
+            assert await ask(caller, "still there") == "still there"
 
 
 @contextlib.asynccontextmanager

@@ -31,7 +31,7 @@ from . import (
 from .defined import define
 from .fresh import note
 from .preload import files_of
-from .seam import introduce, plain_argv, silence
+from .seam import introduce, keep_apart, plain_argv, silence
 
 
 def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAgent:
@@ -73,6 +73,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             reapply_logging()  # the user's code may have set up anything
         note(files_of(project, agent))
         silence(fast)
+        keep_apart(fast)
         introduce(fast)
         return fast
 

@@ -27,6 +27,19 @@ def silence(fast: FastAgent) -> None:
     settings.session_history = False
 
 
+def keep_apart(fast: FastAgent) -> None:
+    """Let each harness of one FastAgent end its own instances, and none of another's.
+
+    Two agents of one module have one FastAgent. A harness that is left ends what it made; after that
+    fast-agent ends whatever was made last of all, which may be what answers for the other agent.
+    """
+
+    async def nothing(active_agents: dict[str, Any]) -> None:
+        """All that was this harness's has ended."""
+
+    fast._dispose_managed_instances = nothing  # type: ignore[method-assign]
+
+
 def own_settings(fast: FastAgent) -> Any:
     """The settings of this FastAgent, its own from now on: the last ones made are the process's, too."""
     settings: Any = fast._settings.model_copy(deep=True)
