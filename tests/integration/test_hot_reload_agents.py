@@ -10,6 +10,7 @@ import pytest
 from support.live import ERAS, ask, client
 from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
+from support.turnstile import turnstile
 from support.waiting import until
 
 from pallas.model import AgentState
@@ -18,7 +19,7 @@ SCRIPT = saying(
     "Apple.",
     "Birch.",
     "Cedar.",
-    more='  - {when: {last: user, text: take your time}, say: "there it is", delay: 1.5}\n',
+    more="  - {when: {last: user, text: take your time}, call: [{tool: stile__go, arguments: {who: two}}]}\n",
 )
 
 
@@ -139,7 +140,16 @@ async def test_an_added_agent_whose_port_is_taken_is_told_with_its_line_and_the_
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_run_in_flight_of_an_agent_that_is_removed_is_finished(tmp_path: Path, era: str) -> None:
-    async with watched(tmp_path, agents(one="Apple.", two="Birch."), SCRIPT, probe=False) as saves:
+    async with (
+        turnstile() as stile,
+        watched(
+            tmp_path,
+            {"one": module("one", "Apple."), "two": module("two", "Birch.", ("stile",))},
+            SCRIPT,
+            probe=False,
+            config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
+        ) as saves,
+    ):
         port = saves.fleet.agents[1].config.port
 
         def remove(content: dict[str, Any]) -> None:
@@ -147,7 +157,7 @@ async def test_a_run_in_flight_of_an_agent_that_is_removed_is_finished(tmp_path:
 
         async with client(saves.fleet, "two", era=era) as caller:
             call = asyncio.create_task(ask(caller, "take your time"))
-            await until(lambda: (two := saves.fleet.snapshot().agent("two")) is not None and two.runs_active)
+            await until(lambda: stile.arrived == ["two"])
             saves.edit("agents.yaml", remove)
             await until(lambda: state(saves, "two") is None)
             assert set(await listed(saves)) == {"one"}
@@ -155,7 +165,8 @@ async def test_a_run_in_flight_of_an_agent_that_is_removed_is_finished(tmp_path:
             refused = await caller.call_tool("send_message", {"message": "one more"})
             assert refused.is_error
             assert "removed from agents.yaml" in refused.content[0].text
-            assert await call == "there it is"
+            stile.open.set()
+            assert await call == "two went through"
         await until(lambda: not answers(port))
 
 

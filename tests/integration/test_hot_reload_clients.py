@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from support.live import ERAS, ask, client
 from support.reloading import Saves, module, saying, watched
+from support.turnstile import turnstile
 from support.waiting import until
 
 SAVES = 100
 CLIENTS = 50
 # Calls at one time: clients and fleet share one event loop here, and more of them would only queue in it.
 AT_A_TIME = 4
+# A run that lasts until its test lets it go on: it is at a turnstile.
+HELD = "  - {when: {last: user, text: slowly}, call: [{tool: stile__go, arguments: {who: one}}]}\n"
 
 
 def version(number: int) -> str:
@@ -85,6 +88,7 @@ async def test_fifty_clients_talk_while_their_agent_is_saved_a_hundred_times(
                 took.append(perf_counter() - began)
             await until(lambda: all(talker.seen[-1] == SAVES for talker in talkers), timeout=60)
             stop.set()
+        await until(lambda: len(saves.told()) >= SAVES)  # a version answers a moment before that is told
         assert [each.outcome for each in saves.told()] == ["live"] * SAVES
         answered = sum(talker.turns for talker in talkers)
         assert len({number for talker in talkers for number in talker.seen}) > SAVES // 4
@@ -101,22 +105,27 @@ async def test_fifty_clients_talk_while_their_agent_is_saved_a_hundred_times(
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_run_in_flight_finishes_on_the_version_that_began_it(tmp_path: Path, era: str) -> None:
-    script = saying(
-        "Version 1.",
-        more='  - {when: {system: "Version 0.", text: slowly}, say: "Version 0. 1", delay: 1.5}\n',
-    )
+    script = saying("Version 1.", more=HELD)
     async with (
-        watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves,
+        turnstile() as stile,
+        watched(
+            tmp_path,
+            {"one": module("one", version(0), ("stile",))},
+            script,
+            probe=False,
+            config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
+        ) as saves,
         client(saves.fleet, "one", era=era) as caller,
         client(saves.fleet, "one", era=era) as other,
     ):
         slow = asyncio.create_task(ask(caller, "slowly", conversation_id="c"))
-        await until(lambda: saves.fleet.snapshot().agents[0].runs_active == 1)
-        saves.write("agents/one.py", module("one", version(1)))
+        await until(lambda: stile.arrived == ["one"])
+        saves.write("agents/one.py", module("one", version(1), ("stile",)))
         await until(lambda: saves.versions()["one"] == 2)
         assert await ask(other, "hello") == "Version 1. 1"
         assert not slow.done()
-        assert await slow == "Version 0. 1"
+        stile.open.set()
+        assert await slow == "one went through"
         assert await ask(caller, "and now", conversation_id="c") == "Version 1. 2"
         await until(lambda: saves.fleet.agents[0].predecessors == 0)
 
@@ -224,23 +233,34 @@ async def test_an_agent_that_writes_a_file_it_reads_is_not_reloaded_for_ever(tmp
 
 
 async def test_with_many_versions_in_use_the_next_one_follows_when_one_is_done(tmp_path: Path) -> None:
-    script = saying(
-        *(version(number) for number in range(7)),
-        more='  - {when: {last: user, text: slowly}, say: "done", delay: 6}\n',
-    )
-    async with watched(tmp_path, {"one": module("one", version(0))}, script, probe=False) as saves:
+    script = saying(*(version(number) for number in range(7)), more=HELD)
+
+    def at(number: int) -> str:
+        return module("one", version(number), ("stile",))
+
+    async with (
+        turnstile() as stile,
+        watched(
+            tmp_path,
+            {"one": at(0)},
+            script,
+            probe=False,
+            config={"mcp": {"servers": {"stile": {"url": stile.url}}}},
+        ) as saves,
+    ):
         async with asyncio.TaskGroup() as group:
             for number in range(4):
                 group.create_task(_slowly(saves))
-                await until(lambda number=number: saves.fleet.snapshot().agents[0].runs_active == number + 1)
-                saves.write("agents/one.py", module("one", version(number + 1)))
+                await until(lambda number=number: len(stile.arrived) == number + 1)
+                saves.write("agents/one.py", at(number + 1))
                 await until(lambda number=number: saves.instruction("one") == version(number + 1))
-            saves.write("agents/one.py", module("one", version(6)))
+            saves.write("agents/one.py", at(6))
             await until(lambda: any("still answer runs" in text for text in saves.notices()))
             assert saves.instruction("one") == version(4)
+            stile.open.set()
         await until(lambda: saves.instruction("one") == version(6))
 
 
 async def _slowly(saves: Saves) -> None:
     async with client(saves.fleet, "one") as caller:
-        assert await ask(caller, "slowly") == "done"
+        assert await ask(caller, "slowly") == "one went through"

@@ -12,6 +12,7 @@ from support.live import ERAS, ask, client
 from support.ports import free_ports
 from support.raw_client import call
 from support.reloading import Saves, module, saying, watched
+from support.turnstile import Turnstile, turnstile
 from support.waiting import until
 
 from pallas.model import AgentState
@@ -20,7 +21,7 @@ SCRIPT = saying(
     "Apple.",
     "Birch.",
     "Cedar.",
-    more='  - {when: {last: user, text: take your time}, say: "there it is", delay: 4}\n'
+    more="  - {when: {last: user, text: take your time}, call: [{tool: stile__go, arguments: {who: one}}]}\n"
     '  - {when: {last: user, text: take for ever}, say: "never", delay: 600}\n',
 )
 both_eras = pytest.mark.parametrize("era", ERAS)
@@ -28,6 +29,16 @@ both_eras = pytest.mark.parametrize("era", ERAS)
 
 def agents(**instructions: str) -> dict[str, str | None]:
     return {name: module(name, text) for name, text in instructions.items()}
+
+
+@asynccontextmanager
+async def held(root: Path, **instructions: str) -> AsyncIterator[tuple[Saves, Turnstile]]:
+    """A fleet that watches its files; whoever is told to take their time waits at the turnstile."""
+    async with turnstile() as stile:
+        sources = {name: module(name, text, ("stile",)) for name, text in instructions.items()}
+        config = {"mcp": {"servers": {"stile": {"url": stile.url}}}}
+        async with watched(root, sources, SCRIPT, probe=False, config=config) as saves:
+            yield saves, stile
 
 
 def port_of(saves: Saves, name: str) -> int:
@@ -75,7 +86,7 @@ async def knocking(*ports: int) -> AsyncIterator[None]:
 async def test_a_renamed_agent_takes_the_port_over_while_runs_of_the_one_before_go_on(
     tmp_path: Path, era: str
 ) -> None:
-    async with watched(tmp_path, agents(one="Apple."), SCRIPT, probe=False) as saves:
+    async with held(tmp_path, one="Apple.") as (saves, stile):
         port = port_of(saves, "one")
 
         def rename(content: dict[str, Any]) -> None:
@@ -84,14 +95,16 @@ async def test_a_renamed_agent_takes_the_port_over_while_runs_of_the_one_before_
         async with client(saves.fleet, "one", era=era) as caller, knocking(port):
             await caller.list_tools()  # else the library asks for them after the call, of another one
             slow = asyncio.create_task(ask(caller, "take your time"))
-            await until(lambda: (one := saves.fleet.snapshot().agent("one")) is not None and one.runs_active)
+            await until(lambda: stile.arrived == ["one"])
             saves.edit("agents.yaml", rename)
             await until(lambda: is_ready(saves, "uno"))
             assert not slow.done()
             assert await prompt_at(port, era) == ["uno_history"]
-            assert await slow == "there it is"
+            stile.open.set()
+            assert await slow == "one went through"
         async with client(saves.fleet, "uno", era=era) as caller:
             assert await ask(caller, "hello") == "Apple. 1"
+        await until(lambda: len(saves.told()) >= 2)
         assert [each.outcome for each in saves.told()] == ["live", "live"]
         await until(lambda: saves.fleet.kernel.list() == ("uno",))
 
@@ -105,9 +118,7 @@ async def test_a_renamed_agent_takes_the_port_over_while_runs_of_the_one_before_
 
 @both_eras
 async def test_three_agents_exchange_their_ports_in_one_save(tmp_path: Path, era: str) -> None:
-    async with watched(
-        tmp_path, agents(one="Apple.", two="Birch.", three="Cedar."), SCRIPT, probe=False
-    ) as saves:
+    async with held(tmp_path, one="Apple.", two="Birch.", three="Cedar.") as (saves, stile):
         names = ("one", "two", "three")
         before = {name: port_of(saves, name) for name in names}
 
@@ -118,13 +129,16 @@ async def test_three_agents_exchange_their_ports_in_one_save(tmp_path: Path, era
         async with client(saves.fleet, "one", era=era) as caller, knocking(*before.values()):
             await ask(caller, "hello", conversation_id="c")
             slow = asyncio.create_task(ask(caller, "take your time", conversation_id="c"))
-            await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
+            await until(lambda: stile.arrived == ["one"])
             saves.edit("agents.yaml", rotate)
             await until(lambda: port_of(saves, "one") == before["two"])
             for name, other in zip(names, (*names[1:], names[0]), strict=True):
                 assert await prompt_at(before[other], era) == [f"{name}_history"]
-            assert await slow == "there it is"
+            assert not slow.done()
+            stile.open.set()
+            assert await slow == "one went through"
         assert saves.versions() == dict.fromkeys(names, 1)
+        await until(saves.told)
         assert {each.outcome for each in saves.told()} == {"live"}
         async with client(saves.fleet, "one", era=era) as caller:
             assert await ask(caller, "again", conversation_id="c") == "Apple. 3"
@@ -167,7 +181,7 @@ async def test_who_cannot_move_keeps_its_port_and_who_wanted_that_keeps_its_own(
 
 @both_eras
 async def test_a_port_that_moved_away_finishes_the_requests_under_way(tmp_path: Path, era: str) -> None:
-    async with watched(tmp_path, agents(one="Apple."), SCRIPT, probe=False) as saves:
+    async with held(tmp_path, one="Apple.") as (saves, stile):
         before, (port,) = port_of(saves, "one"), free_ports(1)
 
         def move_to(number: int) -> None:
@@ -175,7 +189,7 @@ async def test_a_port_that_moved_away_finishes_the_requests_under_way(tmp_path: 
 
         async with client(saves.fleet, "one", era=era) as caller:
             slow = asyncio.create_task(ask(caller, "take your time"))
-            await until(lambda: saves.fleet.snapshot().agents[0].runs_active)
+            await until(lambda: stile.arrived == ["one"])
             move_to(port)
             await until(lambda: _is_closed(before))
             assert await prompt_at(port, era) == ["one_history"]
@@ -183,7 +197,9 @@ async def test_a_port_that_moved_away_finishes_the_requests_under_way(tmp_path: 
             await until(lambda: port_of(saves, "one") == before)
             assert not slow.done()
             assert await prompt_at(before, era) == ["one_history"]
-            assert await slow == "there it is"
+            stile.open.set()
+            assert await slow == "one went through"
+        await until(lambda: len(saves.told()) >= 2)
         assert {each.outcome for each in saves.told()} == {"live"}
 
 
