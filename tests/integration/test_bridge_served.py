@@ -307,6 +307,7 @@ async def test_a_run_of_the_bridge_is_one_like_any_other(fleet: Fleet) -> None:
             made = await tell(door, "sessions_create", agentId="desk")
             said = await tell(door, "sessions_prompt", sessionId=made["sessionId"], prompt="seen")
             status = await tell(door, "sessions_status", sessionId=made["sessionId"])
+            await tell(door, "sessions_close", sessionId=made["sessionId"])
     finally:
         unlisten()
     (started,) = [each for each in events if isinstance(each, RunStarted)]

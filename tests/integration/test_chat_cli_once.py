@@ -22,19 +22,10 @@ TALK = [
 ]
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[ChatApi]:
+@pytest.fixture
+def api() -> Iterator[ChatApi]:
     with chat_api() as api:
         yield api
-
-
-@pytest.fixture
-def api(served: ChatApi) -> ChatApi:
-    served.steps = [{"type": "text", "delta": "Hello."}]
-    served.status, served.token = {}, ""
-    for noted in (served.asked, served.headers, served.cancelled, served.saved):
-        noted.clear()
-    return served
 
 
 def command(*arguments: str) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 import yaml
 from support.live import all_ready, running
@@ -33,25 +32,23 @@ for line in sys.stdin:
     print(json.dumps(answer), flush=True)
 """
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def saves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Saves]:
-    root: Path = tmp_path_factory.mktemp("kinds")
+@pytest_asyncio.fixture
+async def saves(tmp_path: Path) -> AsyncIterator[Saves]:
     (port,) = free_ports(1)
-    (root / "answers.py").write_text(ANSWERS)
-    (root / "worker.py").write_text(WORKER)
+    (tmp_path / "answers.py").write_text(ANSWERS)
+    (tmp_path / "worker.py").write_text(WORKER)
     agents: dict[str, Any] = {
         "one": {"kind": "handler", "handler": "answers:one", "examples": ["count to one"]},
         "two": {"kind": "handler", "handler": "answers:two", "examples": ["count to two"]},
         "front": {"kind": "router", "agents": ["one"], "fallback": "one"},
+        "either": {"kind": "router", "agents": ["one", "two"]},
         "program": {"kind": "worker", "command": [sys.executable, "worker.py"], "dialect": "ndjson"},
     }
-    (root / "agents.yaml").write_text(yaml.safe_dump({"name": "kinds", "port": port, "agents": agents}))
-    async with running(root, watch=True) as fleet:
+    (tmp_path / "agents.yaml").write_text(yaml.safe_dump({"name": "kinds", "port": port, "agents": agents}))
+    async with running(tmp_path, watch=True) as fleet:
         await until(lambda: all_ready(fleet))
-        yield Saves(fleet, root)
+        yield Saves(fleet, tmp_path)
 
 
 async def concerned(saves: Saves, change: Callable[[dict[str, Any]], None], *names: str) -> set[str]:
@@ -90,7 +87,7 @@ async def test_another_object_for_a_handler_and_other_examples_make_a_version(sa
         entries["agents"]["two"] |= {"examples": ["sing a song"], "capabilities": ["singing"]}
 
     assert await concerned(saves, examples, "two") == {"two"}
-    result = await saves.fleet.kernel.run(RunRequest("front", "sing me another song"))
+    result = await saves.fleet.kernel.run(RunRequest("either", "sing me another song"))
     assert result.routed == "two"
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -204,9 +205,14 @@ async def test_the_tokens_of_the_control_api_hold_here_and_go_no_further(
     assert asked_with == [None]
 
 
-async def test_a_wrong_token_is_refused_and_guessing_is_slowed_down(fleet: Fleet) -> None:
-    allow(fleet, {"anonymous": ["view:*"], "token:ada": ["view:*"]})
-    async with api(fleet, "wrong") as guess, api(fleet, None) as nobody, api(fleet, "ada") as ada:
+async def test_a_wrong_token_is_refused_and_guessing_is_slowed_down(tmp_path: Path) -> None:
+    # A fleet of its own: whoever comes from this address has to wait afterwards.
+    async with (
+        granted(tmp_path, {"anonymous": ["view:*"], "token:ada": ["view:*"]}, ("desk",)) as fleet,
+        api(fleet, "wrong") as guess,
+        api(fleet, None) as nobody,
+        api(fleet, "ada") as ada,
+    ):
         assert (await nobody.get("/agents")).status_code == 200
         assert (await ada.get("/agents")).status_code == 200
         first = await guess.get("/agents")

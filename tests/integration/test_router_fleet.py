@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,9 @@ ENTRIES = {
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    root: Path = tmp_path_factory.mktemp("router")
+@asynccontextmanager
+async def routes(root: Path) -> AsyncIterator[Fleet]:
+    """A fleet of all of them that runs."""
     (port,) = free_ports(1)
     (root / "answers.py").write_text(AGENTS)
     (root / "agents.yaml").write_text(
@@ -97,6 +98,12 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     )
     async with running(root) as fleet:
         await until(lambda: all_ready(fleet))
+        yield fleet
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    async with routes(tmp_path_factory.mktemp("router")) as fleet:
         yield fleet
 
 
@@ -319,12 +326,12 @@ async def test_a_router_that_is_served_alone_says_what_it_lacks(tmp_path: Path) 
         assert "this fleet serves it without coder, writer, broken; serve the whole project" in front.reason
 
 
-async def test_a_fleet_that_drains_lets_a_router_finish(fleet: Fleet) -> None:
-    """Last in this module: the fleet takes no new runs afterwards."""
-    with Heard(fleet) as heard:
-        refuse = lambda event: fleet.kernel.refuse() if isinstance(event, Routed) else None  # noqa: E731
-        result = await fleet.kernel.run(RunRequest("front", "fix the tests"), refuse)
-    assert result.routed == "coder"
-    with pytest.raises(Fault, match="draining"):
-        await fleet.kernel.run(RunRequest("coder", "hello"))
+async def test_a_fleet_that_drains_lets_a_router_finish(tmp_path: Path) -> None:
+    async with routes(tmp_path) as fleet:
+        with Heard(fleet) as heard:
+            refuse = lambda event: fleet.kernel.refuse() if isinstance(event, Routed) else None  # noqa: E731
+            result = await fleet.kernel.run(RunRequest("front", "fix the tests"), refuse)
+        assert result.routed == "coder"
+        with pytest.raises(Fault, match="draining"):
+            await fleet.kernel.run(RunRequest("coder", "hello"))
     assert [each.agent for each in heard.of(RunStarted)] == ["front", "coder"]

@@ -44,13 +44,15 @@ both_eras = pytest.mark.parametrize("era", ERAS)
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
     root = tmp_path_factory.mktemp("workers")
     plain = {"module": None, "kind": "worker"}
+    simple = {
+        **plain,
+        "command": ["python", str(SIMPLE)],
+        "env": {"PYTHONUNBUFFERED": "1", "GREETING": "servus"},
+        "restart": {"backoff": 0.05, "backoff_max": 0.1},
+    }
     keys: dict[str, dict[str, Any]] = {
-        "simple": {
-            **plain,
-            "command": ["python", str(SIMPLE)],
-            "env": {"PYTHONUNBUFFERED": "1", "GREETING": "servus"},
-            "restart": {"backoff": 0.05, "backoff_max": 0.1},
-        },
+        "simple": simple,
+        "crashing": simple,
         "real": {
             **plain,
             "command": [
@@ -65,7 +67,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             "permissions": "allow",
         },
     }
-    offline_project(root, {"simple": None, "real": None}, SCRIPT, keys=keys)
+    offline_project(root, dict.fromkeys(keys), SCRIPT, keys=keys)
     async with running(root) as fleet:
         yield fleet
 
@@ -156,14 +158,14 @@ async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_a
     fleet: Fleet,
 ) -> None:
     # DR-17 DR-29
-    agent = next(each for each in fleet.agents if each.name == "simple")
-    session = (await fleet.front.sessions.create("simple", ANONYMOUS)).id
+    agent = next(each for each in fleet.agents if each.name == "crashing")
+    session = (await fleet.front.sessions.create("crashing", ANONYMOUS)).id
     assert agent.config.restart.crashes == 6  # five restarts, and no more
     assert agent.config.restart.within == 60.0
-    async with client(fleet, "simple") as simple:
+    async with client(fleet, "crashing") as crashing:
         while agent.state is not AgentState.CRASH_LOOP:
             if agent.state is AgentState.READY:
-                result = await simple.call_tool("send_message", {"message": "crash"})
+                result = await crashing.call_tool("send_message", {"message": "crash"})
                 assert result.is_error
             await until(lambda: agent.state in (AgentState.READY, AgentState.CRASH_LOOP))
         assert "exit status 3" in agent.reason
