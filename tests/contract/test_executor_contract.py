@@ -154,9 +154,13 @@ async def cancels(subject: Subject) -> None:
 @row("runs out of time", "A deadline ends the work; its caller is told TIMEOUT with what was written so far.")
 async def runs_out_of_time(subject: Subject) -> None:
     # DR-15
-    with pytest.raises(Fault) as late:
-        await subject.kernel().run("wait here", timeout=2.0, stream_text=True)
-    assert (late.value.type, late.value.retryable, late.value.data["limit"]) == (FaultType.TIMEOUT, True, 2.0)
+    for limit in (2.0, 8.0, 30.0):  # on a busy machine a first word may take its time
+        with pytest.raises(Fault) as late:
+            await subject.kernel().run("wait here", timeout=limit, stream_text=True)
+        said = late.value.type, late.value.retryable, late.value.data["limit"]
+        assert said == (FaultType.TIMEOUT, True, limit)
+        if "partial" in late.value.data:
+            break
     assert str(late.value.data["partial"]).startswith("so")
     await idle(subject)
     assert (await subject.say("hello")).texts == ("1:hello",)

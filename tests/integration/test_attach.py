@@ -49,6 +49,8 @@ READ_ONLY = "read-only: this token may only look"
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(connection, "BACKOFF", (0.05, 0.1))
+    # The file of its token tells that a fleet is there: it listens a moment later.
+    monkeypatch.setattr(connection, "PATIENCE", 60)
 
 
 @contextmanager
@@ -470,7 +472,7 @@ def headless(root: Path, log: Path, **environment: str) -> Iterator[subprocess.P
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def registry_of(root: Path) -> str:
@@ -556,11 +558,7 @@ async def test_the_fleet_of_a_workbench_can_be_attached_to_as_well(
     assert token_file.find(int(url.rpartition(":")[2])) == ()
 
 
-async def test_a_real_fleet_takes_the_tokens_of_its_environment_and_hides_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # No file of a token tells that the fleet listens by now.
-    monkeypatch.setattr(connection, "PATIENCE", 60)
+async def test_a_real_fleet_takes_the_tokens_of_its_environment_and_hides_them(tmp_path: Path) -> None:
     spy = "import os\nopen('seen.txt', 'w').write(repr(sorted(os.environ.items())))\n"
     root = write_project(tmp_path / "p", {"one": spy + agent_module("one")})
     url, log = registry_of(root), tmp_path / "there.log"

@@ -55,6 +55,7 @@ async def test_an_agent_in_its_own_process_is_reloaded_kept_and_moved_out_and_in
         await until(lambda: saves.versions() == {"one": 2, "two": 2, "three": 1})
         assert {name: pid(saves, name) for name in first}.items().isdisjoint(first.items())
         assert [await says(saves, name) for name in first] == ["Birch. 1", "Birch. 1"]
+        await until(lambda: len(saves.told()) >= 2)  # a version answers a moment before that is told
         assert {each.files for each in saves.told()} == {("agents/words.py",), ("cards/two.md",)}
 
         # A broken edit: the process of before goes on, and the place is told.
@@ -82,4 +83,5 @@ async def test_an_agent_in_its_own_process_is_reloaded_kept_and_moved_out_and_in
         saves.write("agents/words.py", "WORD = 'Delta.'\n")  # and is followed where it is now
         await until(lambda: saves.versions()["one"] == 5)
         assert await says(saves, "one") == "Delta. 1"
+        await until(lambda: any(each.agent == "three" for each in saves.told()))
         assert {each.outcome for each in saves.told() if each.agent in ("two", "three")} == {"live"}

@@ -38,14 +38,14 @@ def serving(root: Path, environment: dict[str, str]) -> Iterator[str]:
         assert process.poll() is None  # nothing that was attached has ended it
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def until_ready(origin: str, timeout: float = 90) -> None:
     deadline = monotonic() + timeout
     while monotonic() < deadline:
         try:
-            if httpx2.get(f"{origin}/readyz", trust_env=False).status_code == 200:
+            if httpx2.get(f"{origin}/readyz", trust_env=False, timeout=20).status_code == 200:
                 return
         except httpx2.HTTPError:
             pass
@@ -84,7 +84,7 @@ def test_the_same_user_attaches_talks_and_leaves(
             desk.until("pallas.")
             desk.keys("C-q")
             desk.until("left=0")
-        until_ready(origin, timeout=5)
+        until_ready(origin)
     assert not list((tmp_path / "state").rglob("*.json"))
 
 

@@ -129,8 +129,9 @@ async def test_ctrl_c_cancels_an_answer_and_twice_leaves(fleet: Desk) -> None:
     with prompt(fleet, "research") as shown:
         shown.type("take your time")
         shown.keys("Enter")
-        shown.until("waiting")
-        run = fleet.ask("GET", "/runs?agent=research&status=running")["items"][0]["id"]
+        shown.until("waiting")  # which is said before the fleet has heard of it
+        running = await until(lambda: fleet.ask("GET", "/runs?agent=research&status=running")["items"])
+        run = running[0]["id"]
         shown.keys("C-c")
         shown.until("cancelled", "research> ")
         await until(lambda: fleet.ask("GET", f"/runs/{run}")["status"] == "cancelled")
