@@ -29,7 +29,7 @@ def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, For
     """See ``PayloadType.read``."""
     if len(text) > limit:
         raise PayloadFault(f"{kind.name} has {len(text)} characters; at most {limit}")
-    bare = text.strip()
+    bare = text.removeprefix("\ufeff").strip()  # some editors begin a file with that
     fenced = _FENCED(bare)
     if fenced:
         bare = fenced[1].strip()

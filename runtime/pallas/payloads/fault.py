@@ -23,6 +23,16 @@ class NotXml(PayloadFault):
     """The same of what is not even XML."""
 
 
+class NotTaken(PayloadFault):
+    """A message that fits its schema, and is refused by the code of the class itself: its sender's mistake.
+
+    What that code says is for who wrote it: it is the cause, for the log.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} does not take these values")
+
+
 class Misfit(Exception):
     """Something below a root does not fit: ``what`` is wrong, ``expected`` is how it would be right.
 

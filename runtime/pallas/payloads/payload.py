@@ -13,13 +13,13 @@ from pallas.text import one_line
 
 from . import binding, derive, schemas, writing
 from .entry import read_text
-from .fault import Misfit, PayloadFault
+from .fault import Misfit, NotTaken, PayloadFault
 from .limits import MAX_BYTES
 from .reading import Plan
 from .scalars import Scalar
 from .shape import Shape, shape_of_json, shape_to_json
 
-__all__ = ["MAX_BYTES", "Form", "Payload", "PayloadFault", "PayloadType"]
+__all__ = ["MAX_BYTES", "Form", "NotTaken", "Payload", "PayloadFault", "PayloadType"]
 
 Form = Literal["json", "xml", "text"]
 _KEPT: Final = "__pallas_payload__"
@@ -199,15 +199,17 @@ class PayloadType:
         return cast(dict[str, Any], self._as_json(payload.element))
 
     def bind(self, payload: Payload, kind: type) -> Any:
-        """A new instance of ``kind``, the class or another version of it. Raises PayloadFault."""
+        """A new instance of ``kind``, the class or another version of it. Raises PayloadFault: NotTaken where
+        the class's own code refuses it."""
         known = _known(kind)
         if not known.type.same(payload.type):
             payload = known.type.adopt(payload.element)
         try:
             return known.make(payload.element)
+        except MemoryError:  # no fault of the message
+            raise
         except Exception as error:
-            # What its own __post_init__ says is for who wrote it: the cause goes with the Fault to the log.
-            raise PayloadFault(f"{known.type.name} does not take these values") from error
+            raise NotTaken(known.type.name) from error  # for instance its __post_init__
 
     def write(self, payload: Payload, form: Form) -> str:
         """For a caller from outside: as JSON, as XML, or as text (its ``text_field`` if it has one, else

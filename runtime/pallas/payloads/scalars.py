@@ -19,7 +19,8 @@ _INT: Final = re.compile(rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}").fullmatch
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)").fullmatch
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?").fullmatch
 _MOMENT: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+    r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"  # as far from UTC as XML Schema goes
 ).fullmatch
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -147,11 +148,15 @@ def _exact_of(value: Any) -> str:
         raise wrong(value, _EXACT)
     if not value.is_finite():
         misfit("is no finite number", _EXACT)
+    return format(_short(value), "f")
+
+
+def _short(value: Decimal) -> Decimal:
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     if abs(exponent) > MAX_DIGITS or len(digits) > MAX_DIGITS:
         misfit("is a number of too many digits", f"at most {MAX_DIGITS} of them")
-    return format(value, "f")
+    return value
 
 
 def _exact_of_json(value: Any) -> str:
@@ -166,7 +171,7 @@ def _exact(text: str) -> Decimal:
     text = text.strip(_SPACE)
     if len(text) > 2 * MAX_DIGITS + 2 or _DECIMAL(text) is None:
         raise wrong(text, _EXACT)
-    return Decimal(text)
+    return _short(Decimal(text))
 
 
 def _exact_json(text: str) -> str:
@@ -177,7 +182,7 @@ def _moment_of(value: Any) -> str:
     if not isinstance(value, datetime):
         raise wrong(value, _TIME)
     text = datetime.isoformat(value)
-    if _MOMENT(text) is None:  # an offset with seconds
+    if _MOMENT(text) is None:  # an offset with seconds, or one of a day
         raise wrong(text, _TIME)
     return text
 

@@ -96,6 +96,7 @@ class Pump:
         if not first.nested:
             await pipelines.take(self._hall.queued)
         try:
+            self._check(first)  # it may have waited long, and the fleet be stopping by now
             run = Running(self._hall, first.asker, emit, first.sender)
             self._runs.add(run)
             try:

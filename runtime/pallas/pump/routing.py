@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pallas.contract import TodoUntil
 from pallas.model import Fault, FaultType
-from pallas.payloads import Payload, PayloadFault
+from pallas.payloads import NotTaken, Payload, PayloadFault
 
 from . import legacy, todos
 from .fitting import fit, system_error
-from .frames import Frame
+from .frames import Frame, Passing
 from .port import Endpoint, Reply
 from .rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, TODO, Way, way
 from .slots import overloaded
@@ -62,9 +62,12 @@ class Router:
             if not frame.over:
                 self._send(frame, endpoint, to or "", payload, each)
 
-    def failed(self, frame: Frame, fault: Fault) -> None:
+    def failed(self, frame: Frame, fault: Fault, passing: Passing) -> None:
         """It did not return what it should: its own mistake is told to itself, all else to its caller."""
-        if isinstance(fault, PayloadFault):
+        if isinstance(fault, NotTaken) and not passing.own:  # the mistake of who sent that
+            mine = passing.sender == frame.caller
+            self._fail(frame, fault if mine else Fault(FaultType.UPSTREAM, fault.message))
+        elif isinstance(fault, PayloadFault):
             self._refuse(frame, "", None, fault, fault.message)
         else:
             self._fail(frame, fault)
@@ -197,7 +200,8 @@ class Router:
 
     def _fail(self, frame: Frame, fault: Fault) -> None:
         """The frame is over; its caller is told why, as far as it may know (HC-22, HC-32)."""
-        if fault.system_code == "validation":  # of somebody further down: not for who called
+        # Of somebody further down, it is not for who called.
+        if fault.system_code == "validation" and not isinstance(fault, NotTaken):
             fault = Fault(FaultType.UPSTREAM, fault.message)
         parent, left = frame.parent, frame.id
         sender = frame.endpoints[-1].shown if frame.endpoints else frame.agent

@@ -202,15 +202,17 @@ class Running:
                 return
             frame.work = None
             self._busy -= 1
-            self._route(frame, endpoint, reply, fault)
+            self._route(frame, endpoint, reply, fault, work.passing)
         finally:
             work.end()
         self._go_on(frame)
 
-    def _route(self, frame: Frame, endpoint: Endpoint | None, reply: Reply, fault: Fault | None) -> None:
+    def _route(
+        self, frame: Frame, endpoint: Endpoint | None, reply: Reply, fault: Fault | None, passing: Passing
+    ) -> None:
         try:
             if fault is not None:
-                self._router.failed(frame, fault)
+                self._router.failed(frame, fault, passing)
             else:
                 self._router.replied(frame, endpoint, reply)
         except Fault as raised:
@@ -228,7 +230,7 @@ class Running:
         self._busy -= 1
         work.cancel()
         text = f"{frame.agent} did not answer in the time that it has for a message"
-        self._route(frame, None, Reply(), Fault(FaultType.TIMEOUT, text))
+        self._route(frame, None, Reply(), Fault(FaultType.TIMEOUT, text), work.passing)
         self._go_on(frame)
 
     def _go_on(self, frame: Frame) -> None:

@@ -44,7 +44,7 @@ def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Faul
         "%s failed%s: %s",
         who,
         f" at {place}" if place else "",
-        f"{kind}: {_words(error)}",
+        f"{kind}: {words(error)}",
         exc_info=error,
         extra={"agent": agent},
     )
@@ -59,10 +59,10 @@ def passed_on(fault: Fault, who: str = "") -> Fault:
     given: Any = fault
     kind = given.type if isinstance(given.type, FaultType) else FaultType.UPSTREAM
     retryable = given.retryable if isinstance(given.retryable, bool) else None
-    return Fault(kind, f"{who}{_words(fault.message)}", retryable=retryable, data=_plain(fault.data))
+    return Fault(kind, f"{who}{words(fault.message)}", retryable=retryable, data=_plain(fault.data))
 
 
-def _words(said: Any) -> str:
+def words(said: Any) -> str:
     """It as text: asking for that runs code of a handler."""
     try:
         text = str(said)

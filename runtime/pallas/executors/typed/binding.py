@@ -1,11 +1,12 @@
 """A message as the instance that its handler gets: of the receiver's own version of its class (HC-7)."""
 
+from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from pallas.contract import Document
 from pallas.model import Fault, FaultType
-from pallas.payloads import MAX_BYTES, Payload, PayloadFault, PayloadType
+from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadType
 
 from .loading import Loaded, key_of
 
@@ -29,12 +30,16 @@ def bound(payload: Payload, loaded: Loaded) -> Any:
 
     A class that the handler's code can name comes as that class, which after a reload is another than the
     sender's; one that it cannot name as the sender's class, and where that is elsewhere as a ``Document``.
-    Raises Fault (TRANSPORT) where the handler's own class is another by now, and it does not fit.
+    An answer that its class refuses is a ``Document``. Raises Fault where the handler's own class refuses the
+    message (NotTaken), or is another by now, and it does not fit (TRANSPORT).
     """
     known = loaded.known.get(payload.key) if payload.key else _named(payload.name, loaded)
     if known is not None:
         try:
             return payload.type.bind(payload, known)
+        except NotTaken:
+            if known is loaded.kind:
+                raise
         except PayloadFault as fault:  # another version of the class
             if known is loaded.kind:
                 raise Fault(
@@ -42,7 +47,8 @@ def bound(payload: Payload, loaded: Loaded) -> Any:
                 ) from None
     sender = _sent.get(id(payload.type))
     if sender is not None and key_of(sender) == payload.key:
-        return payload.type.bind(payload, sender)
+        with suppress(PayloadFault):
+            return payload.type.bind(payload, sender)
     return Document(payload.name, payload.xml.decode())
 
 

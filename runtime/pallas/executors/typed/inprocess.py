@@ -1,6 +1,7 @@
 """A typed handler's code in this process."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +11,20 @@ from pallas.config.files import shown
 from pallas.config.survey import sought, survey
 from pallas.invocation import Invocation, handling
 from pallas.model import Fault, FaultType
-from pallas.payloads import PayloadFault
+from pallas.payloads import NotTaken, PayloadFault
 from pallas.pump.port import Delivery, Reply
 
 from ..fastagent.beside import beside
 from ..fastagent.reads import Reads, noting
+from ..handler.raising import words
 from .binding import bound
 from .lending import Lending
 from .loading import Loaded, load
 from .port import Learned
 from .replies import Unfit, reply_of
 from .scratch import scratches_of
+
+log = logging.getLogger(__name__)
 
 
 class InProcessHost:
@@ -74,7 +78,11 @@ class InProcessHost:
         """As ``Host.handle``."""
         if (loaded := self._loaded) is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
-        payload = bound(delivery.payload, loaded)
+        try:
+            payload = bound(delivery.payload, loaded)
+        except NotTaken as fault:
+            self._say_why(fault)
+            raise
         metadata = replace(delivery.metadata)  # its own: whatever it writes into that, nobody reads
         frame = delivery.frame
         with (
@@ -94,6 +102,17 @@ class InProcessHost:
                 except PayloadFault as fault:  # of its own making: nothing is wrong with what it returned
                     raise Unfit(fault.message) from fault
         return reply_of(returned)
+
+    def _say_why(self, refusal: NotTaken) -> None:
+        cause = refusal.__cause__
+        log.warning(
+            "%s: a message was refused: %s (%s: %s)",
+            self._config.name,
+            refusal.message,
+            type(cause).__name__,
+            words(cause),
+            extra={"agent": self._config.name},
+        )
 
     def ended(self, frame: str) -> None:
         """The frame's storage goes, and models are asked for it no more."""

@@ -11,7 +11,7 @@ from pallas.config import AgentConfig, Project, Where
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import Document
 from pallas.model import Fault, FaultType
-from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of
+from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elements_of
 from pallas.pump.loose import loose
 from pallas.pump.port import Delivery, Reply
 from pallas.text import one_line
@@ -22,6 +22,7 @@ from .inprocess import InProcessHost
 from .inside_models import Models
 from .isolated_messages import (
     MAX_FILES,
+    MAX_NAME,
     Answered,
     Begin,
     Begun,
@@ -79,6 +80,8 @@ class Handler(InProcessHost):
             self._tell(error)
         except Unfit as error:
             return Failed(call, "no-answer", str(error)[:4_000])
+        except NotTaken:
+            return Failed(call, "not-taken")
         except PayloadFault as fault:
             return Failed(call, "unfit", fault.message[:4_000], str(fault.data.get("field", ""))[:500])
         except Fault as fault:
@@ -128,7 +131,8 @@ class Handler(InProcessHost):
         if self._told.get(payload.key) is not payload.type:
             self._say(Kind(payload.key, payload.type.to_json()))
             self._told[payload.key] = payload.type
-        return Returned(call, Said(to, payload.key, payload.xml.decode()))
+        # A longer name is nobody's: it is refused like any other, and a frame has room for it.
+        return Returned(call, Said(to and to[:MAX_NAME], payload.key, payload.xml.decode()))
 
     def _check(self, payload: Payload) -> None:
         if len(payload.xml) > self._begin.bytes:

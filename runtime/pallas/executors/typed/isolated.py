@@ -11,7 +11,7 @@ from pallas.codec import Undecodable, fault_of
 from pallas.config import AgentConfig, Project
 from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.payloads import PayloadFault
+from pallas.payloads import NotTaken, PayloadFault
 from pallas.pump.port import Delivery, Reply
 from pallas.text import one_line
 
@@ -239,6 +239,8 @@ class IsolatedHost:
             case "unfit":
                 text = one_line(said.message, 1_000) or "what it returned does not fit its class"
                 return PayloadFault(text, field=one_line(said.field, 200))
+            case "not-taken" if self._learned is not None:
+                return NotTaken(self._learned.payload.name)
             case "fault":
                 return fault_of(said.fault, "it failed, and does not say how; see the log")
             case "cancelled":

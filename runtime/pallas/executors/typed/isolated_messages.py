@@ -12,7 +12,7 @@ from pallas.codec import Undecodable, decode, encode_fields
 from pallas.contract import HandlerMetadata
 from pallas.invocation import LLMResponse
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 MAX_SOURCES: Final = 4 * 1024 * 1024
 """Bytes of the sources that a process tells of; as Latin-1 in JSON they are twice that at most."""
 MAX_FILES: Final = 500
@@ -20,12 +20,14 @@ MAX_MESSAGES: Final = 1_000
 """Messages of one return; only what was written as bytes can be several."""
 MAX_ASKS: Final = 16
 """Models that one message asks at a time."""
+MAX_NAME: Final = 500
+"""Characters of a name: those of agents have far less."""
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
-Name = Annotated[str, Field(max_length=500)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
 Line = Annotated[str, Field(max_length=4_000)]
 Story = Annotated[str, Field(max_length=65_536)]
-Failure = Literal["raised", "no-answer", "unfit", "fault", "cancelled"]
+Failure = Literal["raised", "no-answer", "unfit", "not-taken", "fault", "cancelled"]
 
 
 # What the fleet says.
@@ -174,7 +176,8 @@ class Returned:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """What a handler did instead: it raised, returned what is no answer, or what does not fit its own class
-    (``field`` names what), let a ``fault`` of a model pass, or was cancelled."""
+    (``field`` names what), let a ``fault`` of a model pass, or was cancelled; its class did not take the
+    message."""
 
     call: Number
     how: Failure
