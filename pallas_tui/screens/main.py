@@ -29,7 +29,7 @@ from ..widgets.edges import Rail
 from ..widgets.failure import Failure
 from ..widgets.feed import FeedPane
 from ..widgets.pane import Pane
-from ..widgets.status import Ask, StatusLine
+from ..widgets.status import Ask, Now, StatusLine
 from ..widgets.topline import TopLine
 from .places import LatePane, Places
 
@@ -274,9 +274,9 @@ letter. The edges between them can be dragged with the mouse.
         else:
             self._wants.append(lambda: self._when_there(pane_id, do))
 
-    def ask(self, question: str, yes: Callable[[], None]) -> None:
-        """Ask on the bottom line and call ``yes`` on yes."""
-        self.query_one(Ask).ask(question, yes)
+    def ask(self, question: str, yes: Callable[[], None], now: Now | None = None) -> None:
+        """Ask on the bottom line and call ``yes`` on yes; ``now`` keeps the question true."""
+        self.query_one(Ask).ask(question, yes, now)
 
     @property
     def asking(self) -> str:
@@ -314,4 +314,6 @@ letter. The edges between them can be dragged with the mouse.
             feed.mark_cancelling(run.id)
             self.post_message(self.CancelRun(run.id))
 
-        self.ask(f"Cancel the run of {run.agent}: {run.preview or run.id}?", cancel)
+        question = f"Cancel the run of {run.agent}: {run.preview or run.id}?"
+        over = f"The run of {run.agent} is over: there is nothing to cancel."
+        self.ask(question, cancel, lambda: (question, "") if run.running else ("", over))

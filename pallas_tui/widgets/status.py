@@ -6,14 +6,19 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
+from ..pump import PERIOD
 from ..state import Tone
 from ..text import Line, fit, width_of
 from .bar import Bar, Button
 from .tones import DIM, KEY, STYLES
 
 _LEAST: Final = 3
+
+Now = Callable[[], tuple[str, str]]
+"""A question as things are now; without one, why there is nothing to ask any more."""
 
 
 class StatusLine(Bar):
@@ -44,7 +49,10 @@ class StatusLine(Bar):
 
 
 class Ask(Widget, can_focus=True):
-    """A question on the bottom line; only ``y`` says yes, leaving it in any way says no."""
+    """A question on the bottom line; only ``y`` says yes, leaving it in any way says no.
+
+    It stands while the terminal has not the focus, and follows what it is about where that is said.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -57,17 +65,22 @@ class Ask(Widget, can_focus=True):
         self._question = ""
         self._yes: Callable[[], None] | None = None
         self._before: Widget | None = None
+        self._now: Now | None = None
+        self._following: Timer | None = None
 
     @property
     def question(self) -> str:
         """What is being asked, empty when nothing is."""
         return self._question if self._yes is not None else ""
 
-    def ask(self, question: str, yes: Callable[[], None]) -> None:
-        """Ask, and call ``yes`` on yes. A question that stands is replaced."""
+    def ask(self, question: str, yes: Callable[[], None], now: Now | None = None) -> None:
+        """Ask, and call ``yes`` on yes. A question that stands is replaced.
+
+        With ``now`` it is kept true while it stands, and taken back when that has no question any more.
+        """
         if self._yes is None:
             self._before = self.screen.focused
-        self._question, self._yes = question, yes
+        self._question, self._yes, self._now = question, yes, now
         self._stand(True)
         self.refresh()
         self.focus()
@@ -78,8 +91,21 @@ class Ask(Widget, can_focus=True):
         room = self.content_size.width - width_of(keys) - 1
         return Content.assemble((" " + fit(self._question, room), STYLES[Tone.DEGRADED]), *keys)
 
+    def _follow(self) -> None:
+        if self._now is None or self._yes is None:
+            return
+        question, why = self._now()
+        if not question:
+            self.action_answer(False)
+            self.app.notify(why, markup=False)
+        elif question != self._question:
+            self._question = question
+            self.refresh()
+
     def action_answer(self, yes: bool) -> None:
         """Take the answer, give the focus back."""
+        if yes:
+            self._follow()  # perhaps there is nothing to say yes to any more
         call, self._yes = self._yes, None
         self._stand(False)
         if self._before is not None and self._before.is_mounted:
@@ -89,14 +115,17 @@ class Ask(Widget, can_focus=True):
             call()
 
     def on_blur(self) -> None:
-        """Somebody went elsewhere: no."""
-        if self._yes is not None:
+        """Somebody went elsewhere: no. To another window is not elsewhere: the focus comes back here."""
+        if self._yes is not None and self.app.app_focus and self.screen.focused is not self:
             self._yes, self._before = None, None
             self._stand(False)
 
     def _stand(self, asking: bool) -> None:
         """Question and keys share one line, so that nothing moves."""
         self.display = asking
+        if self._following is not None:
+            self._following.stop()
+        self._following = self.set_interval(PERIOD, self._follow) if asking and self._now else None
         for line in self.screen.query(StatusLine):
             line.display = not asking
 

@@ -1,17 +1,18 @@
 """The tree of agents: folding, what stands below an agent, and what can be done with one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_fleet import NOON, FakeFleet
+from support.fake_fleet import NOON, FakeFleet, agent, desk
 from support.shell import StandInChat, screen_text, workbench
 from support.tools import fleet_with_tools
 from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, Verb
+from pallas.model import AgentChanged, AgentState, Fault, FaultType, Notice, ServerSnapshot, Verb
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent import AgentScreen
 from pallas_tui.screens.story import StoryScreen
@@ -192,6 +193,41 @@ async def test_what_ends_runs_is_asked_about_once_in_place(key: str, verb: Verb)
         await until(lambda: isinstance(app.focused, AgentTree), pilot)
         await pilot.press("r")
         assert fleet.controlled == [("vision", verb)]
+
+
+async def test_a_question_about_an_agent_follows_its_runs_and_what_becomes_of_it() -> None:
+    fleet = fleet_with_tools()
+    fleet.change("vision", runs_active=2)
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await at(app, pilot, "vision")
+        await pilot.press("x")
+        await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
+        fleet.change("vision", runs_active=1)
+        await until(lambda: "1 run is in flight" in screen_text(app), pilot)
+        fleet.change("vision", runs_active=0)
+        await until(lambda: app.main.asking == "Stop vision?", pilot)
+        fleet.change("vision", state=AgentState.STOPPED)
+        await until(lambda: "vision is stopped already." in told(app), pilot)
+        assert not app.main.asking
+        assert fleet.controlled == []
+        await until(lambda: isinstance(app.focused, AgentTree), pilot)
+
+
+async def test_the_cursor_begins_on_an_agent_though_a_server_was_there_first() -> None:
+    shop = ServerSnapshot("shop", AgentState.READY, "http://127.0.0.1:24280/mcp")
+    fleet = FakeFleet(replace(desk(), servers=(shop,)))
+    agents, fleet.current = fleet.current.agents, replace(fleet.current, agents=())
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: names(app) == ["shop"], pilot)
+        fleet.add(*agents)
+        await until(lambda: len(names(app)) > 1 and "Concierge" in rail_details(app), pilot)
+        await pilot.press("f2", "end")
+        await until(lambda: "a server of the project" in rail_details(app), pilot)
+        fleet.add(agent("another", 24210))
+        await until(lambda: "another" in names(app), pilot)
+        assert "a server of the project" in rail_details(app)
 
 
 async def test_a_reload_that_failed_is_over_when_a_notice_says_so() -> None:

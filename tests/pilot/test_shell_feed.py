@@ -233,6 +233,22 @@ async def test_cancelling_asks_in_place_and_is_passed_on_once() -> None:
         assert "x cancel" not in screen_text(app)
 
 
+async def test_a_run_that_ends_while_it_is_asked_about_is_not_cancelled() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=SMALL) as pilot:
+        pane = await feed_of(app, pilot)
+        fleet.say(begin("r1", "Which customers?"))
+        await until(lambda: "x cancel" in screen_text(app).splitlines()[-1], pilot)
+        await pilot.press("x")
+        await until(lambda: app.main.asking, pilot)
+        fleet.say(end("r1"))
+        await until(lambda: not app.main.asking and app.focused is pane.runs, pilot)
+        told = [notification.message for notification in app._notifications]
+        assert told == ["The run of concierge is over: there is nothing to cancel."]
+        assert fleet.cancelled == []
+
+
 async def test_the_feed_filters_by_words_and_by_agent() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)

@@ -6,6 +6,7 @@ import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
 from support.shell import StandInChat, screen_text, workbench
 from support.waiting import until
+from textual.events import AppBlur, AppFocus
 from textual.widgets import Input
 
 from pallas.model import AgentState, FleetSnapshot, FleetState
@@ -16,6 +17,7 @@ from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.failure import Failure
 from pallas_tui.widgets.feed import FeedPane
+from pallas_tui.widgets.status import Ask
 
 WIDE = (120, 40)
 SMALL = (80, 24)
@@ -327,6 +329,24 @@ async def test_who_said_no_stays_when_the_runs_end() -> None:
         await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
         assert app.return_value is None
         assert not app.main.asking
+
+
+async def test_a_question_stands_while_another_window_has_the_focus_and_gives_it_back() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=2)
+        await pilot.press("ctrl+q")
+        await until(lambda: isinstance(app.focused, Ask), pilot)
+        app.post_message(AppBlur())
+        await until(lambda: app.focused is None, pilot)
+        app.post_message(AppFocus())
+        await until(lambda: isinstance(app.focused, Ask), pilot)
+        assert "2 runs are in flight" in screen_text(app)
+        await pilot.press("n")
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert app.return_value is None
 
 
 async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:

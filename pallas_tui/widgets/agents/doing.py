@@ -36,11 +36,7 @@ def refusal(fleet: FleetPort | None) -> str:
 def control(widget: Widget, agent: AgentSnapshot, verb: Verb, under_way: UnderWay, now: float) -> None:
     """Have that done with the agent; what ends runs is asked about on the bottom line first."""
     fleet = fleet_of(widget)
-    problem = refusal(fleet)
-    if not problem and not can(verb, agent):
-        problem = _NOT_NOW[verb].format(agent.name)
-    if not problem and (doing := under_way.doing(agent.name)):
-        problem = f"{agent.name} is {doing} already."
+    problem = refusal(fleet) or _problem(agent, verb, under_way)
     if problem or fleet is None:
         widget.app.notify(problem, severity="warning", markup=False)
         return
@@ -54,10 +50,23 @@ def control(widget: Widget, agent: AgentSnapshot, verb: Verb, under_way: UnderWa
             under_way.forget(agent.name)
             widget.app.notify(fault.message, title=agent.name, severity="error", timeout=15, markup=False)
 
+    def as_it_is() -> tuple[str, str]:
+        one = port.snapshot().agent(agent.name)
+        why = _problem(one, verb, under_way) if one is not None else f"{agent.name} is gone."
+        return (_question(one, verb), "") if one is not None and not why else ("", why)
+
     if question := _question(agent, verb):
-        widget.screen.query_one(Ask).ask(question, do)
+        widget.screen.query_one(Ask).ask(question, do, as_it_is)
     else:
         do()
+
+
+def _problem(agent: AgentSnapshot, verb: Verb, under_way: UnderWay) -> str:
+    """Why that cannot be done with the agent as it is, empty when it can."""
+    if not can(verb, agent):
+        return _NOT_NOW[verb].format(agent.name)
+    doing = under_way.doing(agent.name)
+    return f"{agent.name} is {doing} already." if doing else ""
 
 
 def _question(agent: AgentSnapshot, verb: Verb) -> str:

@@ -38,6 +38,7 @@ class AgentTree(LineView):
         self._words: tuple[str, ...] = ()
         self._shown: tuple[Branch, ...] = ()
         self._failed = False
+        self._pointed = False
 
     @property
     def selected(self) -> Branch | None:
@@ -118,6 +119,16 @@ class AgentTree(LineView):
             for branch in whole
             if all(word in _haystack(branch.item) for word in self._words)
         )
+
+    def reload(self) -> None:
+        if not self._pointed and self._cursor_key not in {branch.key for branch in self._shown[:1]}:
+            # A server may be there before any agent: nobody chose it, so the list begins with the first line.
+            self.cursor, self._cursor_key, self._top_key = 0, None, None
+        super().reload()
+
+    def moved(self, scrolled: bool) -> None:
+        self._pointed = True
+        super().moved(scrolled)
 
     def line_count(self) -> int:
         return len(self._shown)

@@ -125,8 +125,9 @@ class ToolTree(Widget, can_focus=True):
         self.screen.set_focus(self)
 
     def on_blur(self) -> None:
-        """Somebody went elsewhere."""
-        self.can_focus = False
+        """Somebody went elsewhere; from another window the focus comes back here."""
+        if self.app.app_focus and self.screen.focused is not self:
+            self.can_focus = False
 
     def action_move(self, by: int) -> None:
         """Point at another call; beyond the ends the transcript goes on."""
