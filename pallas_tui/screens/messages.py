@@ -87,6 +87,7 @@ class MessagesScreen(Screen[RunTarget | None]):
     def _shown(self, event: MessagesPane.Shown) -> None:
         event.stop()
         self._run_id = event.run_id
+        self._say(self.query_one(MessagesPane).caption)
 
     @on(MessagesPane.Elsewhere)
     def _elsewhere(self, event: MessagesPane.Elsewhere) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from textual.pilot import Pilot
 
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.logs.detail import RecordScreen
+from pallas_tui.widgets.logs.source import LogSource
 from pallas_tui.widgets.logs.view import LogList
 
 
@@ -74,6 +76,21 @@ async def test_the_end_is_shown_and_followed(logs: Logs) -> None:
     logs.write(record(n) for n in range(500, 520))
     await logs.until_shown("line 0519")
     assert logs.pane.caption == "520 lines"
+
+
+async def test_a_log_that_is_known_from_its_beginning_is_not_said_to_be_read_still(tmp_path: Path) -> None:
+    path = tmp_path / "pallas.log"
+    path.write_text(f"{record(1)}\n{record(2)}\n")
+    told: list[str] = []
+    source = LogSource(path, lambda: told.append(source.busy))
+    following = asyncio.create_task(source.follow())
+    try:
+        await until(lambda: told, timeout=10)
+        await until(lambda: told[-1] == "", timeout=10)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        source.close()
 
 
 async def test_what_is_read_does_not_move_and_what_came_is_counted(logs: Logs) -> None:

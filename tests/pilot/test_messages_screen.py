@@ -164,6 +164,8 @@ async def test_the_run_before_and_the_next_are_one_key_away() -> None:
         pane = await opened(app, pilot)
         await pilot.press("right_square_bracket")
         await until(lambda: pane.run_id == "other" and pane.view.line_count() == 10, pilot)
+        # Both runs have as many messages: the title is another one all the same.
+        await until(lambda: "greeter other" in screen_text(app).splitlines()[0], pilot)
         await pilot.press("left_square_bracket")
         await until(lambda: pane.run_id == RUN and pane.view.rows[0].run == RUN, pilot)
 
@@ -204,6 +206,7 @@ async def test_the_first_messages_of_all_come_in_where_one_waits_for_them() -> N
         await until(
             lambda: "greeter" in screen_text(app) and "No messages yet" not in screen_text(app), pilot
         )
+        await until(lambda: f"greeter {RUN}" in screen_text(app).splitlines()[0], pilot)
 
 
 async def test_ten_thousand_messages_are_a_list_in_which_only_what_is_seen_is_made(

@@ -274,7 +274,7 @@ class LogSource:
     def _go_back(self, file: LogFile) -> bool:
         """The oldest file is known from its beginning: on to the one before it."""
         if (before := older(self.path, file)) is None:
-            self._complete = True
+            self._complete = self._due = True  # no line is new, but what is told of reading is
         else:
             self._files.insert(0, before)
             self._head = self._ends[before] = before.state[0]
