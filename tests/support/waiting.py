@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol
+
+from textual.pilot import WaitForScreenTimeout
 
 
 class Paused(Protocol):
@@ -31,5 +34,6 @@ async def until(condition: Callable[[], Any], pilot: Paused | None = None, timeo
         if monotonic() > deadline:
             raise AssertionError(f"not true within {timeout:g} s: {condition}") from last
         if pilot is not None:
-            await pilot.pause()
+            with suppress(WaitForScreenTimeout):  # a widget that goes meanwhile answers it never: look again
+                await pilot.pause()
         await asyncio.sleep(0.01)
