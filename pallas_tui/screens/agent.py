@@ -62,6 +62,10 @@ class AgentScreen(Screen[None]):
         event.stop()
         self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._agent)
 
+    def show(self, name: str) -> None:
+        """Go to a section: its title was clicked, or jumped to."""
+        self.query_one(DetailPane).action_section(name)
+
     @on(DetailPane.Leave)
     def _leave(self, event: DetailPane.Leave) -> None:
         event.stop()

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from pallas.model import PayloadDetail
 
 from ..forms import Memory
-from ..text import Glyphs
+from ..text import Glyphs, width_of
 from ..widgets.form import ToolPane
 from ..widgets.messages.send_pane import SendPane
 from ..widgets.status import Ask, StatusLine
@@ -21,6 +21,8 @@ _TITLES = (
     ("result", "4", "Answer"),
     ("about", "5", "About"),
 )
+_SECTIONS = 50
+"""Cells that their titles take, with a gap before what stands right of them."""
 
 
 class SendScreen(Screen[None]):
@@ -43,8 +45,21 @@ class SendScreen(Screen[None]):
     @on(ToolPane.Section)
     def _section(self, event: ToolPane.Section) -> None:
         event.stop()
-        name = f"{self._payload.name} to {self._agent}"
-        self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=name)
+        self.query_one(TitleBar).tell(shown=event.name, focused=True, caption=self._caption())
+
+    def on_resize(self) -> None:
+        """How much of the title has room."""
+        self.query_one(TitleBar).tell(caption=self._caption())
+
+    def _caption(self) -> str:
+        """What is written to whom, as far as that leaves every section its title."""
+        whole = f"{self._payload.name} to {self._agent}"
+        room = self.size.width - _SECTIONS
+        return next((each for each in (whole, self._agent) if width_of(((each, ""),)) <= room), "")
+
+    def show(self, name: str) -> None:
+        """Go to a section: its title was clicked, or jumped to."""
+        self.query_one(SendPane).action_section(name)
 
     @on(ToolPane.Leave)
     def _leave(self, event: ToolPane.Leave) -> None:

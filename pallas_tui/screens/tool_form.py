@@ -47,6 +47,14 @@ class ToolScreen(Screen[None]):
             shown=event.name, focused=True, caption=self._subject.title(self.size.width)
         )
 
+    def on_resize(self) -> None:
+        """How much of the title has room."""
+        self.query_one(TitleBar).tell(caption=self._subject.title(self.size.width))
+
+    def show(self, name: str) -> None:
+        """Go to a section: its title was clicked, or jumped to."""
+        self.query_one(ToolPane).action_section(name)
+
     @on(ToolPane.Leave)
     def _leave(self, event: ToolPane.Leave) -> None:
         event.stop()

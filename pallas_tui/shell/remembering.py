@@ -73,7 +73,7 @@ class Remembering(Overseer):
         if not run_id:
             last = self.messages.last_of(agent)
             if last is None and agent:
-                self.notify(f"No messages of {agent} yet; w writes one.", markup=False)
+                self.notify(self._none_of(agent), markup=False)
                 return
             run_id = last.run_id if last is not None else ""
         if feed is None:
@@ -85,6 +85,12 @@ class Remembering(Overseer):
                 self._show_run(target)
 
         self.push_screen(MessagesScreen(self.messages, feed, self.glyphs, run_id), chosen)
+
+    def _none_of(self, agent: str) -> str:
+        known = self.fleet.snapshot().agent(agent) if self.fleet is not None else None
+        if known is None or known.kind == "handler":
+            return f"No messages of {agent} yet; w writes one."
+        return f"No handler has written to {agent} yet: messages are what handlers say and hear."
 
     def _show_run(self, target: RunTarget) -> None:
         """Go to a run on the main screen, from whatever stands above that."""

@@ -17,6 +17,7 @@ from pallas_tui.screens.agent import AgentScreen
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.widgets.agents import AgentsPane
+from pallas_tui.widgets.agents.detail_pane import DetailPane
 from pallas_tui.widgets.agents.tools import ToolList
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
@@ -59,6 +60,17 @@ async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet(si
         await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
         assert app.is_running
+
+
+async def test_the_titles_of_an_agent_can_be_clicked() -> None:
+    app = workbench(fleet_with_tools())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(app, pilot)
+        await until(lambda: app.screen.query(DetailPane) and "2 Tools" in screen_text(app), pilot)
+        pane = app.screen.query_one(DetailPane)
+        at = screen_text(app).splitlines()[0].index("2 Tools")
+        await pilot.click("#agent-title", offset=(at, 0))
+        await until(lambda: pane._section == "tools", pilot)
 
 
 async def test_the_place_it_is_configured_at_is_told_and_can_be_copied() -> None:

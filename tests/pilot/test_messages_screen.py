@@ -12,7 +12,7 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
-from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, RunStarted, ToolOutcome
+from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, RunFinished, RunStarted, ToolOutcome
 from pallas_tui.app import Workbench
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.main import MainScreen
@@ -249,7 +249,7 @@ async def test_a_message_is_written_in_a_form_made_from_the_schema_of_the_handle
         await until(lambda: fleet.called, pilot)
         ((name, server, tool, arguments, bearer),) = fleet.called
         assert (name, server, tool, bearer) == ("greeter", "", "send_message", None)
-        assert json.loads(arguments["message"]) == {"name": "Ada"}
+        assert arguments["message"] == '{"name": "Ada"}'  # in one line, as it stands in the feed
         await until(lambda: "<text>HELLO</text>" in screen_text(app), pilot)
 
 
@@ -291,6 +291,82 @@ async def test_what_the_fleet_refuses_is_told_at_its_field() -> None:
         pane.form.set(("times",), 3)
         pane.form_changed()
         await until(lambda: "times: more than 9" not in screen_text(app), pilot)
+
+
+async def test_a_form_follows_its_handler_over_a_reload_and_keeps_what_was_written() -> None:
+    fleet = made()
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await send_screen(app, pilot)
+        await pilot.press(*"Ada", "enter")
+        await until(lambda: not pane.writing, pilot)
+        properties = {**SCHEMA["properties"], "tone": {"type": "string"}}
+        payload = PayloadDetail("Greeting", json.dumps({**SCHEMA, "properties": properties}), "<Greeting/>")
+        fleet.details["greeter"] = replace(fleet.details["greeter"], payload=payload)
+        fleet.reload("greeter", 5)
+        await until(lambda: "tone" in [row.label for row in pane.fields.rows], pilot)
+        assert pane.form.value == {"name": "Ada"}
+        assert "takes another Greeting now; what you wrote stays" in "".join(
+            each.message for each in app._notifications
+        )
+        await pilot.press("3")
+        area = pane.query_one("#tool-xml", TextArea)
+        await until(lambda: area.has_focus and area.text == "<Greeting/>", pilot)
+        area.load_text("<Greeting><name>Grace</name></Greeting>")
+        await pilot.press("escape", "2")
+        pane.query_one("#tool-json", TextArea).load_text('{"name": "Grace",')
+        await until(lambda: pane.form.raw_mistake, pilot)
+        fleet.details["greeter"] = replace(
+            fleet.details["greeter"], payload=replace(payload, input_schema=json.dumps(SCHEMA))
+        )
+        fleet.reload("greeter", 6)
+        await until(lambda: "tone" not in pane.form.root_shape.properties, pilot)
+        assert pane.form.raw == '{"name": "Grace",' and pane.form.raw_mistake
+        assert area.text == "<Greeting><name>Grace</name></Greeting>"
+
+
+async def test_the_titles_of_a_form_can_be_clicked_and_none_is_pushed_out() -> None:
+    app = workbench(made())
+    async with app.run_test(size=SIZE) as pilot:
+        await send_screen(app, pilot)
+        await pilot.press(*"Ada", "enter")
+        assert "Greeting to greeter" in screen_text(app).splitlines()[0]
+        await pilot.click("#send-title", offset=(12, 0))
+        await until(lambda: app.screen.query_one("#tool-json").has_focus, pilot)
+        await pilot.resize_terminal(60, 20)
+        await until(lambda: screen_text(app).splitlines()[0].split()[-2:] == ["About", "greeter"], pilot)
+
+
+async def test_a_run_that_was_refused_before_it_became_a_message_says_why_it_has_none() -> None:
+    fleet = made()
+    fleet.say(
+        RunStarted(at=NOON + 9, run_id="refused", agent="greeter", preview="{"),
+        RunFinished(
+            at=NOON + 9, run_id="refused", agent="greeter", outcome="error", seconds=0.1, fault="no times"
+        ),
+    )
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        await until(lambda: app.main.query_one(FeedPane).feed.run("refused") is not None, pilot)
+        app.open_messages("refused")
+        await until(lambda: "It failed: no times" in screen_text(app), pilot)
+        assert "What does not fit the schema" in screen_text(app)
+
+
+async def test_an_agent_that_no_handler_wrote_to_says_so_in_its_own_words() -> None:
+    fleet = made()
+    fleet.change("shouter", kind="handler")
+    app = workbench(FakeFleet(fleet.current))
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        app.open_messages(agent="research")
+        app.open_messages(agent="shouter")
+        await until(lambda: len(app._notifications) == 2, pilot)
+        assert [each.message for each in app._notifications] == [
+            "No handler has written to research yet: messages are what handlers say and hear.",
+            "No messages of shouter yet; w writes one.",
+        ]
 
 
 # Sent again

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..feed import FeedPane
 
 HINT: Final = "agent, payload, route, outcome, any word of the XML"
+UNFIT: Final = "What does not fit the schema of whom it is for is refused before it becomes a message."
 REST: Final = 0.06
 """Seconds that the cursor stays before a long message is laid out."""
 _LONG: Final = 8_000
@@ -196,7 +197,12 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
             return "Nothing matches.\nEscape takes the filter away."
         if self._reader.busy:
             return f"reading{self._glyphs.ellipsis}"
-        return "No message of it is kept: only those of the last runs are." if self.run_id else EMPTY
+        if not self.run_id:
+            return EMPTY
+        run = self._feed.feed.run(self.run_id)
+        if run is not None and run.state == "error":
+            return f"No message of it is kept. It failed: {run.fault}\n\n{UNFIT}"
+        return "No message of it is kept: only those of the last runs are."
 
     def _tell(self) -> None:
         """The title, and all of the selected message."""

@@ -13,12 +13,14 @@ from pallas.model import PayloadDetail, ToolDetail, ToolOutcome
 from pallas.text import one_line
 
 from ...actions import bindings
-from ...forms import Memory
+from ...forms import Form, Memory
 from ...forms.json_text import dump
 from ...forms.paths import Path
 from ...text import Glyphs
+from ..agents.doing import fleet_of
 from ..form.calling import Subject
 from ..form.pane import ToolPane
+from .writing import look_up_payload
 
 TOOL: Final = "send_message"
 _OTHERS: Final = frozenset({"tool.result", "tool.about"})
@@ -43,19 +45,21 @@ fleet. **4** has the answer. The messages of the run are in the inspector: `M`, 
     SECTIONS = ("form", "json", "xml", "result", "about")
 
     def __init__(self, agent: str, payload: PayloadDetail, memory: Memory, glyphs: Glyphs) -> None:
-        name = one_line(payload.name, 100)
-        told = f"A {name} for {agent}. An example of it as XML:\n\n{payload.example}"
-        super().__init__(
-            Subject(agent, "", TOOL), ToolDetail(TOOL, name, told, payload.input_schema), memory, glyphs
-        )
+        super().__init__(Subject(agent, "", TOOL), _as_tool(agent, payload), memory, glyphs)
         self._example = payload.example
         self._as_xml = False
+        self._version = 0
 
     def compose(self) -> ComposeResult:
         yield from super().compose()
         yield TextArea(
             self._example, id="tool-xml", compact=True, tab_behavior="focus", highlight_cursor_line=False
         )
+
+    def on_mount(self) -> None:
+        """Note which version of the handler the form is made for."""
+        super().on_mount()
+        self._version = self._version_now()
 
     def key_of(self, subject: Subject) -> tuple[str, str, str]:
         """Not those of the tool itself, which takes text."""
@@ -64,7 +68,7 @@ fleet. **4** has the answer. The messages of the run are in the inspector: `M`, 
     def arguments(self) -> Mapping[str, Any]:
         """The message as the handler reads it."""
         xml = self.query_one("#tool-xml", TextArea).text
-        return {"message": xml.strip() if self._as_xml else dump(self.form.value)}
+        return {"message": xml.strip() if self._as_xml else dump(self.form.value, None)}
 
     def problem(self) -> str:
         """Half a message is not sent."""
@@ -91,9 +95,49 @@ fleet. **4** has the answer. The messages of the run are in the inspector: `M`, 
             self._as_xml = self._section == "xml"
         super()._show_section()
 
+    # Another version of the handler
+
+    def _version_now(self) -> int:
+        fleet = fleet_of(self)
+        agent = fleet.snapshot().agent(self.subject.agent) if fleet is not None else None
+        return agent.version if agent is not None else 0
+
+    def _beat(self) -> None:
+        super()._beat()
+        if self.writing or not self.screen.is_current:
+            return  # nothing moves below what is being written
+        if (version := self._version_now()) and version != self._version:
+            self._version = version
+            look_up_payload(self, self.subject.agent, self._renew)
+
+    def _renew(self, payload: PayloadDetail) -> None:
+        """The handler was reloaded: the fields are those that it takes now, and what was written stays."""
+        if payload.input_schema == self._tool.input_schema and payload.example == self._example:
+            return
+        before, row, area = self.form, self.fields.selected, self.query_one("#tool-xml", TextArea)
+        self._tool = _as_tool(self.subject.agent, payload)
+        self.form = Form(payload.input_schema, before.value)
+        self.form.edit_raw(before.raw)
+        if area.text == self._example:
+            area.load_text(payload.example)
+        self._example = payload.example
+        self.fields.show(self.form)
+        if row is not None:
+            self.fields.select(row.path)
+        self.form_changed()
+        self._fill()
+        name = one_line(payload.name, 60)
+        self.notify(f"{self.subject.agent} takes another {name} now; what you wrote stays.", markup=False)
+
     @on(TextArea.Changed, "#tool-xml")
     def _xml_typed(self, event: TextArea.Changed) -> None:
         event.stop()
+
+
+def _as_tool(agent: str, payload: PayloadDetail) -> ToolDetail:
+    name = one_line(payload.name, 100)
+    told = f"A {name} for {agent}. An example of it as XML:\n\n{payload.example}"
+    return ToolDetail(TOOL, name, told, payload.input_schema)
 
 
 def refused_field(outcome: ToolOutcome) -> tuple[Path | None, str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.widget import Widget
 
-from pallas.model import AgentDetail, ToolDetail
+from pallas.model import AgentDetail, PayloadDetail, ToolDetail
 
 from ...agents.knowledge import Knowledge, LookupFailed
 from ..agents.doing import fleet_of
@@ -30,6 +30,16 @@ def open_send(widget: Widget, agent: str) -> None:
             widget.app.notify(f"{agent} takes no message now.", severity="warning", markup=False)
         else:
             widget.app.push_screen(ToolScreen(agents, agent, "", tool))
+
+    _look_up(widget, agent, opened)
+
+
+def look_up_payload(widget: Widget, agent: str, then: Callable[[PayloadDetail], None]) -> None:
+    """What an agent takes now, where it takes a payload."""
+
+    def opened(detail: AgentDetail, agents: "AgentsPane") -> None:
+        if detail.payload is not None:
+            then(detail.payload)
 
     _look_up(widget, agent, opened)
 
