@@ -7,10 +7,11 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message
 
 from pallas.model import Fault, FaultType
+from pallas.patience import done_within
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT: Final = 10.0
+START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 2.0
 
 
@@ -27,19 +28,19 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when the app is up, within 10 s. Raises Fault (INTERNAL)."""
+        """Returns when the app is up, within 30 s that the loop is not blocked. Raises Fault (INTERNAL)."""
         self._task = asyncio.create_task(self._live(), name=f"lifespan of {self._owner}")
         self._events.put_nowait({"type": "lifespan.startup"})
+        up = asyncio.create_task(self._up.wait())
         try:
-            async with asyncio.timeout(START_TIMEOUT):
-                await self._up.wait()
-        except TimeoutError:
-            self._failed = True
+            if not await done_within(START_TIMEOUT, up):
+                self._failed = True
+                log.error("%s did not start within %.0f s", self._owner, START_TIMEOUT)
+        finally:
+            up.cancel()
         if self._failed:
             await self.stop()
-            raise Fault(
-                FaultType.INTERNAL, f"{self._owner} could not be served; the log has the details"
-            ) from None
+            raise Fault(FaultType.INTERNAL, f"{self._owner} could not be served; the log has the details")
 
     async def stop(self) -> None:
         """Tell the app that it ends; it has 2 s for that and is cancelled then."""

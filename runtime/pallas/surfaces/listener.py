@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pallas.model import Fault, FaultType
+from pallas.patience import done_within
 
 from .connections import BOUNDS, Bounds, Connection, Pool
 from .holder import holder_of
@@ -26,7 +27,7 @@ _LOOKED_AT: Final = 32
 # Nothing is left to open a connection with; how long to wait until it is tried again, in seconds.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE: Final = 0.2
-START_TIMEOUT: Final = 10.0
+START_TIMEOUT: Final = 30.0
 GRACE: Final = 2
 STOP_TIMEOUT: Final = 4.0
 
@@ -255,16 +256,18 @@ class Listener:
     async def start(self) -> None:
         """Serve; returns when the port answers. Raises Fault (INTERNAL) when the app does not start."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name=f"port {self.port}")
+        starting = asyncio.create_task(self._started(self._task))
         try:
-            async with asyncio.timeout(START_TIMEOUT):
-                while not self._server.started:
-                    if self._task.done():
-                        break
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            raise Fault(FaultType.INTERNAL, f"port {self.port} did not start to answer") from None
+            if not await done_within(START_TIMEOUT, starting):
+                raise Fault(FaultType.INTERNAL, f"port {self.port} did not start to answer")
+        finally:
+            starting.cancel()
         if self._task.done() and not self._server.started:
             raise Fault(FaultType.INTERNAL, f"port {self.port} could not be served; the log has the details")
+
+    async def _started(self, serving: asyncio.Task[None]) -> None:
+        while not self._server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.005)
 
     async def stop(self, grace: float = GRACE) -> None:
         """Close the port: requests in flight have ``grace`` seconds, then their connections end.

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from time import monotonic
 from typing import Any, Final
 
-# A loop that is blocked by other code for longer than this does not count against who waits for it.
-_SLICE: Final = 0.5
+from pallas.patience import done_within
+
 # Seconds that whoever cancels a start waits for its clean-up; that goes on by itself after it.
 _GRACE: Final = 1.0
 
@@ -22,7 +21,7 @@ class Attempt:
         """What ``work`` returns or raises. Raises TimeoutError after ``seconds``: then it is cancelled.
 
         The clean-up of the one before, where that was given up, does not count. Neither does time in which
-        something else blocked the event loop: a fleet that starts imports one agent after the other.
+        something else blocked the event loop (``done_within``).
         """
         try:
             await self.over()
@@ -32,7 +31,7 @@ class Attempt:
         task = asyncio.create_task(work, name=name)
         self._task = task
         try:
-            await _bounded(task, seconds)
+            await done_within(seconds, task)
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait({task}, timeout=_GRACE)
@@ -55,11 +54,3 @@ class Attempt:
         if self._task is not None and self._task.done():
             with suppress(BaseException):
                 self._task.exception()  # nobody asks for it any more
-
-
-async def _bounded(task: asyncio.Task[Any], seconds: float) -> None:
-    left = seconds
-    while left > 0 and not task.done():
-        piece, began = min(_SLICE, left), monotonic()
-        await asyncio.wait({task}, timeout=piece)
-        left -= min(piece, monotonic() - began)

@@ -1,0 +1,79 @@
+"""Applications and ports that start while other code blocks the event loop."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from pallas.model import Fault
+from pallas.surfaces import lifespan as lifespans
+from pallas.surfaces import listener as listeners
+from pallas.surfaces.lifespan import Lifespan
+from pallas.surfaces.listener import Listener, bind
+
+HOUR = 3_600.0
+
+
+@pytest.fixture
+async def blocked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has it be an hour later: to the loop that is as if some code had not let go of it for so long."""
+    loop, later = asyncio.get_running_loop(), [0.0]
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + later[0])
+
+    def block() -> None:
+        later[0] += HOUR
+
+    return block
+
+
+class Slow:
+    """An application that starts in some turns of the loop; ``block`` is called in each of them."""
+
+    def __init__(self, block: Callable[[], None]) -> None:
+        self._block = block
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "lifespan.startup"
+        for _ in range(5):
+            self._block()
+            await asyncio.sleep(0)
+        await send({"type": "lifespan.startup.complete"})
+        assert (await receive())["type"] == "lifespan.shutdown"
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def test_an_application_has_its_time_to_start_though_others_block_the_loop(
+    blocked: Callable[[], None],
+) -> None:
+    lifespan = Lifespan(Slow(blocked), "the application")
+    await lifespan.start()
+    await lifespan.stop()
+
+
+async def test_a_port_has_its_time_to_answer_though_others_block_the_loop(
+    blocked: Callable[[], None],
+) -> None:
+    listener = Listener(Slow(blocked), bind("127.0.0.1", 0, "test"))
+    await listener.start()
+    await listener.stop(0)
+
+
+async def _never(scope: Scope, receive: Receive, send: Send) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_one_that_never_starts_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in (lifespans, listeners):
+        monkeypatch.setattr(module, "START_TIMEOUT", 0.05)
+    monkeypatch.setattr(lifespans, "STOP_TIMEOUT", 0.05)
+    with pytest.raises(Fault, match="the application could not be served"):
+        await Lifespan(_never, "the application").start()
+    assert "the application did not start within" in caplog.text
+    listener = Listener(_never, bind("127.0.0.1", 0, "test"))
+    with pytest.raises(Fault, match="did not start to answer"):
+        await listener.start()
+    await listener.stop(0)
