@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from support.consoles import project
+from support.consoles import Scripted, held, project
 from support.live import running
+from support.waiting import until
 
+from pallas.console.handlers import MAX_LINE
 from pallas.console.session import hold
 from pallas.fleet.fleet import Fleet
-from pallas.model import Event, MessagePassed, RunFinished
+from pallas.model import MessagePassed, RunFinished
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,35 +22,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
     async with running(project(tmp_path_factory.mktemp("console") / "p")) as found:
         yield found
-
-
-class Scripted:
-    """A person who types these lines, whatever comes."""
-
-    def __init__(self, *lines: str | None) -> None:
-        self.lines = list(lines)
-        self.shown: list[tuple[str, str]] = []
-        self.asked: list[str] = []
-
-    async def show(self, output: str, source: str) -> None:
-        """Read it."""
-        self.shown.append((source, output))
-
-    async def read(self, to: str) -> str | None:
-        """Type the next line."""
-        self.asked.append(to)
-        return self.lines.pop(0) if self.lines else None
-
-
-async def held(fleet: Fleet, desk: Scripted) -> list[Event]:
-    heard: list[Event] = []
-    unlisten = fleet.hub.listen(heard.append)
-    try:
-        async with asyncio.timeout(60):
-            await hold(fleet, desk, greeting="hello")
-    finally:
-        unlisten()
-    return heard
 
 
 async def test_a_conversation_is_made_of_messages_between_handlers_alone(fleet: Fleet) -> None:
@@ -98,6 +71,7 @@ async def test_what_goes_wrong_is_said_and_the_conversation_goes_on(fleet: Fleet
     assert "b" in said[2]
     assert said[3].startswith("upstream: ")
     assert "the reason" not in said[3]
+    assert said[3].endswith("pallas.log says why)")  # which the handlers between are not told
     assert "no command /nonsense" in said[4]
     assert "2" in said[5]
 
@@ -113,6 +87,42 @@ async def test_an_agent_that_does_not_answer_does_not_end_the_console(fleet: Fle
     ]
     assert len(ended) == len(set(ended)) == 2
     assert fleet.pump.open_frames == 0
+
+
+async def test_what_takes_too_long_is_stopped_and_the_conversation_goes_on(fleet: Fleet) -> None:
+    # HC-26
+    waits = fleet.project.root / "waits"
+    waits.unlink(missing_ok=True)
+    desk, stop = Scripted('@add {"a": 1, "b": 777}', '{"a": 1, "b": 1}', None), asyncio.Event()
+    holding = asyncio.create_task(held(fleet, desk, stop))
+    await until(waits.exists)
+    stop.set()
+    heard = await holding
+    assert desk.shown[1:] == [("system", "add was stopped"), ("add", '{"value": 2}')]
+    ended = [
+        each.outcome for each in heard if isinstance(each, RunFinished) and each.agent == "system.console"
+    ]
+    assert ended == ["cancelled", "ok"]
+    assert fleet.pump.open_frames == 0
+
+
+async def test_a_line_that_is_too_long_is_not_cut_but_asked_for_again(fleet: Fleet) -> None:
+    desk = Scripted("@desk " + "x" * MAX_LINE, "@desk short")
+    await held(fleet, desk)
+    assert desk.shown[1] == (
+        "system",
+        "it has 1,000,006 characters, and at most 1,000,000 are sent; shorten it",
+    )
+    assert desk.shown[2:] == [("desk", "you said short")]
+
+
+async def test_a_name_ends_where_a_space_of_any_kind_begins(fleet: Fleet) -> None:
+    desk = Scripted("@desk\ttab", "@desk:\nline", "@ desk", "@", "/schema", "/schema @desk")
+    await held(fleet, desk)
+    said = [output for _, output in desk.shown[1:]]
+    assert said[:2] == ["you said tab", "you said line"]
+    assert all(each.startswith("say who it is for") for each in said[2:4])
+    assert said[4:] == ["say whose it is: /schema agent; /agents lists them", "desk takes text"]
 
 
 async def test_its_commands_tell_who_is_there_and_what_they_take(fleet: Fleet) -> None:

@@ -1,28 +1,107 @@
 """`pallas console` as a program: what it does with a pipe, and with a project that has a mistake."""
 
+import asyncio
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE, run
+from subprocess import PIPE, Popen, run
+from threading import Timer
+from typing import Any
 
+import pytest
 from support.consoles import project
+from support.waiting import until
+
+ADD = b'@add {"a": 40, "b": 2}\n'
 
 
-def test_the_command_serves_a_pipe_and_ends_with_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return project(tmp_path_factory.mktemp("command") / "p")
+
+
+@contextmanager
+def started(root: Path, **more: Any) -> Iterator[Popen[bytes]]:
+    environment = {**os.environ, "XDG_STATE_HOME": str(root.parent / "state"), "NO_COLOR": "1"}
+    given = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, **more}
+    command = [sys.executable, "-m", "pallas.server", "console", str(root)]
+    with Popen(command, env=environment, **given) as console:
+        late = Timer(120, console.kill)
+        late.start()
+        try:
+            yield console
+        finally:
+            late.cancel()
+
+
+def test_the_command_serves_a_pipe_and_ends_with_it(root: Path) -> None:
     # HC-26
-    root = project(tmp_path / "p")
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "NO_COLOR": "1"}
-    done = run(
-        [sys.executable, "-m", "pallas.server", "console", str(root)],
-        input=b'@add {"a": 40, "b": 2}\n/quit\n',
-        capture_output=True,
-        env=environment,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"42" in done.stdout
-    assert b"Traceback" not in done.stderr
+    with started(root) as console:
+        out, err = console.communicate(ADD + b"/quit\n")
+    assert console.returncode == 0, err.decode()
+    assert b"42" in out
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("said", [ADD + b'{"a": 1, \\\n"b": 2}', b""])
+def test_the_command_serves_a_file_and_ends_with_it(root: Path, tmp_path: Path, said: bytes) -> None:
+    # HC-26
+    path = tmp_path / "lines"
+    path.write_bytes(said)
+    with path.open("rb") as lines, started(root, stdin=lines) as console:
+        out, err = console.communicate()
+    assert console.returncode == 0, err.decode()
+    assert out.decode().splitlines() == (['{"value": 42}', '{"value": 3}'] if said else [])
+
+
+def test_an_input_that_was_closed_before_is_at_its_end(root: Path) -> None:
+    # HC-26
+    with started(root, stdin=None, preexec_fn=lambda: os.close(0)) as console:
+        _, err = console.communicate()
+    assert console.returncode == 0, err.decode()
+
+
+def test_it_ends_without_a_word_where_nobody_reads_its_answers(root: Path) -> None:
+    with started(root) as console:
+        assert console.stdin is not None
+        assert console.stdout is not None
+        assert console.stderr is not None
+        console.stdout.close()
+        console.stdin.write(ADD)
+        console.stdin.flush()  # and there may be more
+        said = console.stderr.read()
+        console.stdin.close()
+        assert console.wait(120) == 1
+    assert b"failed" not in said
+
+
+def test_an_interrupt_stops_what_is_asked_and_the_next_one_leaves(root: Path) -> None:
+    # HC-26
+    waits = root / "waits"
+    waits.unlink(missing_ok=True)
+    with started(root) as console:
+        assert console.stdin is not None
+        assert console.stdout is not None
+        assert console.stderr is not None
+        console.stdin.write(b'@add {"a": 1, "b": 777}\n')
+        console.stdin.flush()
+        asyncio.run(until(waits.exists, timeout=60))
+        console.send_signal(signal.SIGINT)
+        while b"add was stopped" not in (line := console.stderr.readline()):
+            assert line
+        console.stdin.write(ADD)
+        console.stdin.flush()
+        assert console.stdout.readline() == b'{"value": 42}\n'
+        while not (line := console.stderr.readline()).endswith(b"add:\n"):
+            assert line
+        assert console.stderr.read(6) == b"@add> "
+        console.send_signal(signal.SIGINT)
+        console.stderr.read()
+        console.stdin.close()
+        assert console.wait(120) == 130
 
 
 def test_the_command_says_what_is_wrong_with_a_project(tmp_path: Path) -> None:

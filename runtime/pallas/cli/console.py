@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pallas.text import one_line, sanitize
 
 from .chatting.lines import Interrupted, Lines, Plain
 from .chatting.session import Ending, Silence
+from .chatting.several_lines import goes_on, typed
 from .chatting.status import FAILED, OK, SIGNALLED, USAGE
 from .chatting.terminal import BOLD, DIM, Terminal
 
@@ -67,8 +69,20 @@ async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
             started=lambda fleet: running.append((fleet, asyncio.get_running_loop())),
         ):
             fleet, loop = running[0]
-            desk = TerminalDesk(terminal, [each.name for each in fleet.agents])
-            await _in(loop, _conversation(fleet, desk))
+            stop = asyncio.Event()
+
+            def interrupted() -> None:
+                # The signal that comes before the next prompt is the second one, which leaves at once.
+                if ending.signal == signal.SIGINT and not desk.reading:
+                    loop.call_soon_threadsafe(stop.set)
+                else:
+                    task.cancel()
+
+            names = [each.name for each in fleet.agents]
+            desk = TerminalDesk(terminal, names, lambda: ending.listen(interrupted))
+            await _in(loop, _conversation(fleet, desk, stop))
+            if desk.unread:
+                raise BrokenPipeError
     except asyncio.CancelledError:
         if ending.signal:
             return SIGNALLED + ending.signal
@@ -79,10 +93,10 @@ async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
     return OK
 
 
-async def _conversation(fleet: "Fleet", desk: "TerminalDesk") -> None:
+async def _conversation(fleet: "Fleet", desk: "TerminalDesk", stop: asyncio.Event) -> None:
     from pallas.console.session import hold
 
-    await hold(fleet, desk, greeting=_GREETING)
+    await hold(fleet, desk, greeting=_GREETING, stop=stop)
 
 
 async def _in[T](loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -92,33 +106,53 @@ async def _in[T](loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) 
 
 
 class TerminalDesk:
-    """A person at this terminal, as a ``Desk``: called from the fleet's loop, at work in ours."""
+    """A person at this terminal, as a ``Desk``: called from the fleet's loop, at work in ours.
 
-    def __init__(self, terminal: Terminal, agents: Iterable[str]) -> None:
+    ``asks`` is called before each line is asked for; while one is, ``reading``.
+    """
+
+    def __init__(
+        self, terminal: Terminal, agents: Iterable[str], asks: Callable[[], None] = lambda: None
+    ) -> None:
         self._terminal = terminal
+        self._asks = asks
+        self.reading = False
         self._loop = asyncio.get_running_loop()
         self._lines = _lines(terminal, tuple(agents))
+        self.unread = False
+        """Whether an answer could not be written: nobody reads it."""
 
     async def show(self, output: str, source: str) -> None:
-        """What came; who said it stands before it, beside the answer."""
+        """What came; who said it stands before it, beside the answer. Nothing where nobody reads any more."""
         await _in(self._loop, self._show(output, source))
 
     async def read(self, to: str) -> str | None:
         """A line, None at its end, and where ctrl-c was pressed with nothing typed."""
-        return await _in(self._loop, self._read(to))
+        return await _in(self._loop, self._asked(to))
 
     async def _show(self, output: str, source: str) -> None:
         if source == "system":
             self._terminal.note(output)
             return
         self._terminal.note(f"{source}:", BOLD)
-        self._terminal.text(output)
-        self._terminal.end_text()
+        try:
+            self._terminal.text(output)
+            self._terminal.end_text()
+        except BrokenPipeError:
+            self.unread = True
+
+    async def _asked(self, to: str) -> str | None:
+        self._asks()
+        self.reading = True
+        try:
+            return await self._read(to)
+        finally:
+            self.reading = False
 
     async def _read(self, to: str) -> str | None:
-        while True:
+        while not self.unread:
             try:
-                return await self._lines.read(f"@{to}> " if to else "> ")
+                return typed(await self._lines.read(f"@{to}> " if to else "> "))
             except EOFError:
                 self._terminal.settle()
                 return None
@@ -126,10 +160,12 @@ class TerminalDesk:
                 if stopped.empty:
                     return None
                 self._terminal.note("(thrown away)", DIM)
+        return None
 
 
 def _lines(terminal: Terminal, agents: tuple[str, ...]) -> Lines:
-    if terminal.out_tty and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    on_screen = terminal.out_tty and sys.stdin is not None and sys.stdin.isatty()
+    if on_screen and os.environ.get("TERM", "dumb") != "dumb":
         return _Edited(terminal, agents)
     return Plain(terminal)
 
@@ -148,11 +184,15 @@ class _Edited:
 
     async def read(self, prompt: str) -> str:
         """The next line. Raises EOFError, Interrupted."""
+        text = ""
         try:
-            text: str = await self._session.prompt_async(prompt, handle_sigint=False)
+            while True:
+                text += await self._session.prompt_async(prompt, handle_sigint=False)
+                if not goes_on(text):
+                    return text
+                text, prompt = f"{text}\n", "... "
         except KeyboardInterrupt:
-            raise Interrupted(not self._session.default_buffer.text.strip()) from None
-        return text
+            raise Interrupted(not (text + self._session.default_buffer.text).strip()) from None
 
 
 def _completer(agents: tuple[str, ...]) -> "Completer":

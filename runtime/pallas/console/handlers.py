@@ -73,35 +73,50 @@ class Console:
             await self._desk.show(told(payload), "system")
         elif payload.output:
             await self._desk.show(sanitize(payload.output), one_line(payload.source or "system", 100))
-        line = await self._desk.read(self._last())
-        while line is not None and not line.strip():
-            line = await self._desk.read(self._last())
+        line = await self._line()
         if line is None or line.strip().lower() in ("/quit", "/exit"):
             self.left = True
             return None
         self.lines += 1
-        return HandlerResponse(ConsoleInput(sanitize(line[:MAX_LINE])), to=self._router)
+        return HandlerResponse(ConsoleInput(sanitize(line)), to=self._router)
+
+    async def _line(self) -> str | None:
+        """The next one that says something; None where there is none."""
+        while (line := await self._desk.read(self._last())) is not None:
+            if len(line) > MAX_LINE:
+                said = f"it has {len(line):,} characters, and at most {MAX_LINE:,} are sent; shorten it"
+                await self._desk.show(said, "system")
+            elif line.strip():
+                return line
+        return None
 
 
 class Router:
-    """Knows where a line goes, and what to make of an answer; ``last`` is who was asked last."""
+    """Knows where a line goes, and what to make of an answer; ``last`` is who was asked last.
+
+    ``reasons`` says where the person finds why an agent failed: handlers are not told of it.
+    """
 
     def __init__(
         self,
         agents: Callable[[], Sequence[Seen]],
         status: Callable[[], str],
         first: Callable[[], str] = lambda: "",
+        reasons: str = "",
     ) -> None:
         self._agents = agents
         self._status = status
         self._first = first
+        self._reasons = reasons
         self.last = ""
 
     async def handle(self, payload: Any, metadata: HandlerMetadata) -> HandlerResponse:
         """A line goes to an agent, or is a command; anything else is an answer."""
         if not isinstance(payload, ConsoleInput):
-            source = "system" if isinstance(payload, SystemError) else metadata.from_id
-            return _prompt(told(payload), source)
+            if not isinstance(payload, SystemError):
+                return _prompt(told(payload), metadata.from_id)
+            hidden = self._reasons and payload.code not in ("routing", "validation")
+            return _prompt(f"{told(payload)} ({self._reasons})" if hidden else told(payload))
         line = payload.text.strip()
         if line.startswith("/"):
             return _prompt(self._command(line))
@@ -126,8 +141,8 @@ class Router:
         """Who a line is for, empty where nobody is, and what it says."""
         if not line.startswith("@"):
             return self.addressee, line
-        name, _, text = line[1:].partition(" ")
-        return name.rstrip(":,"), text.strip()
+        name = line[1:].split(maxsplit=1)[0] if line[1:2].strip() else ""
+        return name.rstrip(":,"), line[1 + len(name) :].strip()
 
     def _command(self, line: str) -> str:
         name, _, rest = line.partition(" ")
@@ -152,6 +167,8 @@ class Router:
         return "\n".join(lines) or "there is no agent"
 
     def _schema(self, name: str) -> str:
+        if not name:
+            return "say whose it is: /schema agent; /agents lists them"
         found = next((each for each in self._agents() if each.name == name), None)
         if found is None:
             return f"there is no agent {one_line(name, 80)}; /agents lists those there are"

@@ -1,11 +1,14 @@
 """A person's conversation with a fleet: two handlers beside its agents, for as long as it lasts."""
 
+import asyncio
 import uuid
+from collections.abc import Coroutine
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pallas.contract
 from pallas.contract import ConsoleInput, ConsolePrompt
+from pallas.log.place import log_path
 from pallas.model import (
     ANONYMOUS,
     Event,
@@ -37,14 +40,26 @@ _CONTRACT: Final = tuple(
 )
 
 
-async def hold(fleet: "Fleet", desk: Desk, principal: Principal = ANONYMOUS, greeting: str = "") -> None:
+async def hold(
+    fleet: "Fleet",
+    desk: Desk,
+    principal: Principal = ANONYMOUS,
+    greeting: str = "",
+    stop: asyncio.Event | None = None,
+) -> None:
     """Ask and answer until the person leaves (HC-26), in the fleet's loop; ``greeting`` is shown first.
 
     All of it is one run, whose messages the workbench shows as any other's; where an agent ended without an
-    answer that run is over, and the next line begins another. Cancelling it ends what was asked.
-    Raises Fault.
+    answer, or the run failed (it has as many messages as a run may have), the next line begins another.
+    ``stop`` ends what was asked, and asks for the next line; cancelling this ends all of it.
+    Raises Fault where not even a line can be asked for.
     """
-    router = Router(lambda: _agents(fleet), lambda: _status(fleet), lambda: fleet.project.default_agent)
+    router = Router(
+        lambda: _agents(fleet),
+        lambda: _status(fleet),
+        lambda: fleet.project.default_agent,
+        f"{log_path()} says why",
+    )
     name = _free(fleet)
     beside = name.replace(CONSOLE, ROUTER, 1)
     console = Console(desk, lambda: router.addressee, beside)
@@ -64,17 +79,26 @@ async def hold(fleet: "Fleet", desk: Desk, principal: Principal = ANONYMOUS, gre
     try:
         while True:
             lines = console.lines
-            await _run(fleet, name, greeting, principal)
+            try:
+                outcome = await _run(fleet, name, greeting, principal, stop)
+            except Fault as fault:
+                if console.left or console.lines == lines:
+                    raise
+                greeting = f"{fault.type.value.lower()}: {fault.message}"
+                continue
             if console.left or console.lines == lines:
                 return
-            greeting = f"{router.addressee} ended without an answer"
+            how = "ended without an answer" if outcome == "ok" else "was stopped"
+            greeting = f"{router.addressee} {how}"
     finally:
         for take_out in taken_out:
             take_out()
 
 
-async def _run(fleet: "Fleet", name: str, greeting: str, principal: Principal) -> None:
-    """One run of the console: until the person leaves, or nobody is left who would say something."""
+async def _run(
+    fleet: "Fleet", name: str, greeting: str, principal: Principal, stop: asyncio.Event | None
+) -> Outcome:
+    """One run of the console: until the person leaves or stops it, or nobody is left to say something."""
     run_id, context = uuid.uuid4().hex[:12], child_of(None)
     fleet.hub.publish(_began(run_id, name, context))
     began = perf_counter()
@@ -82,14 +106,35 @@ async def _run(fleet: "Fleet", name: str, greeting: str, principal: Principal) -
     try:
         prompt = PayloadType.of(ConsolePrompt).pack(ConsolePrompt(greeting, "system"))
         asker = Asker(run_id, name, principal, context)
-        await fleet.pump.exchange(First(name, prompt, asker, nested=True), _emitting(fleet))
-        outcome = "ok"
+        exchange = fleet.pump.exchange(First(name, prompt, asker, nested=True), _emitting(fleet))
+        if await _unless(stop, exchange):
+            outcome = "ok"
+        return outcome
     except Fault:
         outcome = "error"
         raise
     finally:
         seconds = perf_counter() - began
         fleet.hub.publish(RunFinished(run_id=run_id, agent=name, outcome=outcome, seconds=seconds))
+
+
+async def _unless(stop: asyncio.Event | None, work: Coroutine[Any, Any, object]) -> bool:
+    """Whether it came to its end; it is cancelled where it is stopped before."""
+    if stop is None:
+        await work
+        return True
+    stop.clear()
+    doing, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            return False
+        await doing
+        return True
+    finally:
+        for task in (doing, stopped):
+            task.cancel()
+        await asyncio.gather(doing, stopped, return_exceptions=True)
 
 
 def _emitting(fleet: "Fleet") -> Emit:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
@@ -42,7 +43,8 @@ class Plain:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._rest = b""
-        self._ended = False
+        # Where it was closed before we came, its number may be that of something else by now.
+        self._ended = sys.stdin is None
 
     async def read(self, prompt: str) -> str:
         """The next message."""
@@ -76,7 +78,10 @@ async def _readable() -> bytes:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(0, tell)
+    try:
+        loop.add_reader(0, tell)
+    except PermissionError:  # a file, which has what it has: nobody waits for it
+        return os.read(0, 65_536)
     try:
         await ready
         return os.read(0, 65_536)
