@@ -95,10 +95,10 @@ async def left_hanging(
     handle = mint()
     asked = RunRequest("echo", "go", conversation=handle, new_conversation=True)
     run = asyncio.create_task(kernel.run(asked))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await gate.reached.wait()
     with hang(lasting.ledger), caplog.at_level(logging.WARNING):  # type: ignore[attr-defined]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await kernel.close(0.1, grace=0.5)
             with pytest.raises(Fault, match="the fleet is stopping"):
                 await run

@@ -100,7 +100,7 @@ async def test_while_a_run_is_in_its_tools_others_commit(ledger: Ledger, databas
     replica = await open_ledger(database_url)
     try:
         for number, each in enumerate((ledger, replica)):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await turn(each, other, f"quick{number}")
                 await turn(each, thread, f"same{number}")
         found = await replica.runs.get("quick1")
@@ -163,23 +163,18 @@ async def test_what_nobody_waits_for_any_more_leaves_the_rest_as_it_is(ledger: L
         assert found.turn_index is not None
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("pallas.ledger.sqlite", "pallas.ledger.database"):
-        monkeypatch.setattr(f"{module}.DEADLINE", 0.5)
-    monkeypatch.setattr("pallas.ledger.sqlite._BUSY", 100)
-
-
 async def test_another_process_that_holds_the_file_is_waited_for_and_then_told(
-    tmp_path: Path, impatient: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pallas.ledger.sqlite._BUSY", 100)
     path = tmp_path / "ledger.sqlite3"
     ledger = await open_ledger(f"sqlite:///{path}")
     holder = sqlite3.connect(path, isolation_level=None)
     try:
         thread = (await ledger.threads.create("jarvis", "me")).id
         holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Fault) as caught:
+        with monkeypatch.context() as impatient, pytest.raises(Fault) as caught:
+            impatient.setattr("pallas.ledger.sqlite.DEADLINE", 0.5)
             await turn(ledger, thread, "r1")
         assert caught.value.type is FaultType.TRANSPORT
         assert str(path) in caught.value.message

@@ -306,7 +306,10 @@ async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_t
                 async for line in stream.aiter_lines():
                     if '"tool_call"' in line:
                         break
-                pending = await rows(first, thread)
+                async with asyncio.timeout(30):
+                    # Callers hear of what is said at once, and the ledger behind the run.
+                    while len(pending := await rows(first, thread)) < 4:
+                        pass
                 first.process.kill()
                 await first.ended()
     assert [row["status"] for row in pending] == ["complete", "complete", "pending", "pending"]

@@ -407,7 +407,7 @@ async def test_a_request_without_a_host_is_refused(registry: Registry) -> None: 
     url = registry.http.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         answer = await reader.read()
     writer.close()
     assert b" 421 " in answer.splitlines()[0]

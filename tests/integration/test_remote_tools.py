@@ -68,10 +68,18 @@ async def test_what_is_cancelled_here_is_cancelled_there(era: Any) -> None:
 async def test_a_deadline_of_ours_ends_what_is_done_there() -> None:
     async with other() as there, remote(there.url) as executor:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
+            async with asyncio.timeout(30) as limit, asyncio.TaskGroup() as group:
+                group.create_task(expire(limit, there.reached))
                 await Talk(executor).say("wait")
+        assert there.reached.is_set()
         async with asyncio.timeout(30):
             await there.cancelled.wait()
+
+
+async def expire(limit: asyncio.Timeout, begun: asyncio.Event) -> None:
+    """Have no time left, once that has begun."""
+    await begun.wait()
+    limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def test_errors_of_the_other_side_are_told_by_type() -> None:
@@ -352,7 +360,7 @@ async def test_one_that_hears_nothing_any_more_is_given_up_in_time(era: Any) -> 
         run = asyncio.create_task(Talk(executor).say("anybody"))
         await until(lambda: there.requests > asked)
         run.cancel()
-        _, late = await asyncio.wait({run}, timeout=10)
+        _, late = await asyncio.wait({run}, timeout=30)
         assert not late and run.cancelled()
 
 

@@ -67,7 +67,7 @@ async def test_a_run_that_has_no_thread_is_known_from_its_first_moment_on(tmp_pa
     ):
         forgetful(served)
         asked = asyncio.create_task(client.post(CHAT, json={"message": "x"}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
         ((run,), nobody) = [
             (await each.get("/runs", params={"status": "running"})).json()["items"] for each in (client, bob)

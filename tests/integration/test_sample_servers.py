@@ -54,7 +54,7 @@ async def the_shop() -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}/mcp"
     try:
-        async with httpx2.AsyncClient() as http, asyncio.timeout(30):
+        async with httpx2.AsyncClient() as http, asyncio.timeout(60):
             while process.returncode is None:
                 try:
                     await http.get(url)
@@ -125,7 +125,7 @@ async def test_the_shop_answers_over_http_and_says_nothing_else(era: str) -> Non
             ]
             assert await call(client, "orders_of", customer="' OR 1=1 --") == "No order fits."
         process.terminate()
-        said, _ = await asyncio.wait_for(process.communicate(), 10)
+        said, _ = await asyncio.wait_for(process.communicate(), 60)
         assert said == b""
 
 

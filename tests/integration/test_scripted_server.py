@@ -260,20 +260,20 @@ def alone(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 async def test_it_runs_alone_and_ends_quietly_when_interrupted(tmp_path: Path) -> None:
     path = write_script(tmp_path, SCRIPT)
     with alone(str(path), "--port", "0") as process:
         assert process.stderr is not None
-        said = await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), 30)
+        said = await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), 60)
         url = re.search(r"http://127\.0\.0\.1:\d+/v1", said)
         assert url is not None, said
         async with asking(url[0]) as client:
             assert (await streamed(client, HELLO))[0] == "Hello, **you**. Message 1."
         process.send_signal(2)
-        _, rest = await asyncio.to_thread(process.communicate, timeout=10)
+        _, rest = await asyncio.to_thread(process.communicate, timeout=60)
         assert process.returncode == 0
         assert rest == ""
 
@@ -281,7 +281,7 @@ async def test_it_runs_alone_and_ends_quietly_when_interrupted(tmp_path: Path) -
 def test_alone_it_tells_the_mistakes_of_a_script_and_ends_with_status_2(tmp_path: Path) -> None:
     path = write_script(tmp_path, "rules: [{sya: x}]")
     with alone(str(path)) as process:
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "did you mean say" in said
     assert "Traceback" not in said

@@ -116,7 +116,7 @@ rules:
         await fleet.says("] running")
         await until(lambda: {"WATCHDOG": "1"} in hear(sock, said))
         writer = await raw_client.call(fleet.url("slow"), ERAS[0], "block")
-        await fleet.says("slow blocks the event loop of all agents")
+        await fleet.says("slow blocks the event loop of all agents at agents/slow.py")
         hear(sock, said).clear()
         sock.settimeout(0.8)  # twice the interval that systemd was promised
         try:

@@ -47,7 +47,8 @@ async def count(upto: int, ctx: Context) -> str:
 
 @server.tool()
 async def hang(gate: str) -> str:
-    """Until it is cancelled, which it writes down."""
+    """Until it is cancelled, which it writes down, as that it has begun."""
+    open(gate + ".begun", "w").close()
     try:
         await asyncio.sleep(3600)
     finally:
@@ -148,8 +149,9 @@ async def test_a_cancel_reaches_the_server(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as program, Client(program.config.url, mode=era) as client:
         hanging = asyncio.create_task(client.call_tool("hang", {"gate": str(gate)}))
         assert text(await client.call_tool("whoami")).isdigit()  # others are answered meanwhile
+        await until((tmp_path / "cancelled.begun").exists)
         hanging.cancel()
-        await until(gate.exists, timeout=10)
+        await until(gate.exists)
 
 
 async def test_callers_share_one_program_and_it_ends_with_the_fleet(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -
         bridge = program.snapshot().pid
         assert bridge is not None
         os.kill(bridge, signal.SIGKILL)
-        await until(lambda: gone(pid), timeout=10)
+        await until(lambda: gone(pid))
 
 
 async def test_a_page_of_the_web_does_not_reach_it(tmp_path: Path) -> None:

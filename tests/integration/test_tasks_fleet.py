@@ -74,7 +74,7 @@ async def used_by_a_client_of(url: str, era: str) -> None:
         made = await asked("tasks_delegate", prompt="hello", wait=False)
         assert (made["success"], made["agentId"]) == (True, "harper")
         assert "text" not in made
-        done = await asked("tasks_result", taskId=made["taskId"], timeout=20_000)
+        done = await asked("tasks_result", taskId=made["taskId"], timeout=60_000)
         assert (done["success"], done["text"], done["agentId"]) == (True, "hello", "harper")
         told = await asked("tasks_status", taskId=made["taskId"])
         assert (told["status"], told["isError"]) == ("completed", False)
@@ -91,6 +91,7 @@ async def used_by_a_client_of(url: str, era: str) -> None:
     # Who asked is gone, and the work goes on.
     assert (await TaskClient(url).get(slow["taskId"]))["status"] == "working"
     await TaskClient(url).cancel(slow["taskId"])
+    assert (await TaskClient(url).until(slow["taskId"]))["status"] == "cancelled"
 
 
 class Polls(ClientExtension):

@@ -106,7 +106,7 @@ async def test_a_thread_that_the_other_fleet_deletes_is_told_and_does_not_come_b
         gate.open.clear()
         new = handle != "my-own"
         run = asyncio.create_task(kernel.run(asked("go", handle, new=new)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await gate.reached.wait()
         (thread,) = (await ledgers[1].threads.list()).items
         await ledgers[1].threads.delete(thread.id)

@@ -43,7 +43,7 @@ DESK = """
 SLOW = """
     import typed_start
 
-    typed_start.go.wait(20)  # imported in a thread of its own
+    typed_start.go.wait(60)  # imported in a thread of its own
 
     async def slow(payload, metadata): ...
 """

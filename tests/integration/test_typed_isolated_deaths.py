@@ -45,11 +45,18 @@ async def cancelled(crew: Hosted, what: str) -> asyncio.Task[object]:
     task: asyncio.Task[object] = asyncio.create_task(crew.host.handle(crew.delivery(what)))
     link = crew.host._link
     assert link is not None
-    await until(lambda: any(each.begun for each in link.calls.open))
+    begun = _begun(crew)  # others may be under way: this one is meant
+    await until(lambda: _begun(crew) == begun + 1)
     task.cancel()
-    await asyncio.wait({task}, timeout=5)
+    await asyncio.wait({task}, timeout=60)
     assert task.cancelled()
     return task
+
+
+def _begun(crew: Hosted) -> int:
+    """How many messages its process is about now."""
+    link = crew.host._link
+    return sum(each.begun for each in link.calls.open) if link is not None else 0
 
 
 async def test_a_handler_that_never_lets_go_is_ended_and_the_next_message_works(crew: Hosted) -> None:
@@ -66,6 +73,7 @@ async def test_a_handler_that_never_lets_go_is_ended_and_the_next_message_works(
 async def test_one_that_catches_its_cancel_is_ended_and_others_in_it_may_try_again(crew: Hosted) -> None:
     pid = crew.host.pid
     other = asyncio.create_task(crew.reply("wait"))
+    await until(lambda: _begun(crew) == 1)
     await cancelled(crew, "stubborn")
     with pytest.raises(Fault) as caught:
         await other

@@ -219,7 +219,7 @@ async def test_a_workbench_ends_with_its_tab_also_one_that_vanishes() -> None:
             assert len(children()) == 1
             socket._response.connection.transport.abort()  # type: ignore[union-attr]
         await until(lambda: children() == [], timeout=30)
-        assert web.server._sessions == set()
+        await until(lambda: web.server._sessions == set())
 
 
 @pytest.mark.parametrize(

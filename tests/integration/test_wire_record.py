@@ -126,7 +126,7 @@ async def test_a_run_in_flight_shows_what_it_waits_for(stdio: Fleet) -> None:
         waiting = [each for each in stdio.exchanges(run) if each.side == "downstream"]
         assert [(each.method, each.response, each.seconds) for each in waiting] == [("tools/call", "", None)]
         stdio.kernel.cancel(run)
-        await asyncio.wait({call}, timeout=10)
+        await asyncio.wait({call}, timeout=30)
         assert call.done()
 
 

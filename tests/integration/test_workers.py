@@ -24,9 +24,8 @@ HISTORY = (Message("user", "my name is Ada"), Message("assistant", "Hello\n[End 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def simple(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerExecutor]:
     root = tmp_path_factory.mktemp("simple")
-    limits = Limits(cancel=0.5)
     env = {"SECRET_KEY": "canary-4711", "GREETING": "servus"}
-    async with working(root, limits=limits, env=env, agent_id="coder-7") as executor:
+    async with working(root, env=env, agent_id="coder-7") as executor:
         yield executor
 
 
@@ -124,7 +123,10 @@ async def test_cancelling_a_run_cancels_it_there_and_the_worker_goes_on(simple: 
     assert heard.replace("prompt", "close") not in told
 
 
-async def test_one_that_does_not_let_itself_be_cancelled_loses_its_session(simple: WorkerExecutor) -> None:
+async def test_one_that_does_not_let_itself_be_cancelled_loses_its_session(
+    simple: WorkerExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simple._running, "_limits", Limits(cancel=0.2))
     run = asyncio.create_task(say(simple, "stubborn", "d"))
     heard = await _heard_holding(simple)
     run.cancel()

@@ -131,7 +131,7 @@ async def test_nothing_of_a_worker_outlives_an_owner_that_is_killed(tmp_path: Pa
         assert not any(map(gone, pids))
     finally:
         owner.kill()
-        owner.communicate(timeout=10)
+        owner.communicate(timeout=60)
     await until(lambda: all(map(gone, pids)))
 
 

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.bearer_check.echo import replaying
 from pallas.surfaces.listener import Listener, bind
 
+from .ports import free_ports
+
 Era = Literal["both", "modern", "handshake"]
 
 
@@ -39,8 +41,9 @@ class Dials:
 
     async def come(self) -> None:
         """Listen, on the port of the last time if there was one."""
+        # Where systems give no ports to others, who could have it by the time that this one comes back.
+        self.port = self.port or free_ports(1)[0]
         sock = bind("127.0.0.1", self.port, "dials")
-        self.port = sock.getsockname()[1]
         self._listener = Listener(self._turned(_server().http_app(path="/mcp")), sock)
         await self._listener.start()
 

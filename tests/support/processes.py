@@ -1,5 +1,7 @@
 """Processes that a test looks at from outside."""
 
+from contextlib import suppress
+
 import psutil
 
 
@@ -9,3 +11,13 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def below(pid: int, word: str) -> list[psutil.Process]:
+    """The processes below one that have the word in their command; those that end meanwhile are left out."""
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if word in " ".join(each.cmdline()):
+                found.append(each)
+    return found

@@ -20,6 +20,7 @@ from pallas.surfaces.listener import Listener, bind
 
 from .dials import Dials
 from .live import write_project
+from .ports import free_ports
 
 QUICK = Pace(every=0.02, again=0.02, look=2.0, connect=5.0)
 """For tests of what is noticed."""
@@ -43,8 +44,8 @@ class Other(Dials):
 
     async def come(self) -> None:
         """Listen, on the port of the last time if there was one."""
+        self.port = self.port or free_ports(1)[0]
         sock = bind("127.0.0.1", self.port, "other")
-        self.port = sock.getsockname()[1]
         self._listener = Listener(self._noting(self._turned(self._made().http_app(path="/mcp"))), sock)
         await self._listener.start()
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ class Served:
     process: subprocess.Popen[bytes]
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
+    readers: "list[_Reader]" = field(default_factory=list)
 
     @property
     def entries(self) -> dict[str, Any]:
@@ -57,11 +59,12 @@ class Served:
 
     async def logs(self, text: str, timeout: float = 60) -> dict[str, Any]:
         """The first record of its log with ``text`` in it."""
-        line = await until(
-            lambda: next((each for each in self.log.read_text("utf-8").splitlines() if text in each), ""),
-            timeout=timeout,
-        )
-        record: dict[str, Any] = json.loads(line)
+
+        def found() -> str:  # the last line may be in the middle of being written
+            *whole, _ = self.log.read_bytes().split(b"\n")
+            return next((line for each in whole if text in (line := each.decode("utf-8"))), "")
+
+        record: dict[str, Any] = json.loads(await until(found, timeout=timeout))
         return record
 
     def send(self, number: signal.Signals) -> None:
@@ -69,8 +72,9 @@ class Served:
         self.process.send_signal(number)
 
     async def ended(self, timeout: float = 60) -> int:
-        """Its exit status, when it has ended."""
+        """Its exit status, when it has ended and all that it wrote is in ``out`` and ``err``."""
         await until(lambda: self.process.poll() is not None, timeout=timeout)
+        await until(lambda: all(reader.has_all for reader in self.readers))
         return int(self.process.returncode)
 
     def children(self) -> list[int]:
@@ -109,12 +113,11 @@ def served(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     fleet = Served(root, log, process)
-    readers = [
-        threading.Thread(target=_read, args=(stream, lines), daemon=True)
-        for stream, lines in ((process.stdout, fleet.out), (process.stderr, fleet.err))
-    ]
-    for reader in readers:
+    fleet.readers += [_Reader(process.stdout, fleet.out), _Reader(process.stderr, fleet.err)]
+    for reader in fleet.readers:
         reader.start()
     try:
         yield fleet
@@ -125,17 +128,43 @@ def served(
         for pid in below:
             if not gone(pid):
                 psutil.Process(pid).kill()
-        for reader in readers:
+        for reader in fleet.readers:
             reader.join(10)
         for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+            stream.close()
 
 
-def _read(stream: IO[bytes] | None, lines: list[str]) -> None:
-    assert stream is not None
-    # One by one: others look at what is there already.
-    lines.extend(line.decode("utf-8", "replace").rstrip("\n") for line in stream)
+class _Reader(threading.Thread):
+    """Puts the lines of a stream into a list as they come."""
+
+    def __init__(self, stream: IO[bytes], lines: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._lines = stream, lines
+        self._taking = threading.Lock()
+
+    def run(self) -> None:
+        """Until the last one who holds the stream has closed it."""
+        rest, over, number = b"", False, self._stream.fileno()
+        waiting = select.poll()
+        waiting.register(number, select.POLLIN)
+        while not over:
+            waiting.poll()
+            with self._taking:
+                over = not (taken := os.read(number, 65_536))
+                *whole, rest = (rest + taken).split(b"\n")
+                if over and rest:
+                    whole.append(rest)
+                self._lines.extend(line.decode("utf-8", "replace") for line in whole)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all that was written so far stands in the list; a child may hold the stream open on."""
+        waiting = select.poll()
+        with self._taking:
+            if not self.is_alive():
+                return True
+            waiting.register(self._stream.fileno(), select.POLLIN)
+            return not waiting.poll(0)  # once it is closed, the thread is about to end
 
 
 def text_of(result: Any) -> str:
