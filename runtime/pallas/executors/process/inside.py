@@ -143,7 +143,7 @@ class _Inside:
                 # In an empty context: nothing of a run stays with what the channel starts later.
                 task = self._own(self._run(said, self._given.pop(said.call, [])))
                 self._runs[said.call] = task
-                task.add_done_callback(lambda _: self._runs.pop(said.call, None))
+                task.add_done_callback(lambda task: self._ran(said.call, task))
             case Cancel():
                 self._given.pop(said.call, None)
                 if (run := self._runs.get(said.call)) is not None:
@@ -253,6 +253,11 @@ class _Inside:
                 forget(asked.bearer)
             self._peers.ends(asked.run_id)
             self._tell_state()
+
+    def _ran(self, call: int, task: asyncio.Task[None]) -> None:
+        self._runs.pop(call, None)
+        if task.cancelled():  # before it was its turn: nothing of it has said so
+            self._say(Failed(call, cancelled=True))
 
     async def _answer(
         self, executor: FastAgentExecutor, asked: Run, history: list[Message], wire: RunWire | None
