@@ -87,6 +87,8 @@ async def test_what_comes_too_late_is_dropped_and_logged(caplog: pytest.LogCaptu
     assert [type(each) for each in world["works"].got] == [Ask, Ask]
     [dropped] = world.messages(outcome="dropped")
     assert (dropped.sender, dropped.payload) == ("stubborn", "Answer")
+    [asked] = world.messages(to="stubborn", outcome="delivered")
+    assert (dropped.frame, dropped.parent) == (asked.frame, asked.parent)  # where it was, not at the root
     assert any("stubborn" in line and "is over" in line for line in caplog.messages)
     assert world.clean()
 

@@ -46,7 +46,7 @@ class Frame:
     ``parent`` is None for those that are begun from outside; ``caller`` is the name of whoever opened it;
     ``depth`` counts from 1 for those. ``endpoints`` are all that ever worked in it, the one of now at the
     end; empty for an agent of another kind. ``told`` is the name of what it was opened with, ``run`` that
-    to which it belongs.
+    to which it belongs. ``outer`` is the parent's id, empty for none, also once it is over.
     """
 
     __slots__ = (
@@ -57,6 +57,7 @@ class Frame:
         "depth",
         "endpoints",
         "id",
+        "outer",
         "over",
         "parent",
         "queue",
@@ -85,6 +86,7 @@ class Frame:
         self.agent = agent
         self.caller = caller
         self.parent = parent
+        self.outer = "" if parent is None else parent.id
         self.depth: int = 1 if parent is None else parent.depth + 1
         self.span = span
         self.told = told

@@ -169,7 +169,7 @@ class Telling:
         return {"agent": self._agent, "run_id": self._run_id}
 
     def _above(self, frame: Frame) -> str:
-        return frame.parent.id if frame.parent is not None else self._root
+        return frame.outer or self._root
 
 
 def _name(payload: Payload) -> str:
