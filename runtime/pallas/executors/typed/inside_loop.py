@@ -69,6 +69,7 @@ class _Inside:
         self._sources: Sources | None = None
         self._handler: Handler | None = None
         self._messages: dict[int, asyncio.Task[None]] = {}
+        self._last = 0  # the number of the last message that came
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._seconds = _HURRY
@@ -114,12 +115,12 @@ class _Inside:
             case Invoke():
                 # In an empty context: nothing of a message stays with what the channel starts later.
                 task = self._own(self._handle(said))
-                self._messages[said.call] = task
+                self._messages[said.call], self._last = task, said.call
                 task.add_done_callback(lambda task: self._handled(said.call, task))
             case Cancel():
                 if (message := self._messages.get(said.call)) is not None:
                     message.cancel()
-                else:  # it never came to that
+                elif said.call > self._last:  # it never came to that; else its answer crossed this
                     self._say(Failed(said.call, "cancelled"))
             case Ended():
                 if self._handler is not None:
