@@ -213,7 +213,7 @@ class Kernel:
         run.given = given
         if request.timeout is not None:
             run.until = perf_counter() + request.timeout
-        run.principal, run.above = request.principal, request.above
+        run.principal, run.above, run.within = request.principal, request.above, request.within
         run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")

@@ -105,7 +105,7 @@ class Run:
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
     ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is
     when its caller's patience ends (``perf_counter``), ``routed`` and ``rerouted`` as in its result,
-    ``above`` as in its request.
+    ``above`` and ``within`` as in its request.
     """
 
     id: str
@@ -137,6 +137,7 @@ class Run:
     turn_index: int | None = None
     until: float | None = None
     above: tuple[str, ...] = ()
+    within: str = ""
     routed: str = ""
     rerouted: list[str] = field(default_factory=list)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))

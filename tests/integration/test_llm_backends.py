@@ -188,6 +188,21 @@ async def test_a_backend_without_a_key_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "no usable key" in caught.value.message
 
 
+async def test_a_question_that_cannot_be_sent_is_no_failure_of_its_backend() -> None:
+    # HC-28: one handler's mistake puts no backend behind the others for everybody
+    async with (
+        servers(["fine"], ["fine"]) as (one, two),
+        _service(project(_at(one, "one"), _at(two, "two", priority=2))) as service,
+    ):
+        with pytest.raises(Fault) as caught:
+            await _ask(service, model="m-\ud800")
+        assert caught.value.type is FaultType.PROTOCOL
+        assert "cannot be sent this question" in caught.value.message
+        assert not caught.value.retryable
+        assert (await _ask(service)).backend == "one"
+    assert (len(one.bodies), len(two.bodies)) == (1, 0)
+
+
 async def test_a_server_that_hangs_is_left_and_its_request_ended() -> None:
     # HC-27
     async with servers([asyncio.Event()], ["fine"]) as (hangs, good):

@@ -44,6 +44,16 @@ def test_null_content_stands_beside_tool_calls() -> None:
         ([{"role": "user"}], "messages[0].content: is null"),
         ([{"role": "user", "content": 4}], "messages[0].content: must be text"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content: must be text"),
+        ([{"role": "user", "content": [{"type": [], "text": "x"}]}], "messages[0].content: must be text"),
+        ([{"role": "user", "content": [{"text": 4}]}], "messages[0].content: must be text"),
+        (
+            [ASK, {"role": "user", "content": "a\ud83d"}],
+            "messages[1].content: has half of a character, '\\ud83d'",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "\udc00"}]}],
+            "messages[0].content: has half of a character",
+        ),
         ([{"role": "system", "content": "x"}], "must end with what a user says"),
         ([ASK, {"role": "assistant", "content": "4"}], "must end with what a user says"),
         ([ASK, {"role": "tool", "content": "4"}], "messages[1].tool_call_id: names no call"),

@@ -271,6 +271,31 @@ async def test_a_backend_that_hangs_is_left_after_its_timeout() -> None:
     assert asking.chosen() == [("one", "timeout"), ("two", "ok")]
 
 
+@pytest.mark.parametrize(("seconds", "next_one"), [(30, "two"), (2, "one")])
+async def test_a_backend_that_hangs_for_longer_than_a_handler_has_is_asked_after_the_others(
+    seconds: float, next_one: str
+) -> None:
+    # HC-27: its own timeout would never come, since the handler is cancelled before
+    asking = desk(project(*BOTH), one=[asyncio.Event(), OK])
+    task = asyncio.create_task(asking.ask(deadline=asking.time.now + seconds))
+    await until(lambda: asking.played.asked)
+    asking.time.now += seconds
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asking.chosen() == [("one", "timeout")]
+    assert (await asking.ask()).backend == next_one
+
+
+async def test_the_end_of_a_handlers_time_is_told_as_such() -> None:
+    # HC-28: and nobody else is asked in no time at all
+    asking = desk(project(*BOTH), one=[asyncio.Event()])
+    fault = await _caught(asking, deadline=asking.time.now + 0.05)
+    assert fault.type is FaultType.TIMEOUT
+    assert fault.message == ("no model answered in time; ask for less, or give the handler a longer timeout")
+    assert asking.chosen() == [("one", "timeout")]
+
+
 async def test_a_conversation_has_a_budget_of_tokens() -> None:
     # HC-33
     answer = replace(OK, tokens_in=330, tokens_out=20)
@@ -344,6 +369,32 @@ async def test_closing_ends_what_is_under_way() -> None:
     assert "stopping" in waiting.result().message
     assert "stopping" in (await _caught(asking)).message
     assert asking.chosen() == [("one", "cancelled")]
+
+
+async def test_closing_waits_for_a_question_that_is_over_its_time_and_ends_slowly() -> None:
+    asking = desk(project(backend()))
+    leaving, go = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def ask(self, *_: Any) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leaving.set()
+                await go.wait()
+
+    async def slow(*_: Any) -> Any:
+        return Slow()
+
+    asking.played.provider = slow  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(_caught(asking, deadline=asking.time.now + 0.01))
+        await leaving.wait()
+        closing = group.create_task(asking.service.close())
+        await asyncio.sleep(0)
+        go.set()
+    assert closing.done()
+    assert "stopping" in waiting.result().message
 
 
 async def test_who_asks_no_more_gives_back_its_turn() -> None:

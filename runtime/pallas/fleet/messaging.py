@@ -101,7 +101,8 @@ class Messaging:
                     await self._booted.wait()
         run, asker = first.asker.run_id, first.asker
         # What one caller calls its conversation, another may as well: each has a budget of its own (HC-33).
-        conversation = "\0".join((asker.agent, asker.principal.id, first.thread))
+        own = "\0".join((asker.agent, asker.principal.id, first.thread))
+        conversation = self.peers.budget_above(run) or own
         with self.peers.counting(run, conversation) as tally:
             try:
                 return await self.pump.exchange(first, emit)

@@ -135,6 +135,7 @@ class FleetPeers:
             sender=sender,
             depth=asker.depth,
             above=above(self._fleet, asker.run_id, agent),
+            within=asker.run_id,
             bearer=asker.bearer if own is not None and own.forward_inbound_auth else None,
         )
         try:
@@ -169,6 +170,16 @@ class FleetPeers:
             yield tally
         finally:
             del self._tallies[run_id]
+
+    def budget_above(self, run_id: str) -> str:
+        """The conversation whose budget a run below others has: that of the next handler above it, through
+        whatever models are between; empty without one. Else what a handler asks through a model is free.
+        """
+        flight = self._fleet.kernel.in_flight
+        while (run := flight.get(run_id)) is not None and (run_id := run.within):
+            if (tally := self._tallies.get(run_id)) is not None:
+                return tally.conversation
+        return ""
 
     # How it is done
 

@@ -125,6 +125,7 @@ class Reach:
             sender=turn.agent,
             depth=turn.depth + 1,
             above=above(self._fleet, turn.run_id, peer),
+            within=turn.run_id,
         )
         return await self.run(request, listener)
 

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 JITTER: Final = 0.25
 """A back-off is longer or shorter by up to this part of it."""
+SLOW: Final = 5.0
+"""Seconds that a backend has at least before it is left for not answering whoever has no more time."""
+_LAST: Final = 0.5
 _MAX_TOLD: Final = 5
 _TOO_MANY: Final = 429
 
@@ -119,7 +122,9 @@ class Asking:
                 self._attempts += 1
                 told.asked(turn.waited)
                 try:
-                    async with asyncio.timeout(min(self._left, backend.config.timeout)) as scope:
+                    # The deadline is that of whoever asks, who is cancelled then: it is not the backend's.
+                    limit = backend.config.timeout
+                    async with asyncio.timeout(limit if limit < self._left else None) as scope:
                         answer = await provider.ask(model, question, params)
                 except TimeoutError:
                     if not scope.expired():
@@ -138,7 +143,14 @@ class Asking:
                 backend.failed(one_line(fault.message, 200), _retry_after(fault))
             raise
         except BaseException as error:
-            told.ended("failed" if isinstance(error, Exception) else "cancelled")
+            since = told.since
+            if since is not None and self._left < _LAST and not isinstance(error, Exception):
+                # Else one that hangs for longer than handlers have is asked first again and again.
+                if self._clock() - since >= SLOW:
+                    backend.failed("it did not answer in the time that a handler had")
+                told.ended("timeout")
+            else:
+                told.ended("failed" if isinstance(error, Exception) else "cancelled")
             raise
         backend.answered()
         told.ended("ok", answer.tokens_in, answer.tokens_out)
@@ -235,10 +247,12 @@ class Told:
             "instead": failed.id if failed is not None else "",
         }
         self._began = asking.clock()
+        self.since: float | None = None
+        """When it was asked, by the clock; None while it waits for its turn."""
 
     def asked(self, waited: float) -> None:
         """It is asked now, after it ``waited`` so many seconds for its turn."""
-        self._began = self._asking.clock()
+        self._began = self.since = self._asking.clock()
         if self._event["instead"]:
             actor, backend, why = self._asking.actor, self._event["backend"], self._event["why"]
             log.warning("%s: asks backend %s: %s", actor, backend, why, extra={"agent": actor})

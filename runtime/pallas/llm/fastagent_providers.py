@@ -115,6 +115,10 @@ class _Backend:
             raise
         except Exception as error:
             raise_if_cancelled()
+            if isinstance(error, UnicodeEncodeError):  # of what was asked: nobody heard it
+                raise self._fault(
+                    Fault(FaultType.PROTOCOL, f"cannot be sent this question: {error}"), None
+                ) from error
             raise self._fault(provider_failure(error), error) from error
         try:
             raise_failure(answer)

@@ -93,17 +93,26 @@ def read_params(given: Mapping[str, Any]) -> Params:
 def _text(place: str, given: Mapping[str, Any]) -> str:
     content = given.get("content")
     if isinstance(content, str):
-        return content
+        return _sendable(f"{place}.content", content)
     if content is None:
         if given.get("tool_calls") and given.get("role") == "assistant":
             return ""
         raise _wrong(f"{place}.content", "is null; give text (only an assistant's tool_calls need none)")
     if isinstance(content, Sequence) and not isinstance(content, bytes):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        kinds = {part.get("type", "text") for part in content if isinstance(part, Mapping)}
-        if len(parts) == len(content) and kinds <= {"text"} and all(isinstance(part, str) for part in parts):
-            return "\n".join(str(part) for part in parts)
+        plain = [each for each in content if isinstance(each, Mapping) and each.get("type", "text") == "text"]
+        parts = [text for each in plain if isinstance(text := each.get("text"), str)]
+        if len(parts) == len(content):
+            return _sendable(f"{place}.content", "\n".join(parts))
     raise _wrong(f"{place}.content", 'must be text, or a list of {"type": "text", "text": ...}')
+
+
+def _sendable(place: str, text: str) -> str:
+    """The text, where it can be written as UTF-8: a backend that cannot be sent it did not fail."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _wrong(place, f"has half of a character, {text[error.start]!r}; leave it out") from None
+    return text
 
 
 def _calls(place: str, given: Mapping[str, Any]) -> tuple[ToolCall, ...]:

@@ -130,7 +130,8 @@ class LlmService:
         self._closed = True
         loop = asyncio.get_running_loop()
         for scope in self._under_way:
-            scope.reschedule(loop.time())
+            if not scope.expired():  # it is ending already
+                scope.reschedule(loop.time())
         if self._under_way:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), _ENDING)

@@ -126,7 +126,7 @@ class RunRequest:
     wait included. ``leased`` is the id of the session that it belongs to (SPEC 7.4), empty without one.
     ``sender`` is the agent of this fleet that asks, empty for a caller from outside: only the fleet itself
     says it. ``depth`` is how many runs of the fleet are above this one, ``above`` whose those are as far as
-    they wait for it, the outermost first.
+    they wait for it, the outermost first; ``within`` is the id of the run that asks, empty from outside.
     """
 
     agent: str
@@ -150,6 +150,7 @@ class RunRequest:
     sender: str = ""
     depth: int = 0
     above: tuple[str, ...] = ()
+    within: str = ""
     bearer: str | None = field(default=None, repr=False)
 
 
