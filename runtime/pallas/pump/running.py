@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import replace
 
@@ -80,7 +81,7 @@ class Running:
             if frame is top:
                 self._end(frame, phase)
             else:
-                self.telling.ended(frame)
+                self._say(self.telling.ended, frame)
                 self._end(frame, "failed" if frame.work is not None or frame.queue else "completed")
 
     def _end(self, frame: Frame, phase: ToolPhase) -> None:
@@ -93,19 +94,26 @@ class Running:
         for passing in frame.queue or ():
             self._busy -= 1
             self.hall.queued -= 1
-            self.telling.dropped(frame, passing)
+            self._say(self.telling.dropped, frame, passing)
         if frame.todos is not None:
             for todo in frame.todos.open.values():
-                self.telling.todo(frame, todo, "closed")
+                self._say(self.telling.todo, frame, todo, "closed")
         for endpoint in frame.endpoints:
             try:
                 endpoint.ended(frame.id)
             except Exception:
                 log.exception("%s: its scratch storage is not gone", frame.agent)
-        self.telling.frame(frame, phase)
+        self._say(self.telling.frame, frame, phase)
         self._firsts.pop(frame, None)
         del self.hall.frames[frame.id]
         frame.detach()
+
+    def _say[**P](self, tell: Callable[P, object], *what: P.args, **how: P.kwargs) -> None:
+        """Tell of a frame that ends: it ends, whoever cannot hear that."""
+        try:
+            tell(*what, **how)
+        except Exception:
+            log.exception("%s: the end of a frame was not told", self.asker.agent)
 
     # Messages
 
@@ -284,7 +292,7 @@ class Running:
         for first in list(self._firsts):
             self.prune(first, "completed")
             if fault is None and result is None:
-                self.telling.ended(first)
+                self._say(self.telling.ended, first)
         if self.done.done():
             return
         if fault is not None:
