@@ -14,6 +14,7 @@ from textual.widgets import Input, TextArea
 
 from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, RunFinished, RunStarted, ToolOutcome
 from pallas_tui.app import Workbench
+from pallas_tui.messages.tree import HEAD
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.main import MainScreen
 from pallas_tui.screens.messages import EnvelopeScreen, MessagesScreen
@@ -24,7 +25,7 @@ from pallas_tui.widgets.messages import MessagesPane
 from pallas_tui.widgets.messages.send_pane import SendPane
 
 SIZE = (120, 40)
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "title": "Greeting",
     "properties": {
@@ -125,6 +126,26 @@ async def test_messages_come_in_while_the_run_goes_on_and_the_list_follows_at_it
         await until(lambda: pane.view.find((RUN, 13)) is not None, pilot)
         selected = pane.view.selected
         assert selected is not None and selected.number == 1
+
+
+async def test_what_is_told_of_a_run_below_goes_on_while_it_runs_and_when_it_ends() -> None:
+    below, fleet = f"{RUN}-llm", FakeFleet(made().current)
+    fleet.letters[RUN] = greeting()
+    said = told(greeting(), ends=False)
+    ended = next(each for each in said if isinstance(each, RunFinished) and each.run_id == below)
+    fleet.say(*(each for each in said if each is not ended))
+    now = [NOON + 2]
+    app = workbench(fleet, clock=lambda: now[0])
+    async with app.run_test(size=SIZE) as pilot:
+        pane = await opened(app, pilot)
+        place = pane.view.find((below, HEAD))
+        assert place is not None
+        pane.view.action_move_to(place)
+        await until(lambda: "running, 1.4 s" in screen_text(app), pilot)
+        now[0] = NOON + 5
+        await until(lambda: "running, 4.4 s" in screen_text(app), pilot)
+        fleet.say(ended)
+        await until(lambda: "is      ok, 1.9 s" in screen_text(app), pilot)
 
 
 async def test_a_filter_looks_in_everything_and_escape_takes_it_away() -> None:

@@ -23,6 +23,7 @@ EMPTY: Final = (
     "\n"
     "Escape goes back."
 )
+UNFIT: Final = "What does not fit the schema of whom it is for is refused before it becomes a message."
 _NUMBER = 5
 _ROUTE = 8
 _MOST_INDENT = 8

@@ -28,13 +28,12 @@ from ..filter import FilterLine
 from ..folded import FoldedLines
 from ..list_pane import ListPane
 from ..tones import STYLES
-from .list import EMPTY, MessageList
+from .list import EMPTY, UNFIT, MessageList
 
 if TYPE_CHECKING:
     from ..feed import FeedPane
 
 HINT: Final = "agent, payload, route, outcome, any word of the XML"
-UNFIT: Final = "What does not fit the schema of whom it is for is refused before it becomes a message."
 REST: Final = 0.06
 """Seconds that the cursor stays before a long message is laid out."""
 _LONG: Final = 8_000
@@ -181,6 +180,8 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         now = self._feed.now
         if state == self._state and not force:
             self.view.tick(now)
+            if self.view.selected is None:  # how long a run takes goes on
+                self._show()
             return
         self._state = state
         rows = self._outline.of(self.run_id, run, self._wanted) if self.run_id else []
@@ -222,20 +223,19 @@ A filter (**/**) looks in agents, payloads, routes and outcomes, and in the XML 
         if not self._stands:
             return
         row, letter = self.view.row, self.view.selected
-        shown = (row, letter, self._reader.problem, self._live)
+        run = self._family().get(row.run) if row is not None else None
+        head = run_lines(run, self._feed.now) if run is not None and letter is None else []
+        shown = (row, letter, self._reader.problem, self._live, run.state if run is not None else "", head)
         if shown == self._shown:
             return
         before, self._shown = self._shown, shown
         same = isinstance(before, tuple) and before[0] == row
-        self.query_one("#message-text", FoldedLines).put(self._lines(letter), top=not same)
+        lines = head if letter is None else self._lines(letter)
+        self.query_one("#message-text", FoldedLines).put(lines, top=not same)
 
-    def _lines(self, letter: Envelope | None) -> list[Line]:
-        row = self.view.row
-        if letter is not None:
-            reading = self._reader.problem or (f"reading{self._glyphs.ellipsis}" if self._reader.busy else "")
-            return lines_of(letter, self.view.running(letter.run_id), reading, self._glyphs.outbound)
-        run = self._family().get(row.run) if row is not None else None
-        return run_lines(run, self._feed.now) if run is not None else []
+    def _lines(self, letter: Envelope) -> list[Line]:
+        reading = self._reader.problem or (f"reading{self._glyphs.ellipsis}" if self._reader.busy else "")
+        return lines_of(letter, self.view.running(letter.run_id), reading, self._glyphs.outbound)
 
     def _say_caption(self) -> None:
         messages = self.messages
