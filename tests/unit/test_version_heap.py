@@ -9,7 +9,7 @@ import pytest
 from support.waiting import until
 
 from pallas.events import Hub
-from pallas.fleet.heap import settle, tend
+from pallas.fleet.heap import begin, settle, tend
 from pallas.in_flight import InFlight
 from pallas.model import Reloaded
 
@@ -40,8 +40,25 @@ class Runs(InFlight):
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
+    usual = gc.get_threshold()
     yield
+    gc.set_threshold(*usual)
     gc.unfreeze()
+
+
+def test_during_a_start_garbage_is_looked_for_seldom_and_afterwards_as_usual() -> None:
+    usual = gc.get_threshold()
+    begin()
+    assert gc.get_threshold()[0] >= 50 * usual[0]
+    settle()
+    assert gc.get_threshold() == usual
+
+
+def test_what_a_projects_code_says_of_collections_stays() -> None:
+    begin()
+    gc.set_threshold(5_000, 7, 9)
+    settle()
+    assert gc.get_threshold() == (5_000, 7, 9)
 
 
 async def test_an_old_version_is_freed_when_no_run_is_in_flight() -> None:

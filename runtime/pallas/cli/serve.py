@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
+from pallas.fleet.heap import begin
 from pallas.log import close_logging, redact_project, setup_logging
 
 from .notify import Notifier
@@ -46,6 +47,7 @@ def serve(
             known = ", ".join(project.agents)
             print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
             return UNUSABLE
+        begin()
         log_file = setup_logging(project.log_level)
         redact_project(project)
         try:

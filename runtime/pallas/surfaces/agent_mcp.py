@@ -30,6 +30,7 @@ from .guard import HostOriginGuard
 from .health import health_text
 from .history import prompt_messages
 from .running import run_for
+from .stateless import StatelessServer
 from .wire_tap import WireTap
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def agent_app(
     ``permit``, what it was granted, are asked before all of them but ``get_health``. With ``tasks`` a
     ``send_message`` becomes one for clients that declare the extension.
     """
-    server: FastMCP = FastMCP(
+    server: FastMCP = StatelessServer(
         name,
         instructions=description,
         version=__version__,

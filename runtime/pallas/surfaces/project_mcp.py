@@ -22,6 +22,7 @@ from .agent_mcp import answer_schema_lookups
 from .agent_tool import CHAT_SCHEMA, ChatTool
 from .auth.inbound import Inbound
 from .calls import caller_of, session_of, trace_of
+from .stateless import StatelessServer
 from .virtual import Offered
 
 _TELL_TIMEOUT: Final = 2.0
@@ -47,7 +48,7 @@ class VirtualServer:
         self._offered = offered
         self._listeners: WeakSet[Any] = WeakSet()
         self._told = self._shown()
-        self.app: FastMCP = FastMCP(
+        self.app: FastMCP = StatelessServer(
             name,
             instructions=instructions,
             version=__version__,

@@ -15,6 +15,7 @@ from pallas.text import one_line
 from ..access import Access
 from ..agent_mcp import answer_schema_lookups
 from ..auth.inbound import FLEET, Inbound
+from ..stateless import StatelessServer
 from ..tasks_extension import TasksExtension
 from .schemas import DELEGATE
 from .tasks import begins, with_handles
@@ -64,7 +65,7 @@ def make_bridge(parts: BridgeParts) -> FastMCP:
     if tasks() is not None and parts.handles:
         tools = with_handles(tools, work, tasks)
     names = [tool.name for tool in tools]
-    server: FastMCP = FastMCP(
+    server: FastMCP = StatelessServer(
         NAME,
         instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
         version=__version__,
