@@ -13,6 +13,7 @@ import psutil
 import pytest
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.mortal import moves, reaches, shown
+from support.processes import below
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
@@ -178,8 +179,7 @@ def test_a_headless_fleet_says_what_fails_and_when_it_is_started_again(tmp_path:
 
 
 def _servers(script: str) -> list[psutil.Process]:
-    found = psutil.Process(os.getpid()).children(recursive=True)
-    return [child for child in found if script in child.cmdline()]
+    return below(os.getpid(), script)
 
 
 def _break_harness(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import psutil
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.ports import free_ports
+from support.processes import below
 from support.served import Served, served, text_of
 from support.waiting import until
 
@@ -67,8 +68,7 @@ async def ask(fleet: Served, era: str, text: str) -> str:
 
 
 def stdio_children(fleet: Served) -> list[psutil.Process]:
-    below = psutil.Process(fleet.process.pid).children(recursive=True)
-    return [each for each in below if "echo.py" in " ".join(each.cmdline())]
+    return below(fleet.process.pid, "echo.py")
 
 
 async def test_a_stdio_server_that_is_killed_in_a_call_fails_that_call_alone(tmp_path: Path) -> None:
@@ -122,8 +122,7 @@ async def test_an_http_server_that_is_killed_in_a_call_is_back_for_the_next(tmp_
         assert "echo:echo one" in await ask(fleet, ERAS[0], "echo one")
         slow = asyncio.create_task(ask(fleet, ERAS[1], "slowly"))
         await until((root / "began").exists, timeout=60)
-        below = psutil.Process(fleet.process.pid).children(recursive=True)
-        (server,) = [each for each in below if "echo.py" in " ".join(each.cmdline())]
+        (server,) = below(fleet.process.pid, "echo.py")
         server.kill()
         told = await slow
         assert told.startswith("slow said")
