@@ -1,8 +1,8 @@
 """What a person, a client or a model wrote, made a message: JSON, XML, or plain text.
 
-Only here something is mended, and only what loses nothing: a fence around it, and ``&`` and ``<`` that were
-meant as characters. A text that was cut short stays one: what is missing is never added. A recovering parser
-is not used, for it drops what it does not understand.
+Only here something is mended, and only what loses nothing: a byte order mark, a fence around it, and
+``&`` and ``<`` that were meant as characters. A text that was cut short stays one: what is missing is never
+added. A recovering parser is not used, for it drops what it does not understand.
 """
 
 import json
