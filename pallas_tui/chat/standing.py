@@ -14,6 +14,9 @@ from .model import STATUS_LIMIT
 PASSING: Final = frozenset({Tone.STARTING, Tone.BACKOFF})
 """Tones whose words change with the time."""
 
+CODE: Final = "It is code. Where it takes fields, w in the list of agents (1) has a form for them."
+"""How one writes to an agent that no words reach."""
+
 WAYS_OUT: Final = "Alt+p asks as its owner; a in the transcript goes on in a thread of your own."
 """What can be done about a thread that is another caller's."""
 
@@ -77,3 +80,10 @@ def why_no_images(name: str, agent: AgentSnapshot | None) -> str:
         return ""
     lacks = "has no vision" if agent.kind == "llm" else "takes no pictures"
     return f"{name} {lacks}: take the image away."
+
+
+def welcome(name: str, agent: AgentSnapshot | None) -> str:
+    """What stands in a conversation in which nothing was said yet."""
+    about = agent.description or agent.title if agent is not None else ""
+    code = CODE if agent is not None and agent.kind == "handler" else ""
+    return "\n\n".join(part for part in (f"A new conversation with {name}.", about, code) if part)

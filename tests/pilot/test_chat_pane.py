@@ -40,6 +40,12 @@ async def test_the_front_agent_is_ready_to_be_written_to(chat: Chat) -> None:
     assert chat.server.calls[0]["stream_text"] is True
 
 
+async def test_a_conversation_with_code_says_where_its_form_is(chat: Chat) -> None:
+    assert "w in the list of agents" not in chat.app.screen_text()
+    chat.app.feed(chat.snapshot(kind="handler"))
+    await chat.until(lambda: "w in the list of agents (1) has a form" in chat.app.screen_text())
+
+
 async def test_the_pane_talks_in_the_older_protocol_too(server: EchoAgent) -> None:
     pane = ChatPane(connect=lambda url, handle, **_: AgentClient(url, handle, era="legacy"))
     app = PaneApp(pane)
@@ -430,7 +436,7 @@ async def test_an_image_is_attached_by_its_path(chat: Chat, tmp_path: Path) -> N
     await chat.until(lambda: line._suggestion == "plan.png")
     await chat.pilot.press("tab", "enter")
     await chat.until(lambda: "plan.png 1 KB ×" in chat.app.screen_text())
-    assert chat.prompt.has_focus
+    await chat.until(lambda: chat.prompt.has_focus)  # a widget knows it once it has worked off its queue
     await chat.ask("picture")
     assert chat.texts()[-1] == f"image/png {len(PNG)}"
     sent = chat.server.calls[0]["images"]

@@ -1,5 +1,6 @@
 """The inspector of messages: opened from the feed, live, filtered, opened in full, written and sent again."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -272,6 +273,27 @@ async def test_a_message_is_written_in_a_form_made_from_the_schema_of_the_handle
         assert (name, server, tool, bearer) == ("greeter", "", "send_message", None)
         assert arguments["message"] == '{"name": "Ada"}'  # in one line, as it stands in the feed
         await until(lambda: "<text>HELLO</text>" in screen_text(app), pilot)
+
+
+async def test_a_form_that_is_long_in_coming_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, answers = made(), asyncio.Event()
+    describe = fleet.describe
+
+    async def later(name: str) -> AgentDetail:
+        await answers.wait()
+        return await describe(name)
+
+    monkeypatch.setattr(fleet, "describe", later)
+    app = workbench(fleet)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(app, pilot, "home", "s")
+        await until(
+            lambda: [e.message for e in app._notifications] == ["greeter is asked what it takes."],
+            pilot,
+            timeout=5,
+        )
+        answers.set()
+        await until(lambda: isinstance(app.screen, SendScreen), pilot)
 
 
 async def test_a_message_is_written_as_json_or_as_xml_just_as_well() -> None:

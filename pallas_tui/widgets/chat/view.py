@@ -12,7 +12,7 @@ from pallas.commands import Outcome, Typed, read
 from pallas.model import AgentSnapshot
 
 from ...chat.model import Conversation, Run, last_question
-from ...chat.standing import PASSING, Standing, standing, why_no_images
+from ...chat.standing import PASSING, Standing, standing, welcome, why_no_images
 from ...chat.talk import Options, Talk
 from ...instances.snapshots import is_attached_name
 from ...state import Tone
@@ -371,8 +371,7 @@ class ConversationView(Reading):
         name, agent, dot = self.conversation.agent, self._agent, self.desk.glyphs.dot
         self._banner.show(self.standing, self.desk.glyphs)
         self._who.show(name, self.standing, self.desk.glyphs)
-        about = agent.description or agent.title if agent is not None else ""
-        self.transcript.welcome(f"A new conversation with {name}.\n\n{about}".rstrip())
+        self.transcript.welcome(welcome(name, agent))
         prompt = self._prompt
         prompt.placeholder = (
             f"Write to {name} {dot} enter sends {dot} alt+enter new line {dot} / commands"

@@ -1,7 +1,7 @@
 """What is looked up of a handler before something is done with it: its schema, and where its code is."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from textual.widget import Widget
 
@@ -12,6 +12,9 @@ from ..agents.doing import fleet_of
 
 if TYPE_CHECKING:
     from ..agents import AgentsPane
+
+SLOW: Final = 0.5
+"""Seconds after which it is said that something is waited for."""
 
 
 def open_send(widget: Widget, agent: str) -> None:
@@ -71,12 +74,16 @@ def _look_up(widget: Widget, agent: str, then: Callable[[AgentDetail, Any], None
     knowledge: Knowledge = agents.knowledge
     screen = widget.screen
 
+    slow = widget.set_timer(SLOW, lambda: widget.app.notify(f"{agent} is asked what it takes.", markup=False))
+
     async def ask() -> None:
         try:
             detail = await knowledge.look_up(fleet_of(widget), agent)
         except LookupFailed as failed:
             widget.app.notify(f"{agent}: {failed}", severity="warning", markup=False)
             return
+        finally:
+            slow.stop()
         if widget.is_attached and screen.is_current:
             then(detail, agents)
 
