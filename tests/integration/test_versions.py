@@ -8,10 +8,10 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
+from support.processes import below
 from support.waiting import until
 
 from pallas.config import load_project
@@ -261,10 +261,10 @@ async def test_a_save_that_changes_nothing_makes_no_version(tmp_path: Path) -> N
 async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path, era: str) -> None:
     root = write_project(tmp_path, {"one": saying("First.", ("echo",))}, config=ECHO)
     async with running(root) as fleet, client(fleet, "one", era=era) as caller:
-        here = psutil.Process()
         await ask(caller, "a", conversation_id="c")
         first = fleet.agents[0].executor
-        (child,) = here.children()
+        # Those of a test before may be about to end.
+        (child,) = await until(lambda: len(found := below(os.getpid(), "echo_server.py")) == 1 and found)
         topology = yaml.safe_load((root / "agents.yaml").read_text())
         topology["agents"]["one"]["description"] = "Other words"
         (root / "agents.yaml").write_text(yaml.safe_dump(topology, sort_keys=False))
@@ -294,7 +294,7 @@ async def test_a_rollback_goes_back_and_another_one_forward_again(tmp_path: Path
         code(root, saying("Third.", ("echo",)))
         assert (await exchange(fleet, "agents/one.py")).version == 3
         assert shown(fleet) == (3, 1)
-        await until(lambda: len(here.children()) == 1)
+        await until(lambda: len(below(os.getpid(), "echo_server.py")) == 1)
         assert not [event.text for event in fleet.hub.since(0).events if isinstance(event, Notice)]
 
 
