@@ -11,8 +11,10 @@ from subprocess import PIPE, Popen, run
 from threading import Timer
 from typing import Any
 
+import httpx2
 import pytest
 from support.consoles import project
+from support.served import served
 from support.waiting import until
 
 ADD = b'@add {"a": 40, "b": 2}\n'
@@ -111,3 +113,14 @@ def test_the_command_says_what_is_wrong_with_a_project(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert b"agents.yaml" in done.stderr
+
+
+async def test_a_fleet_that_serves_the_project_is_not_waited_for_but_pointed_at(tmp_path: Path) -> None:
+    own = project(tmp_path / "p")
+    with served(own, XDG_STATE_HOME=str(tmp_path / "state")) as fleet:
+        await until(lambda: httpx2.get(f"{fleet.registry}/healthz").is_success, timeout=60)
+        with started(own) as console:
+            _, err = await asyncio.to_thread(console.communicate)
+    assert console.returncode == 1
+    assert b"is in use" in err
+    assert b"runs already: ask it with `pallas chat AGENT`, or stop it first" in err

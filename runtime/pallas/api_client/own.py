@@ -155,13 +155,15 @@ async def own_fleet(
     tell: Callable[[str], None],
     begun: Callable[[str], None] = lambda origin: None,
     started: Callable[["Fleet"], None] = lambda fleet: None,
+    patience: float = PORTS_TIMEOUT,
 ) -> AsyncIterator[str]:
     """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us.
 
     ``begun`` hears it before the agents are started, ``started`` gets the fleet in its own loop after that.
+    ``patience`` is for how many seconds ports that another fleet of the project has are waited for.
     Raises Fault.
     """
-    own = _Own(needed(project, agent), tell, begun, started)
+    own = _Own(needed(project, agent), tell, begun, started, patience)
     try:
         async with asyncio.timeout(START_TIMEOUT):
             origin = await asyncio.wrap_future(own.begin())
@@ -186,11 +188,13 @@ class _Own:
         tell: Callable[[str], None],
         begun: Callable[[str], None],
         started: Callable[["Fleet"], None],
+        patience: float,
     ) -> None:
         self._project = project
         self._tell = tell
         self._begun = begun
         self._started = started
+        self._patience = patience
         self._caller = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
@@ -258,7 +262,7 @@ class _Own:
             except Fault as fault:
                 # Who has them is of this project, or does not serve yet and cannot say what it is.
                 waits = str(self._project.root) in fault.message or "that is starting" in fault.message
-                if not waits or monotonic() - began > PORTS_TIMEOUT or self._asked.is_set():
+                if not waits or monotonic() - began > self._patience or self._asked.is_set():
                     raise
             await asyncio.sleep(0.3)
 

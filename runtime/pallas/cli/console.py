@@ -50,7 +50,8 @@ def console(root: Path) -> int:
 
 
 async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
-    from pallas.api_client.own import own_fleet
+    from pallas.api_client import place_of
+    from pallas.api_client.own import PORTS_TIMEOUT, is_there, own_fleet
     from pallas.log import close_logging, redact_project, setup_logging
 
     task = asyncio.current_task()
@@ -60,13 +61,16 @@ async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
     redact_project(project)
     silence = Silence()
     running: list[tuple[Fleet, asyncio.AbstractEventLoop]] = []
+    serves = False
     try:
         terminal.note(f"{one_line(project.name, 60)} starts")
+        serves = await is_there(place_of(project=project, environ={}))
         async with own_fleet(
             project,
             "",
             lambda text: terminal.note(text, ""),
             started=lambda fleet: running.append((fleet, asyncio.get_running_loop())),
+            patience=0 if serves else PORTS_TIMEOUT,  # another call ends soon, a fleet that serves does not
         ):
             fleet, loop = running[0]
             stop = asyncio.Event()
@@ -86,6 +90,14 @@ async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
     except asyncio.CancelledError:
         if ending.signal:
             return SIGNALLED + ending.signal
+        raise
+    except Fault as fault:
+        if serves and not running:
+            raise Fault(
+                fault.type,
+                f"{fault.message}\nthe fleet of this project runs already: ask it with `pallas chat AGENT`, "
+                "or stop it first",
+            ) from fault
         raise
     finally:
         silence.end()
