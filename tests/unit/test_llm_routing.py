@@ -427,6 +427,24 @@ async def test_what_is_chosen_is_told_with_its_reason() -> None:
     assert (told[-1].tokens_in, told[-1].tokens_out) == (30, 20)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bad request at 4: ...keeper of the golden key...",
+        "too long near 'the keeper of\n  the golden k'",
+        "cannot read: You are the keep",
+    ],
+)
+async def test_no_piece_of_a_prompt_is_in_what_failed(said: str) -> None:
+    # HC-36
+    prompt = "Say it briefly.\nYou are the keeper of the golden key."
+    quoting = Fault(FaultType.UPSTREAM, said, retryable=False)
+    other = Fault(FaultType.UPSTREAM, "backend one: the model's provider failed, HTTP 400", retryable=False)
+    asking = desk(project(backend()), one=[quoting, other])
+    assert "refused the request; the log has" in (await _caught(asking, prompt=prompt)).message
+    assert (await _caught(asking, prompt=prompt)).message == other.message
+
+
 async def test_a_handler_finds_its_prompt_nowhere() -> None:
     # HC-36
     secret = "You are the keeper of the golden key."

@@ -12,8 +12,10 @@ log = logging.getLogger(__name__)
 
 Ask = Callable[[Completion], Awaitable[LLMResponse]]
 
-# So many characters of a line of the prompt in a row are a quotation of it.
+# So many characters that a line of the prompt begins with are a quotation of it.
 _QUOTED: Final = 12
+# And so many from the middle of one.
+_PIECE: Final = 24
 _ways: Final[WeakKeyDictionary[object, Ask]] = WeakKeyDictionary()
 
 
@@ -38,8 +40,7 @@ def shown(fault: Fault, prompt: str) -> Fault:
         log.debug("a model could not be asked", exc_info=fault)
     fault = fault.with_traceback(None)
     fault.__cause__ = fault.__context__ = None
-    lines = [line.strip() for line in prompt.splitlines() if len(line.strip()) >= _QUOTED]
-    if not any(line[:_QUOTED] in fault.message for line in lines):
+    if not _quotes(fault.message, prompt):
         return fault
     log.warning("a model's provider quotes what it was sent: %s", fault.message)
     return Fault(
@@ -49,3 +50,11 @@ def shown(fault: Fault, prompt: str) -> Fault:
         code=fault.code,
         data=fault.data,
     )
+
+
+def _quotes(message: str, prompt: str) -> bool:
+    lines = [line.strip() for line in prompt.splitlines() if len(line.strip()) >= _QUOTED]
+    if any(line[:_QUOTED] in message for line in lines):
+        return True
+    told, said = " ".join(prompt.split()), " ".join(message.split())
+    return any(said[at : at + _PIECE] in told for at in range(len(said) - _PIECE + 1))
