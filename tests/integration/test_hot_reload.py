@@ -89,9 +89,11 @@ async def says(saves: Saves, agent: str, era: str = ERAS[0]) -> str:
 async def test_a_saved_file_concerns_the_agent_that_is_made_of_it_alone(
     saves: Saves, path: str, text: str, agent: str, word: str
 ) -> None:
+    before = (saves.root / path).read_text()
     assert await saves.after(path, text) == {agent}
     for era in ERAS:
         assert await says(saves, agent, era) == f"{word} 1"
+    assert await saves.after(path, before) == {agent}  # and back
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,7 @@ async def test_variables_of_the_real_environment_stay(saves: Saves, monkeypatch:
 async def test_a_variable_that_nothing_names_may_concern_anybody(saves: Saves) -> None:
     text = (saves.root / ".env").read_text()
     assert await saves.after(".env", text + "SOME_LIBRARY_READS_IT=1\n") == ALL
+    assert await saves.after(".env", text) == ALL
 
 
 async def test_the_models_script_is_read_in_place(saves: Saves) -> None:
