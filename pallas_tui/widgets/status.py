@@ -1,6 +1,7 @@
 """The bottom line: the keys that work now, and questions in place of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
@@ -45,7 +46,7 @@ class StatusLine(Bar):
         last = [binding for binding in everywhere if binding.action not in taken]
         display = self.app.get_key_display
         offers = (*_offers(here, display), *(rest := tuple(_offers(last, display))))
-        self.put(tuple(_that_fit(offers, len(rest), self.size.width)))
+        self.put(_trimmed(tuple(_that_fit(offers, len(rest), self.size.width)), self.size.width))
 
 
 class Ask(Widget, can_focus=True):
@@ -172,3 +173,11 @@ def _that_fit(offers: Sequence[tuple[Button, ...]], keep: int, width: int) -> It
         if used + sizes[index] - 1 <= width:  # the blank at its end may be cut
             used += sizes[index]
             yield from offers[index]
+
+
+def _trimmed(buttons: tuple[Button, ...], width: int) -> tuple[Button, ...]:
+    """The buttons, without the blank at their end where just that has no room."""
+    if not buttons or sum(width_of(button.parts) for button in buttons) <= width:
+        return buttons
+    *parts, (word, style) = buttons[-1].parts
+    return (*buttons[:-1], replace(buttons[-1], parts=(*parts, (word.rstrip(), style))))

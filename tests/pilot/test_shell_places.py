@@ -17,7 +17,7 @@ from pallas_tui.screens.story import StoryScreen
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.failure import Failure
 from pallas_tui.widgets.feed import FeedPane
-from pallas_tui.widgets.status import Ask
+from pallas_tui.widgets.status import Ask, StatusLine
 
 WIDE = (120, 40)
 SMALL = (80, 24)
@@ -347,6 +347,19 @@ async def test_a_question_stands_while_another_window_has_the_focus_and_gives_it
         await pilot.press("n")
         await until(lambda: isinstance(app.focused, Input), pilot)
         assert app.return_value is None
+
+
+async def test_no_key_on_the_bottom_line_stands_without_its_word() -> None:
+    app = workbench()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until(lambda: isinstance(app.focused, Input) and "f2" in screen_text(app), pilot)
+        whole = app.main.query_one(StatusLine)
+        for width in range(40, 60):
+            await pilot.resize_terminal(width, 20)
+            await until(lambda width=width: whole.size.width == width, pilot)
+            await pilot.pause()
+            line = screen_text(app).splitlines()[-1]
+            assert ("f2" in line) == ("panes" in line), line
 
 
 async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
