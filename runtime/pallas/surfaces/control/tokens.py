@@ -73,12 +73,12 @@ def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[Tokens,
         if (value := environ.pop(name, "").strip()) or (value := _taken.get(name, "")):
             _taken[name] = value
             if problem := _problem(value):
-                problems.append(f"{name}: {problem}")
+                problems.append(f"{name} {problem}")
             else:
                 found[name] = value
     tokens = Tokens(found.get(FULL_VARIABLE, ""), found.get(READ_VARIABLE, ""))
     if tokens.full and hmac.compare_digest(tokens.full, tokens.read):
-        problems.append(f"{READ_VARIABLE}: is the same as {FULL_VARIABLE}, so it would not be read-only")
+        problems.append(f"{READ_VARIABLE} is the same as {FULL_VARIABLE}, so it would not be read-only")
     return tokens, tuple(problems)
 
 
