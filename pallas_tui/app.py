@@ -216,7 +216,6 @@ class Workbench(Remembering, Look, Notices):
             self.remember(frame)
             self.main.absorb(frame)
             self.attend(frame)
-            self.follow_runs(frame.snapshot)
             if self._settle is not None and frame.snapshot.state is FleetState.RUNNING:
                 settle, self._settle = self._settle, None
                 settle()

@@ -4,7 +4,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from pallas.model import Fault, FleetSnapshot, FleetVerb
+from pallas.model import Fault, FleetVerb
 
 from ..fleets import READ_ONLY, RunningFleet, outlives
 from ..settings import Settings
@@ -75,45 +75,27 @@ class Overseer(Bounded):
 
     async def action_quit(self) -> None:
         """Leave; with runs in flight ask once, unless the settings say otherwise."""
-        snapshot = self.fleet.snapshot() if self.fleet is not None else None
-        if snapshot is None or not _runs(snapshot) or self._asks_to_quit or not self.settings.ask_quit:
+        asked = bool(self._asked_to_quit) and self.main.asking == self._asked_to_quit
+        if asked or not self.settings.ask_quit or not self._question():
             self.exit(0)
             return
         while self.screen is not self.main:
             await self.pop_screen()
-        self._ask_to_quit(snapshot)
+        self.main.ask(self._question(), partial(self.exit, 0), lambda: (self._question(), ""))
 
-    def follow_runs(self, snapshot: FleetSnapshot) -> None:
-        """Keep the question whether to quit true; leave once nothing that it asked about is in flight."""
-        if not self._asks_to_quit:
-            self._asked_to_quit = ""
-        elif not _runs(snapshot):
-            self.exit(0)
-        else:
-            self._ask_to_quit(snapshot)
-
-    @property
-    def _asks_to_quit(self) -> bool:
-        return bool(self._asked_to_quit) and self.main.asking == self._asked_to_quit
-
-    def _ask_to_quit(self, snapshot: FleetSnapshot) -> None:
-        question = self._question(snapshot, _runs(snapshot))
-        if self.main.asking != question:
-            self._asked_to_quit = question
-            self.main.ask(question, partial(self.exit, 0))
-
-    def _question(self, snapshot: FleetSnapshot, runs: int) -> str:
+    def _question(self) -> str:
+        """What is asked whether to quit as things are now; nothing where no run is in flight."""
+        snapshot = self.fleet.snapshot() if self.fleet is not None else None
+        busy = [agent for agent in snapshot.agents if agent.runs_active] if snapshot is not None else []
+        busy.sort(key=lambda agent: -agent.runs_active)
+        runs = sum(agent.runs_active for agent in busy)
         # A fleet elsewhere goes on; only what was asked from here ends with its connection.
         which = "; those of this chat" if outlives(self.fleet) else " and"
-        busy = sorted(
-            (agent for agent in snapshot.agents if agent.runs_active), key=lambda agent: -agent.runs_active
-        )
         names = [f"{agent.name} {agent.runs_active}" if runs > 1 else agent.name for agent in busy[:_NAMED]]
         names += [f"{len(busy) - _NAMED} more"] if len(busy) > _NAMED else []
-        return (
-            f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
-            f" ({', '.join(names)})"
-        )
+        told = f"{count(runs, 'run is', 'runs are')} in flight{which} will be cancelled. Quit?"
+        self._asked_to_quit = f"{told} ({', '.join(names)})" if runs else ""
+        return self._asked_to_quit
 
     async def action_quit_twice(self) -> None:
         """Leave on the second ctrl+c within two seconds."""
@@ -124,7 +106,3 @@ class Overseer(Bounded):
         else:
             self._pressed_at = now
             self.notify("Press ctrl+c again to quit.", timeout=_TWICE)
-
-
-def _runs(snapshot: FleetSnapshot) -> int:
-    return sum(agent.runs_active for agent in snapshot.agents)

@@ -19,7 +19,7 @@ from .tones import DIM, KEY, STYLES
 _LEAST: Final = 3
 
 Now = Callable[[], tuple[str, str]]
-"""A question as things are now; without one, why there is nothing to ask any more."""
+"""A question as things are now; without one, why it cannot be any more, or nothing where none is needed."""
 
 
 class StatusLine(Bar):
@@ -69,6 +69,15 @@ class Ask(Widget, can_focus=True):
         self._now: Now | None = None
         self._following: Timer | None = None
 
+    def on_mount(self) -> None:
+        """Hear of another screen."""
+        self.app.screen_change_signal.subscribe(self, self._elsewhere)
+
+    def _elsewhere(self, screen: Screen[object]) -> None:
+        """Another screen came over this one: no. What is asked below it nobody sees."""
+        if self._yes is not None and screen is not self.screen:
+            self.action_answer(False)
+
     @property
     def question(self) -> str:
         """What is being asked, empty when nothing is."""
@@ -77,7 +86,8 @@ class Ask(Widget, can_focus=True):
     def ask(self, question: str, yes: Callable[[], None], now: Now | None = None) -> None:
         """Ask, and call ``yes`` on yes. A question that stands is replaced.
 
-        With ``now`` it is kept true while it stands, and taken back when that has no question any more.
+        With ``now`` it is kept true while it stands. When that has no question any more, it is taken back
+        with the reason, or is as good as answered with yes.
         """
         if self._yes is None:
             self._before = self.screen.focused
@@ -96,9 +106,12 @@ class Ask(Widget, can_focus=True):
         if self._now is None or self._yes is None:
             return
         question, why = self._now()
-        if not question:
+        if why:
             self.action_answer(False)
             self.app.notify(why, markup=False)
+        elif not question:
+            self._now = None
+            self.action_answer(True)
         elif question != self._question:
             self._question = question
             self.refresh()

@@ -362,6 +362,25 @@ async def test_no_key_on_the_bottom_line_stands_without_its_word() -> None:
             assert ("f2" in line) == ("panes" in line), line
 
 
+async def test_who_looks_at_something_else_meanwhile_has_not_said_yes() -> None:
+    fleet = FakeFleet()
+    app = workbench(fleet)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        fleet.change("concierge", runs_active=1)
+        await pilot.press("ctrl+q")
+        await until(lambda: app.main.asking, pilot)
+        await pilot.press("f1")
+        await until(lambda: app.screen is not app.main, pilot)
+        await until(lambda: not app.main.asking, pilot)
+        fleet.change("concierge", runs_active=0)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert app.return_value is None
+
+
 async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
