@@ -138,7 +138,7 @@ async def test_an_agent_is_served_at_its_url_as_soon_as_it_is_made(fleet: Fleet,
         assert await ask(connected, "hi") == "turn 1"
         assert {tool.name for tool in (await connected.list_tools()).tools} == {"send_message", "get_health"}
     asked = model_record(fleet).requests[-1]
-    assert not asked.get("tools") and asked["model"] == "scripted"
+    assert "tools" not in asked and asked["model"] == "scripted"
     # Nothing of what is written is put in by the library: no file of the fleet's is read for it.
     assert asked["messages"][0] == {"role": "system", "content": literal}
     described = await fleet.describe(name)
@@ -155,7 +155,7 @@ async def test_an_agent_of_the_folders_project_has_its_tools(fleet: Fleet) -> No
     await catalog.delete("project", "team")
     await said(fleet, "of-team")
     asked = model_record(fleet).requests[-1]
-    assert not asked.get("tools") and asked["messages"][0]["content"] == "Own."
+    assert "tools" not in asked and asked["messages"][0]["content"] == "Own."
 
 
 async def test_a_key_goes_to_its_llm_alone_and_none_of_the_fleets_goes_there(

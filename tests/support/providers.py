@@ -1,4 +1,4 @@
-"""Providers of models on a local port: chat completions, the Messages API, the Responses API, all streaming.
+"""Providers of models on a local port: chat completions, Messages, Responses and Gemini, all streaming.
 
 They answer as a test says and remember every request.
 """
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from pallas.surfaces.listener import Listener, bind
 
-Kind = Literal["openai", "anthropic", "responses"]
+Kind = Literal["openai", "anthropic", "responses", "google"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Provider:
     def config(self, model: str, **more: Any) -> dict[str, Any]:
         """Keys of the fast-agent configuration that make ``provider.model`` be asked here."""
         provider = model.partition(".")[0]
-        base = self.base if provider == "anthropic" else f"{self.base}/v1"
+        base = self.base if provider in ("anthropic", "google") else f"{self.base}/v1"
         return {"default_model": model, provider: {"api_key": "none", "base_url": base, **more}}
 
     async def _hear(self, request: Request, kind: Kind) -> tuple[Asked, Reply] | Response:
@@ -143,6 +143,11 @@ class Provider:
         heard = await self._hear(request, "responses")
         return heard if isinstance(heard, Response) else _stream(_responses(*heard, self.numbers))
 
+    async def google(self, request: Request) -> Response:
+        """``POST /v1beta/models/MODEL:streamGenerateContent``."""
+        heard = await self._hear(request, "google")
+        return heard if isinstance(heard, Response) else _stream(_google(*heard))
+
 
 @asynccontextmanager
 async def provider(answer: Answer | None = None) -> AsyncIterator[Provider]:
@@ -153,6 +158,7 @@ async def provider(answer: Answer | None = None) -> AsyncIterator[Provider]:
             Route("/v1/chat/completions", running.openai, methods=["POST"]),
             Route("/v1/messages", running.anthropic, methods=["POST"]),
             Route("/v1/responses", running.responses, methods=["POST"]),
+            Route("/v1beta/models/{call}", running.google, methods=["POST"]),
             Route("/{rest:path}", lambda request: JSONResponse({"error": "unknown"}, 404)),
         ]
     )
@@ -310,6 +316,14 @@ def _responses(asked: Asked, reply: Reply, numbers: Iterator[int]) -> Iterator[s
     }  # fmt: skip
     done = {**response, "status": "completed", "output": output, "usage": usage}
     yield event("response.completed", response=done)
+
+
+def _google(asked: Asked, reply: Reply) -> Iterator[str]:
+    parts = [{"text": text} for text in _halves(reply.text)]
+    parts += [{"functionCall": {"name": name, "args": dict(given)}} for name, given in reply.calls]
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+    yield _data({"candidates": [candidate], "usageMetadata": usage})
 
 
 def _data(document: Mapping[str, Any]) -> str:

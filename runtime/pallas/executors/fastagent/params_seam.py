@@ -23,6 +23,7 @@ from .allowlist import Allowed, find_one
 from .hooks import Hook
 from .provider_params import (
     Family,
+    drop_empty_tools,
     edit_anthropic,
     edit_openai,
     edit_responses,
@@ -212,6 +213,7 @@ def _editing(llm: Any, arguments: dict[str, Any]) -> None:
     asked = _asked.get()
     if asked is not None and asked.llm is llm:
         asked.edit(arguments)
+    drop_empty_tools(arguments)
 
 
 def _openai(make: Any) -> Any:

@@ -91,6 +91,9 @@ _OURS: Final = (
     }
 )  # fmt: skip
 
+# What providers accept only beside tools.
+_ABOUT_TOOLS: Final = ("tools", "tool_choice", "parallel_tool_calls")
+
 NO_TOOL: Final = "no_tools"
 _NO_TOOLS: Final = "There are no tools in this turn."
 _JSON_ONLY: Final = "Answer with one JSON object and with nothing before or after it."
@@ -237,6 +240,16 @@ def without(arguments: dict[str, Any], hidden: Callable[[str], bool]) -> None:
     tools = arguments.pop("tools", None) or []
     if shown := [tool for tool in tools if not _is_own(tool) or not hidden(_name(tool))]:
         arguments["tools"] = shown
+
+
+def drop_empty_tools(arguments: dict[str, Any]) -> None:
+    """Without tools, take out every key about tools: vLLM and others refuse ``tools: []`` (AG-31)."""
+    beside = arguments.get("extra_body") or {}
+    if arguments.get("tools") or beside.get("tools"):
+        return
+    for key in _ABOUT_TOOLS:
+        arguments.pop(key, None)
+        beside.pop(key, None)
 
 
 def never_without_tools(arguments: dict[str, Any]) -> None:
