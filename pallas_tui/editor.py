@@ -91,10 +91,12 @@ def run_on_terminal(command: Sequence[str], cwd: Path | None = None) -> int:
 
     A ctrl+c is its own. A signal that ends the workbench ends it first.
     """
-    # Descriptors 1 and 2 of this process belong to the log, so the child is given the terminal itself.
+    # Descriptors 0 to 2 of this process are not the terminal's, so the child is given the terminal itself.
     with (
         _patient() as told,
-        subprocess.Popen(command, cwd=cwd, stdout=sys.__stdout__, stderr=sys.__stdout__) as child,
+        subprocess.Popen(
+            command, cwd=cwd, stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stdout__
+        ) as child,
     ):
         told.append(child)
         status = child.wait()

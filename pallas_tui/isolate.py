@@ -1,7 +1,8 @@
-"""Nothing but the workbench writes to the terminal (PR-33).
+"""Nothing but the workbench writes to the terminal or reads from it (PR-33).
 
 File descriptors 1 and 2 become pipes before anything else is loaded; what arrives in them becomes log
-records. The screen draws on a private copy of the terminal. Child processes inherit the guarded
+records. Descriptor 0 is at its end. The screen draws on a private copy of the terminal and has its keys
+from another. Child processes inherit the guarded
 descriptors, so what they print ends up in the log too.
 """
 
@@ -90,9 +91,10 @@ class Allowance:
 class Guard:
     """The terminal, kept for the screen alone until ``restore``.
 
-    ``terminal`` writes to it. ``stdout`` and ``stderr`` are where everything else should go: they end in
-    the log. Two threads serve the pipes: one only empties them, so that a writer never waits for the log,
-    and one logs, so that a log handler that prints cannot block the one who empties.
+    ``terminal`` writes to it; ``sys.__stdin__``, where Textual reads, is its keys. ``stdout`` and ``stderr``
+    are where everything else should go: they end in the log. Two threads serve the pipes: one only empties
+    them, so that a writer never waits for the log, and one logs, so that a log handler that prints cannot
+    block the one who empties.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -107,8 +109,13 @@ class Guard:
         _flush(self.stdout, self.stderr)
         # A handler that fails prints a traceback; with the log itself failing that would never end.
         self._raise_exceptions, logging.raiseExceptions = logging.raiseExceptions, False
-        self._saved = {fd: os.dup(fd) for fd in _FDS.values()}
-        self._originals = (sys.__stdout__, sys.__stderr__)
+        self._saved = {fd: os.dup(fd) for fd in (0, *_FDS.values())}
+        self._originals = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+        self._keys = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, 0)
+        os.close(nowhere)
+        sys.__stdin__ = self._keys  # type: ignore[misc]
         self.terminal: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
         readers: dict[int, Source] = {}
         for source, fd in _FDS.items():
@@ -141,13 +148,14 @@ class Guard:
         for fd, saved in self._saved.items():
             os.dup2(saved, fd)
             os.close(saved)
-        sys.__stdout__, sys.__stderr__ = self._originals  # type: ignore[misc]
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = self._originals  # type: ignore[misc]
         self._stop.set()
         for thread in self._threads:
             thread.join(_JOIN)
         logging.raiseExceptions = self._raise_exceptions
-        with contextlib.suppress(OSError):
-            self.terminal.close()
+        for stream in (self.terminal, self._keys):
+            with contextlib.suppress(OSError):
+                stream.close()
 
     def _drain(self, readers: dict[int, Source]) -> None:
         """Empty the pipes until told to stop, then once more."""
@@ -230,7 +238,7 @@ def isolate(logger: logging.Logger | None = None) -> Guard:
     """Guard the terminal from now on; ``restore`` the guard when the screen is gone.
 
     Lines go to ``logger`` (``pallas.stray`` unless given) with an extra field ``source``: INFO for
-    stdout, WARNING for stderr. Descriptors 1 and 2 must be open.
+    stdout, WARNING for stderr. Descriptors 0, 1 and 2 must be open.
     """
     return Guard(logger or logging.getLogger("pallas.stray"))
 

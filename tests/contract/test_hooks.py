@@ -9,11 +9,13 @@ from support.live import running, write_project
 
 from pallas.executors.fastagent import (
     auth_seam,
+    elicitation_seam,
     forward_trace,
     hooks,
     lean_seam,
     log_hook,
     oauth_off,
+    sampling_seam,
     stderr_seam,
 )
 from pallas.executors.fastagent.hooks import Hook
@@ -26,6 +28,8 @@ EVERY = (
     auth_seam.PREPARE,
     stderr_seam.HOOK,
     lean_seam.NO_SUMMARY_AFTER,
+    *elicitation_seam.HOOKS,
+    *sampling_seam.HOOKS,
 )
 
 

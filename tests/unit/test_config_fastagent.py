@@ -294,3 +294,27 @@ def test_a_secret_is_never_repeated_in_a_mistake(folder: Folder, text: str) -> N
     lines = folder.agents().write("fastagent.secrets.yaml", text).lines()
     assert lines
     assert all("hunter2" not in line and "20240102999" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("sampling: {model: generic.small, max_requests: 5, max_tokens: 100}", ""),
+        ("sampling: {}", ""),
+        ("sampling: {max_request: 5}", "mcp.servers.docs.sampling.max_request: unknown key"),
+        ("sampling: {max_requests: 0}", "mcp.servers.docs.sampling.max_requests: is out of range"),
+        ("sampling: true", "mcp.servers.docs.sampling: is"),
+        ("elicitation: {mode: forms}", "mode: has no effect: no form is opened"),
+        ("elicitation: {mode: none}", ""),
+    ],
+)
+def test_what_a_server_may_ask_of_its_client_is_checked(folder: Folder, body: str, says: str) -> None:
+    folder.config(server(f"command: docs\n{body}"))
+    found = "\n".join(folder.lines())
+    assert says in found
+    assert bool(found) == bool(says)
+
+
+def test_sampling_for_all_servers_is_said_to_have_no_effect(folder: Folder) -> None:
+    folder.config("mcp:\n  client: {auto_sampling: true}\n")
+    assert "auto_sampling: has no effect" in "\n".join(folder.lines())

@@ -5,14 +5,33 @@ from support.proofs import Proofs
 from unit.test_conformance_table import CHECKOUT, script
 
 PAGE = Proofs("docs/security.md", ("promise", "proof"), script.cells_of)
+LIMITS = Proofs("docs/security.md", ("what, from whom", "limit", "module", "proof"), script.cells_of)
 
 
-def test_every_promise_has_a_test_that_is_there() -> None:
+def parts() -> tuple[str, str]:
+    """The page without its table of limits, and that table."""
+    text = (CHECKOUT / PAGE.page).read_text("utf-8")
+    before, _, rest = text.partition("\n## Limits\n")
+    limits, heading, after = rest.partition("\n## ")
+    return before + heading + after, limits
+
+
+def test_every_promise_and_every_limit_has_a_test_that_is_there() -> None:
     tests, unread = script.read_tests(CHECKOUT)
     assert unread == []
-    text = (CHECKOUT / PAGE.page).read_text("utf-8")
-    assert len(list(PAGE.rows(text))) > 20
-    assert PAGE.problems(text, set(tests)) == []
+    promises, limits = parts()
+    assert len(list(PAGE.rows(promises))) > 20
+    assert PAGE.problems(promises, set(tests)) == []
+    assert LIMITS.problems(limits, set(tests)) == []
+
+
+def test_every_limit_names_a_module_that_is_there() -> None:
+    rows = list(LIMITS.rows(parts()[1]))
+    assert rows
+    for number, cells in rows:
+        for module in cells[2].split(", "):
+            name = module.strip("`")
+            assert (CHECKOUT / "runtime" / "pallas" / name).is_file(), f"{number}: there is no {name}"
 
 
 @pytest.mark.parametrize(

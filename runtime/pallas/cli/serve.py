@@ -48,6 +48,7 @@ def serve(
             print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
             return UNUSABLE
         begin()
+        _leave_stdin()
         log_file = setup_logging(project.log_level)
         redact_project(project)
         try:
@@ -58,3 +59,11 @@ def serve(
             return status
         finally:
             close_logging()
+
+
+def _leave_stdin() -> None:
+    """Nothing that is typed at a fleet is meant for code in it: descriptor 0 is at its end from now on."""
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    if nowhere:
+        os.close(nowhere)

@@ -18,6 +18,11 @@ type _Source = tuple[Transport | None, str, tuple[str, ...]]
 
 TRANSPORTS: Final[Mapping[str, Transport]] = {"http": "http", "sse": "sse", "stdio": "stdio"}
 _NOWHERE: Final[_Source] = (None, "", ())
+SAMPLING_KEYS: Final = ("model", "max_requests", "max_tokens")
+SAMPLING_REQUESTS: Final = 10
+"""Requests of one server that the model answers in one run, unless ``max_requests`` says otherwise."""
+SAMPLING_TOKENS: Final = 4_096
+"""Tokens of one such answer, unless ``max_tokens`` says otherwise."""
 # A source of its own says all of these already.
 _SOURCES: Final = ("url", "command", "args", "transport", "connector_id")
 
@@ -29,6 +34,13 @@ def read_downstreams(mcp: Section) -> Mapping[str, DownstreamConfig]:
     for key in mcp.table.entries:
         if key not in MCP_KEYS and (meant := nearest(key, MCP_KEYS, cutoff=0.75)):
             mcp.warn(key, "unknown key", f"did you mean {meant}")
+    client = mcp.section("client")
+    if client is not None and client.flag("auto_sampling"):
+        client.warn(
+            "auto_sampling",
+            "has no effect: no server uses a model by default",
+            "write `sampling: {}` into the entry of each server that may",
+        )
     found = ((name, _downstream(section, name)) for name, section in mcp.sections("servers"))
     return {name: server for name, server in found if server is not None}
 
@@ -45,6 +57,7 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
     elif token:
         headers["Authorization"] = f"Bearer {token}"
     _strings(section, "env")
+    _check_requests(section)
     if forward and transport == "stdio":
         section.warn("forward_inbound_auth", "has no effect on a command", "it is for servers with a url")
     if transport is None:
@@ -59,6 +72,18 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         unset=_unset(section),
         where=section.where,
     )
+
+
+def _check_requests(section: Section) -> None:
+    """What the server may ask of its client."""
+    if (sampling := section.section("sampling")) is not None:
+        sampling.only(SAMPLING_KEYS)
+        sampling.text("model")
+        sampling.integer("max_requests", 1, 1_000)
+        sampling.integer("max_tokens", 1, 1_000_000)
+    elicitation = section.section("elicitation")
+    if elicitation is not None and elicitation.choice("mode", ("forms", "auto-cancel", "none")) == "forms":
+        elicitation.warn("mode", "has no effect: no form is opened", "questions of servers are declined")
 
 
 def _source(section: Section) -> _Source:

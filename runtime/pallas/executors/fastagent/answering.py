@@ -14,7 +14,7 @@ from pallas.model import Message, TextDelta, Usage
 from pallas.text import sanitize
 
 from ..base import Emit, Turn, TurnResult
-from . import models, params_seam, seam
+from . import models, params_seam, sampling_seam, seam
 from .faults import provider_failure, raise_failure
 from .loop_guard import LoopGuard
 from .messages import Kept, keep, natives, text_of, to_message, user_message
@@ -85,7 +85,9 @@ async def generate(
         # Finished as it comes: the places that copy it are given the same.
         question = keep(user_message(turn.text, turn.images))
         wants_text = asking_for_text(turn.stream_text)
-        with wish.held(), saying.heard(agent), guard.watching(instance.all), wants_text:
+        allowing = sampling_seam.allowing(turn.agent, turn.run_id)
+        watching = guard.watching(instance.all)
+        with wish.held(), saying.heard(agent), watching, wants_text, allowing as allowance:
             try:
                 answer = await agent.generate([question], wish.over(params), **wish.tools)
             except Exception as error:
@@ -94,7 +96,7 @@ async def generate(
                 raise
         raise_failure(answer, failure_of(agent))
         history = list(agent.message_history)
-        usage = _usage(agent)
+        usage = sampling_seam.usage_of([agent, *allowance.models])
     finally:
         request_bearer_token.reset(provider_token)
         instance.text = None
@@ -138,11 +140,3 @@ def _last_turn(history: Sequence[PromptMessageExtended]) -> Sequence[PromptMessa
         if history[index].role == "user" and not history[index].tool_results:
             return history[index:]
     return history
-
-
-def _usage(agent: Any) -> Usage:
-    accumulator = agent.usage_accumulator
-    turns = accumulator.turns if accumulator is not None else ()
-    taken = [turn.prompt.total for turn in turns if turn.prompt.total is not None]
-    given = [turn.completion.total for turn in turns if turn.completion.total is not None]
-    return Usage(sum(taken) if taken else None, sum(given) if given else None)

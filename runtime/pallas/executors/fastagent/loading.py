@@ -15,6 +15,7 @@ from ..importing import forget as forget
 from . import (
     auth_seam,
     commands_seam,
+    elicitation_seam,
     filter_seam,
     forward_trace,
     hooks,
@@ -22,6 +23,7 @@ from . import (
     log_hook,
     oauth_off,
     quick_connect,
+    sampling_seam,
     settings_seam,
     stderr_seam,
     trace_seam,
@@ -55,6 +57,8 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             transport_seam,
             quick_connect,
             lean_seam,
+            elicitation_seam,
+            sampling_seam,
         ):
             each.install()
         hooks.install(auth_seam.PREPARE)

@@ -1,0 +1,92 @@
+"""Questions that a server or an agent asks a person: declined, since nobody sits at this process to answer.
+
+fast-agent opens a form on the terminal of the process instead. ``tests/contract/test_hooks.py`` fails when
+what is wrapped here moves.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
+from fast_agent.tools import elicitation
+from mcp_types import ElicitResult
+
+from pallas.text import one_line
+
+from . import hooks
+from .hooks import Hook
+
+log = logging.getLogger(__name__)
+
+REASON: Final = "no person answers questions of servers here"
+REASON_KEY: Final = "local.pallas/reason"
+"""In ``_meta`` of a declined elicitation: why."""
+# What fast-agent's own handlers answer when a person declines.
+_DECLINED: Final = "__DECLINED__"
+
+
+def install() -> None:
+    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+def _declining(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resolve_elicitation_handler(self: Any) -> Any:
+        handler = original(self)
+        if handler is None:  # the configuration says `mode: none`: the server is not even offered it
+            return None
+        is_fast_agents = str(getattr(handler, "__module__", "")).startswith("fast_agent.")
+        if handler is self.custom_elicitation_handler and not is_fast_agents:
+            return handler  # code of the project answers
+        return _declined(one_line(self.display_server_name, 80), one_line(self.agent_name or "", 80))
+
+    return resolve_elicitation_handler
+
+
+def _declined(server: str, agent: str) -> Callable[..., Any]:
+    """A callback that declines every question of a connection, and logs the first."""
+    is_logged = False
+
+    async def decline(context: Any, params: Any) -> ElicitResult:
+        nonlocal is_logged
+        if not is_logged:
+            is_logged = True
+            log.warning(
+                "%s: an elicitation of server %s was declined, %s; it asked: %s",
+                agent or "an agent",
+                server,
+                REASON,
+                one_line(str(params.message), 200),
+                extra={"agent": agent, "downstream": server},
+            )
+        return ElicitResult(action="decline", _meta={REASON_KEY: REASON})
+
+    return decline
+
+
+def _no_form(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The tool of agents with ``human_input=True`` gets its form from here."""
+
+    async def decline(payload: Any, agent_name: str | None = None, *_: Any) -> str:
+        agent = one_line(agent_name or "an agent", 80)
+        log.warning("%s: a question of its model (human_input) was declined, %s", agent, REASON)
+        return _DECLINED
+
+    def get_elicitation_input_callback() -> Any:
+        return decline
+
+    return get_elicitation_input_callback
+
+
+HOOKS: Final = (
+    Hook(
+        "elicitation.declined",
+        MCPClientCallbackRuntime,
+        "_resolve_elicitation_handler",
+        ("self",),
+        _declining,
+    ),
+    Hook("elicitation.no_form", elicitation, "get_elicitation_input_callback", (), _no_form),
+)
