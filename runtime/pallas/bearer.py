@@ -58,15 +58,7 @@ class Claims(NamedTuple):
 
 def claims_of(token: str) -> Claims:
     """The audience and expiry a JWT claims; nothing for any other token. Never raises, trusts nothing."""
-    parts = token.split(".")
-    if len(parts) != 3 or len(token) > _MAX_JWT:
-        return Claims()
-    try:
-        body: Any = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
-        return Claims()
-    if not isinstance(body, dict):
-        return Claims()
+    body = payload_of(token)
     named = body.get("aud")
     audience = [named] if isinstance(named, str) else named if isinstance(named, list) else []
     expires = body.get("exp")
@@ -76,6 +68,18 @@ def claims_of(token: str) -> Claims:
         tuple(one_line(each, 100) for each in audience[:_MAX_AUDIENCE] if isinstance(each, str)),
         float(expires) if isinstance(expires, int | float) and 0 < expires < 1e12 else None,
     )
+
+
+def payload_of(token: str) -> dict[str, Any]:
+    """All that a JWT claims, unverified; empty for any other token. Never raises."""
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > _MAX_JWT:
+        return {}
+    try:
+        body = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 class Grant:

@@ -1,7 +1,6 @@
 """Conversations in memory: whose they are, what was said, and one run at a time in each."""
 
 import asyncio
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +8,8 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Final
 
-from pallas.bearer import fingerprint
+from pallas.identity import is_secret, may_continue, other_identity
+from pallas.identity import minted as minted
 from pallas.model import Fault, FaultType, Message, Principal
 from pallas.refusals import not_found
 from pallas.tokens import tokens_of
@@ -120,8 +120,7 @@ class Conversations:
     def open(self, key: str | None, principal: Principal, *, new: bool = True) -> Conversation:
         """The conversation of that key, made when there is none and it may be ``new``; throw-away for None.
 
-        Raises Fault (UPSTREAM, "not found") when there is none, and in the same words when it is another
-        principal's.
+        Raises Fault (UPSTREAM, "not found") when there is none, or when the principal may not continue it.
         """
         if key is None:
             return Conversation(None, principal, self._clock)
@@ -131,8 +130,8 @@ class Conversations:
                 raise _not_found()
             found = self._all[key] = Conversation(key, principal, self._clock)
             self._forget()
-        elif found.principal != principal:
-            raise _not_found()
+        else:
+            _check_owner(key, found, principal)
         found.used = self._clock()
         self._all.move_to_end(key)
         return found
@@ -140,8 +139,9 @@ class Conversations:
     def find(self, key: str, principal: Principal) -> Conversation:
         """The conversation of that key. Raises Fault ("not found"): none, or another principal's."""
         found = self._living(key)
-        if found is None or found.principal != principal:
+        if found is None:
             raise _not_found()
+        _check_owner(key, found, principal)
         found.used = self._clock()
         return found
 
@@ -159,7 +159,7 @@ class Conversations:
     def close(self, key: str, principal: Principal) -> None:
         """Forget one now, unless a run is in it or it is another principal's."""
         found = self._all.get(key)
-        if found is not None and found.principal == principal and not found.busy:
+        if found is not None and not found.busy and may_continue(found.principal.id, principal, secret=True):
             self._drop(key)
 
     def sweep(self) -> None:
@@ -220,6 +220,23 @@ def _not_found() -> Fault:
     return not_found(GONE)
 
 
+def _check_owner(key: str, found: Conversation, principal: Principal) -> None:
+    """Raises Fault ("not found") where the principal may not continue the conversation of that key."""
+    session, handle = key.startswith("session:"), key.removeprefix("id:")
+    if not may_continue(found.principal.id, principal, secret=session or is_secret(handle)):
+        raise not_theirs(handle, session=session)
+
+
+def not_theirs(handle: str, *, session: bool = False) -> Fault:
+    """The Fault for a caller who may not continue a conversation.
+
+    Where its handle can be guessed the words are those for one that does not exist.
+    """
+    if session:
+        return other_identity("session")
+    return other_identity("conversation") if is_secret(handle) else _not_found()
+
+
 def mint() -> str:
     """A new handle with 144 random bits: nobody guesses it."""
     return f"conv-{secrets.token_urlsafe(18)}"
@@ -229,12 +246,6 @@ GONE: Final = (
     "conversation not found: it is unknown, expired, or belongs to another caller; "
     "say 'new' as conversation_id, choose one of your own, or leave it out"
 )
-_MINTED: Final = re.compile(r"conv-[A-Za-z0-9_-]{24}")
-
-
-def minted(handle: str | None) -> bool:
-    """Whether a handle looks like one of ours."""
-    return handle is not None and _MINTED.fullmatch(handle) is not None
 
 
 def key_of(handle: str | None, session: str | None) -> str | None:
@@ -251,11 +262,3 @@ def key_of(handle: str | None, session: str | None) -> str | None:
             "use one that cannot be guessed, for example a UUID",
         )
     return f"id:{handle}"
-
-
-def principal_of(bearer: str | None) -> Principal:
-    """Who holds this token, which nobody checks: a salted fingerprint of it, or anonymous without one."""
-    if not bearer:
-        return Principal()
-    shown = fingerprint(bearer)
-    return Principal(f"bearer:{shown}", shown)

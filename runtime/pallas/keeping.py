@@ -10,8 +10,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from pallas.arrears import Arrears
-from pallas.conversations import GONE, Conversation, Conversations, minted
+from pallas.conversations import Conversation, Conversations, minted, not_theirs
 from pallas.events import Hub
+from pallas.identity import is_secret, may_continue
 from pallas.kept import WRITE_TIMEOUT, Kept, finished
 from pallas.model import (
     Fault,
@@ -23,7 +24,7 @@ from pallas.model import (
     RunRequest,
     ThreadRecord,
 )
-from pallas.refusals import REASON, not_found
+from pallas.refusals import REASON
 from pallas.runs import Run
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -51,10 +52,10 @@ class Keeper:
             task.cancel()
 
     async def known(self, agent: str, handle: str, principal: Principal) -> ThreadRecord | None:
-        """The durable thread of that handle. Raises Fault ("not found") when it is another principal's."""
+        """The durable thread of that handle. Raises Fault where the principal may not continue it."""
         thread = await self.within(self._ledger.threads.find(agent, handle))
-        if thread is not None and thread.owner != principal.id:
-            raise not_found(GONE)
+        if thread is not None and not may_continue(thread.owner, principal, secret=is_secret(handle)):
+            raise not_theirs(handle)
         return thread
 
     async def has_run(self, run_id: str) -> bool:

@@ -320,7 +320,8 @@ class Kernel:
         thread = None
         if keeper is not None and handle is not None and key not in conversations:
             thread = await keeper.known(agent, handle, principal)
-        conversation = conversations.open(key, principal, new=new or thread is not None)
+        owner = Principal(thread.owner) if thread is not None else principal
+        conversation = conversations.open(key, owner, new=new or thread is not None)
         if thread is not None and not conversation.thread:
             conversation.is_thread(thread.id)
         return conversation

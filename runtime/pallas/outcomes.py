@@ -17,7 +17,7 @@ def started(run: Run, request: RunRequest, trace: TraceContext, thread: str) -> 
         # A handle opens its conversation: no more of it is shown than tells two apart.
         conversation=one_line(request.conversation or "", 9),
         principal=request.principal.fingerprint,
-        identity=request.principal.name,
+        identity=request.principal.shown,
         caller=request.caller,
         trace_id=trace.trace_id,
         span_id=trace.span_id,

@@ -1,15 +1,17 @@
 """Durable threads as principals may see them: the one place that asks whose they are (SPEC AG-21, C27).
 
-A thread belongs to who began it. Another one's is not found, in the same words as one that is not there,
-unless who asks may look at everybody's: ``view:agents`` and ``admin:threads`` together.
+A thread belongs to who began it. Another one's is not found, unless who asks may look at everybody's:
+``view:agents`` and ``admin:threads`` together. A caller who claims the same unverified identity may continue
+and read a thread whose id it knows (``pallas.identity``), and do no more.
 """
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pallas.grants import Grants
+from pallas.identity import is_secret, may_continue, other_identity
 from pallas.ledger.pages import with_early
-from pallas.model import MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
+from pallas.model import Fault, MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
 from pallas.refusals import not_found
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
@@ -44,10 +46,19 @@ class Threads:
         return await self._ledger.threads.create(agent, principal.id, origin=origin, title=title)
 
     async def find(self, id: str, principal: Principal) -> ThreadRecord:  # noqa: A002 - the word of the record
-        """The thread of that id, which may also be looked at."""
+        """The thread of that id, to continue or to read it: also with another token of the same identity."""
         found = await self._ledger.threads.get(id)
-        if found is None or not self._may_see(found.owner, principal):
-            raise not_found("thread not found: it is unknown, deleted, or belongs to another caller")
+        if found is None:
+            raise _no_thread()
+        if not may_continue(found.owner, principal, secret=is_secret(id)) and not self._sees_all(principal):
+            raise other_identity("thread") if is_secret(id) else _no_thread()
+        return found
+
+    async def _own(self, id: str, principal: Principal) -> ThreadRecord:  # noqa: A002 - as above
+        """The thread of that id, to change it: for its own principal."""
+        found = await self.find(id, principal)
+        if not self._may_see(found.owner, principal):
+            raise _no_thread()
         return found
 
     async def list(
@@ -73,12 +84,12 @@ class Threads:
 
     async def rename(self, id: str, principal: Principal, title: str) -> ThreadRecord:  # noqa: A002 - as above
         """The thread with another title."""
-        await self.find(id, principal)
+        await self._own(id, principal)
         return await self._ledger.threads.rename(id, title)
 
     async def delete(self, id: str, principal: Principal) -> None:  # noqa: A002 - as above
         """The thread goes, with all that was said in it."""
-        found = await self.find(id, principal)
+        found = await self._own(id, principal)
         await self._ledger.threads.delete(id)
         self._forget(found.agent, id)
 
@@ -122,6 +133,10 @@ class Threads:
         if not grants.enforced:
             return principal.id == ADMIN
         return grants.allows(principal, "view", "agents") and grants.allows(principal, "admin", "threads")
+
+
+def _no_thread() -> Fault:
+    return not_found("thread not found: it is unknown, deleted, or belongs to another caller")
 
 
 ADMIN = "control:full"

@@ -339,7 +339,7 @@ async def test_an_agent_that_one_may_not_run_is_not_there(
             assert done["text"] == "MINE"
         async with bridge(fleet, era, TOKENS["bob"]) as door:
             body = await refused(door, "sessions_prompt", sessionId=mine, prompt="x")
-            assert body["error"] == f"Session not found: {mine}"
+            assert body["error"].startswith(f"Session not found: {mine} was opened with another identity")
         async with bridge(fleet, era, TOKENS["ci"]) as door:
             # DR-2
             assert (await tell(door, "bridge_health"))["healthy"] is False

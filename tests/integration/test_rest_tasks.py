@@ -9,7 +9,7 @@ import httpx2
 from support.executors import Gate
 from support.rest import Api, api
 
-from pallas.conversations import principal_of
+from pallas.identity import unverified_principal
 from pallas.model import Principal, TaskRecord
 from pallas.runs import Listener
 from pallas.tasks import Finished
@@ -33,7 +33,7 @@ async def test_a_task_is_listed_followed_and_cancelled_by_its_owner_alone(tmp_pa
         return Finished({})
 
     async with api(tmp_path) as made, made.client("ada") as ada, made.client("bob") as bob:
-        task = await begun(made, principal_of("ada"), run)
+        task = await begun(made, unverified_principal("ada"), run)
         await gate.reached.wait()
         listed = (await ada.get("/tasks", params={"status": "working"})).json()
         assert [(each["id"], each["preview"], each["text"]) for each in listed["items"]] == [

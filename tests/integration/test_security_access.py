@@ -14,8 +14,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.executors import FakeAgent, FakeExecutor
 from support.live import ERAS, ask
 
-from pallas.conversations import principal_of
 from pallas.events import Hub
+from pallas.identity import unverified_principal
 from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Health, HealthStatus, Principal
 from pallas.surfaces.access import Authorize
@@ -76,7 +76,7 @@ class Only:
 
     async def __call__(self, tool: str, principal: Principal) -> None:
         self.asked.append((tool, principal))
-        if principal != principal_of(TOKEN):
+        if principal != unverified_principal(TOKEN):
             raise Fault(FaultType.AUTH, f"{tool} needs a bearer that this agent knows")
 
 

@@ -5,6 +5,25 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "1"},
+    },
+}
+
+
+def handshake_headers(session: str = "") -> dict[str, str]:
+    """Headers of a request of the handshake era, for an HTTP client; in a session, where there is one."""
+    both = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    if not session:
+        return both
+    return {**both, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+
 
 async def call(url: str, era: str, message: str, progress: int = 0) -> asyncio.StreamWriter:
     """Send ``send_message`` and leave: the connection is the caller's. With ``progress`` it is asked for.
@@ -33,13 +52,7 @@ async def call(url: str, era: str, message: str, progress: int = 0) -> asyncio.S
 
 async def handshake(url: str) -> str:
     """A session of the handshake era, opened and left; returns its id."""
-    params = {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "raw", "version": "1"},
-    }
-    body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    reader, writer = await post(url, body, {})
+    reader, writer = await post(url, INITIALIZE, {})
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     session = next(line.split(": ")[1] for line in head.split("\r\n") if line.startswith("mcp-session-id"))
     writer.transport.abort()

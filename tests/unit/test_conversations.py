@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from pallas.conversations import Conversations, key_of, mint, principal_of
+from pallas.conversations import Conversations, key_of, mint
+from pallas.identity import unverified_principal
 from pallas.model import Fault, FaultType, Image, Message, Principal
 
 ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
@@ -51,9 +52,9 @@ def test_minted_handles_differ_and_are_accepted() -> None:
 def test_a_principal_never_shows_its_token() -> None:
     # PR-36
     token = "sk-very-secret-token"
-    assert token not in repr(principal_of(token))
-    assert principal_of(token) == principal_of(token) != principal_of("other")
-    assert principal_of(None) == principal_of("") == Principal()
+    assert token not in repr(unverified_principal(token))
+    assert unverified_principal(token) == unverified_principal(token) != unverified_principal("other")
+    assert unverified_principal(None) == unverified_principal("") == Principal()
 
 
 async def test_runs_of_one_conversation_go_in_the_order_of_asking() -> None:

@@ -289,17 +289,18 @@ async def _long(turn: Turn, emit: Emit) -> TurnResult:
 @pytest.mark.parametrize("how", ["handle", "session", "neither"])
 async def test_an_answer_nobody_could_receive_is_a_fault_and_is_kept(how: str) -> None:
     kernel, _, _ = kernel_with(FakeExecutor(_long))
+    mine = Principal("bearer:mine")
     request = {
-        "handle": RunRequest("echo", "all of it", conversation="h"),
-        "session": RunRequest("echo", "all of it", session="s"),
-        "neither": RunRequest("echo", "all of it"),
+        "handle": RunRequest("echo", "all of it", conversation="h", principal=mine),
+        "session": RunRequest("echo", "all of it", session="s", principal=mine),
+        "neither": RunRequest("echo", "all of it", principal=mine),
     }[how]
     with pytest.raises(Fault, match=f"900002 bytes as JSON; at most {MAX_RESULT}") as caught:
         await kernel.run(request)
     assert "ask there for a part of it" in caught.value.message
     assert (caught.value.data["size"], caught.value.data["limit"]) == (900_002, MAX_RESULT)
     handle = None if how == "session" else caught.value.data["conversation_id"]
-    kept = await kernel.open("echo", handle, request.session, Principal())
+    kept = await kernel.open("echo", handle, request.session, mine)
     assert [len(message.text) for message in kept] == [9, MAX_RESULT // 2]
     with pytest.raises(Fault, match="not found"):
         await kernel.open("echo", handle, request.session, Principal("bearer:other"))

@@ -68,7 +68,8 @@ class RunStarted(RunEvent):
 
     ``conversation`` is the beginning of the caller's handle, never all of a long one. ``principal`` is the
     fingerprint of who asked, empty for anonymous; ``identity`` who that is where it was verified, for example
-    ``token:ci``, else empty; ``caller`` what the client calls itself. ``trace_id``
+    ``token:ci``, or ``unverified:1a2b3c4d`` for the issuer and subject that an unchecked JWT claims, else
+    empty; ``caller`` what the client calls itself. ``trace_id``
     (32 hex digits), ``span_id`` (16, this run's own) and ``parent_span`` (the ``span_id`` of the ToolEvent or
     client that asked, empty without one) are those of W3C Trace Context. ``surface`` is how the message came
     in, ``thread`` the beginning of its durable thread's id.

@@ -63,8 +63,9 @@ class Message:
 class Principal:
     """Who is asking; two are the same when their ids are, whatever they show.
 
-    ``id`` is ``anonymous``, ``bearer:FINGERPRINT`` of a token that nobody checked, ``token:NAME`` of one of
-    the project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
+    ``id`` is ``anonymous``, ``bearer:FINGERPRINT`` of a token that nobody checked (with ``.CLAIM`` after it,
+    the fingerprint of the issuer and subject that it claims, where it is a JWT), ``token:NAME`` of one of the
+    project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
     was shown, ``scopes`` what the token is good for where it was verified. Never a token, and nothing that a
     token says of a person. ``control:full`` and ``control:read`` hold a token of the control API.
     """
@@ -86,6 +87,21 @@ class Principal:
             return ""
         issuer, _, subject = rest.rpartition(":")
         return f"jwt:{issuer}:{subject[:8]}" if kind == "jwt" else self.id
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether it is known by a bearer that no one checked."""
+        return self.id.startswith("bearer:")
+
+    @property
+    def claim(self) -> str:
+        """The fingerprint of the issuer and subject that an unverified JWT claims; else empty."""
+        return self.id.partition(".")[2] if self.is_unverified else ""
+
+    @property
+    def shown(self) -> str:
+        """Who it is or claims to be, in short: ``unverified:1a2b3c4d`` where it is a claim."""
+        return f"unverified:{self.claim[:8]}" if self.claim else self.name
 
 
 ANONYMOUS = Principal()

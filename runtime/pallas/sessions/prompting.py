@@ -15,6 +15,7 @@ from pallas.model import (
     FaultType,
     Image,
     Params,
+    Principal,
     RunRequest,
     RunResult,
     TraceContext,
@@ -37,6 +38,7 @@ class Asked:
     """What is asked, and by whom. ``timeout`` in seconds from now on."""
 
     text: str
+    principal: Principal
     images: Sequence[Image] = ()
     timeout: float | None = None
     params: Params = NO_PARAMS
@@ -101,7 +103,7 @@ def _request(lease: Lease, prompt: Prompt, asked: Asked, left: float | None) -> 
         text=asked.text,
         images=tuple(asked.images),
         conversation=lease.handle,
-        principal=lease.owner,
+        principal=asked.principal,
         stream_text=asked.listener is not None,
         new_conversation=not lease.begun,
         caller=asked.caller,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pallas.identity import OTHER_IDENTITY
 from pallas.model import Fault, FaultType
 from pallas.refusals import REASON
 from pallas.text import one_line
@@ -13,9 +14,16 @@ VALID: Final = "sessionValid"
 
 
 def no_session(session: str, ended: str = "") -> Fault:
-    """There is none of that id: never, no more, or another's (UPSTREAM). ``ended`` says how it ended."""
+    """There is none of that id: never, or no more (UPSTREAM). ``ended`` says how it ended."""
     data = {VALID: False, REASON: "not_found", **({"ended": ended} if ended else {})}
     return Fault(FaultType.UPSTREAM, f"Session not found: {one_line(session, 80)}", data=data)
+
+
+def not_theirs(session: str) -> Fault:
+    """It is another caller's (UPSTREAM). Its id cannot be guessed, so that may be said."""
+    data = {VALID: False, REASON: "not_found"}
+    text = f"Session not found: {one_line(session, 80)} was {OTHER_IDENTITY}"
+    return Fault(FaultType.UPSTREAM, text, data=data)
 
 
 def no_thread(thread: str, agent: str) -> Fault:

@@ -8,6 +8,7 @@ from typing import Any
 from pallas.config.kinds import SessionLimits
 from pallas.directory import IN_PROCESS, Directory
 from pallas.events import Hub
+from pallas.identity import may_continue
 from pallas.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.model import (
     NO_PARAMS,
@@ -135,7 +136,7 @@ class Sessions:
                 raise has_failed(lease.id, lease.failed)
             if lease.busy and not queue:
                 raise is_busy(lease.id)
-            asked = Asked(text, images, timeout, params, listener, bearer, trace, caller)
+            asked = Asked(text, principal, images, timeout, params, listener, bearer, trace, caller)
             return await self._ask(lease, asked)
         except Fault as fault:
             raise about(fault, valid=not (lease.failed or lease.over)) from fault.__cause__
@@ -157,7 +158,7 @@ class Sessions:
     async def close(self, session_id: str, principal: Principal, reason: str = CLOSED) -> bool:
         """End a session; False where there is none of that id any more, or ever: that is no error."""
         lease = self._table.all.get(session_id)
-        if lease is None or lease.owner != principal:
+        if lease is None or not may_continue(lease.owner.id, principal, secret=True):
             return False
         for each in tuple(lease.prompts):
             stop(self._kernel, each)

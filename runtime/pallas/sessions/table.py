@@ -8,12 +8,13 @@ from typing import Final
 
 from pallas.config.kinds import SessionLimits
 from pallas.events import Hub
+from pallas.identity import may_continue
 from pallas.kernel import Kernel
 from pallas.model import Principal, SessionChanged
 
 from . import hooks
 from .lease import Lease
-from .refusing import is_replaced, no_session
+from .refusing import is_replaced, no_session, not_theirs
 
 EXPIRED: Final = "expired"
 GONE: Final = "agent-gone"
@@ -57,12 +58,15 @@ class Table:
     def find(self, session: str, principal: Principal) -> Lease:
         """The session, while it is not over.
 
-        Raises Fault (UPSTREAM): there is none, in the same words for another's, or its agent is gone.
+        Raises Fault (UPSTREAM): there is none, it is another's, or its agent is gone.
         """
         lease = self.all.get(session)
-        if lease is None or lease.owner != principal:
+        if lease is None:
             owner, why = self._ended.get(session, (None, ""))
-            raise no_session(session, why if owner == principal else "")
+            known = owner is not None and may_continue(owner.id, principal, secret=True)
+            raise no_session(session, why if known else "")
+        if not may_continue(lease.owner.id, principal, secret=True):
+            raise not_theirs(session)
         if lease.expired(self._limits(), self._clock()):
             self.end(lease, EXPIRED)
             raise no_session(session, EXPIRED)

@@ -22,13 +22,13 @@ from pallas.wire import WireRecord
 
 from .access import Access, Authorize, Permit
 from .body_limit import BodyLimit
-from .caller import CallerOfRequest
 from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
 from .cards import CARD_PATH, CARD_TYPE, METHODS, page
 from .departure import when_session_ends
 from .guard import HostOriginGuard
 from .health import health_text
 from .history import prompt_messages
+from .mcp_sessions import McpSessions
 from .running import run_for
 from .stateless import StatelessServer
 from .wire_tap import WireTap
@@ -136,7 +136,7 @@ def endpoint(
     )
     if wire is not None:
         app = WireTap(app, wire)
-    app = CallerOfRequest(app)
+    app = McpSessions(app)
     app = BodyLimit(gate(app) if gate is not None else app)
     return app if hosts is None else HostOriginGuard(app, hosts)
 

@@ -19,6 +19,7 @@ from pallas.asking import Answered, asker
 from pallas.config.kinds import TasksConfig
 from pallas.events import Hub
 from pallas.grants import Grants
+from pallas.identity import may_continue
 from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus
 from pallas.text import one_line
@@ -131,7 +132,10 @@ class Tasks:
         """The task of that id, as it is now."""
         work = self._works.get(id)
         found = work.record if work is not None else await self._store.get(id)
-        if found is None or not self._may_see(found.owner, principal):
+        # Its id has 128 random bits: it is a handle, by which what was begun with one token goes on.
+        if found is None or not (
+            may_continue(found.owner, principal, secret=True) or self._sees_all(principal)
+        ):
             raise _not_found()
         return found
 
@@ -278,9 +282,6 @@ class Tasks:
         task = asyncio.ensure_future(work)
         self._own.add(task)
         task.add_done_callback(self._own.discard)
-
-    def _may_see(self, owner: str, principal: Principal) -> bool:
-        return owner == principal.id or self._sees_all(principal)
 
     def _sees_all(self, principal: Principal) -> bool:
         grants = self._grants
