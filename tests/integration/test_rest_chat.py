@@ -212,7 +212,11 @@ async def test_a_caller_s_token_is_lent_to_the_run_but_never_the_fleet_s_own(tmp
     # PR-36
     async def known(scope: Any) -> Principal:
         token = dict(scope["headers"]).get(b"authorization", b"").decode().partition(" ")[2]
-        return Principal(CONTROL_FULL, "f") if token == "control-token-of-it" else Principal("token:ci")
+        principals = {
+            "control-token-of-it": Principal(CONTROL_FULL, "f"),
+            "token-in-a-file-of-it": Principal(credential="f", is_local=True),
+        }
+        return principals.get(token, Principal("token:ci"))
 
     lent: list[str | None] = []
 
@@ -221,10 +225,10 @@ async def test_a_caller_s_token_is_lent_to_the_run_but_never_the_fleet_s_own(tmp
         return await echo(turn, emit)
 
     async with api(tmp_path, look, authenticate=known) as served:
-        for token in ("control-token-of-it", "a-token-of-somebody"):
+        for token in ("control-token-of-it", "token-in-a-file-of-it", "a-token-of-somebody"):
             async with served.client(token) as http:
                 assert (await http.post("/agents/echo/chat", json={"message": "hi"})).status_code == 200
-    assert lent == [None, "a-token-of-somebody"]
+    assert lent == [None, None, "a-token-of-somebody"]
 
 
 async def test_pictures_come_in_either_spelling_and_are_checked(served: Api) -> None:

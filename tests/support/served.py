@@ -98,15 +98,23 @@ class Served:
 
 @contextmanager
 def served(
-    root: Path, *options: str, wrap: tuple[str, ...] = (), log: Path | None = None, **environment: str
+    root: Path,
+    *options: str,
+    wrap: tuple[str, ...] = (),
+    log: Path | None = None,
+    plain: bool = False,
+    **environment: str,
 ) -> Iterator[Served]:
     """`pallas --serve`, killed at the end with all that is below it if it still runs then.
 
     ``wrap`` is put before the command; ``log`` is where it logs, ``pallas.log`` beside the project without.
+    ``plain`` starts `pallas` in the project's folder instead, without any option.
     """
     log = log or root.parent / f"{root.name}.pallas.log"
+    how = () if plain else ("--serve", "--project", str(root))
     process = subprocess.Popen(
-        [*wrap, sys.executable, "-m", "pallas.server", "--serve", "--project", str(root), *options],
+        [*wrap, sys.executable, "-m", "pallas.server", *how, *options],
+        cwd=root if plain else None,
         env={**os.environ, "PALLAS_LOG_FILE": str(log), "PYTHONUNBUFFERED": "1", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -170,11 +170,11 @@ class Api:
         tokens = self._control if path.startswith(_CONTROL) else self._tokens
         params = {name: value for name, value in (query or {}).items() if value not in (None, "")}
         while True:
-            sent = dict(headers or {})
+            sent, token = dict(headers or {}), tokens.token
             if content is not None:
                 sent["content-type"] = "application/json"
-            if tokens.token:
-                sent["authorization"] = f"Bearer {tokens.token}"
+            if token:
+                sent["authorization"] = f"Bearer {token}"
             request = self._http.build_request(
                 method,
                 path,
@@ -188,7 +188,7 @@ class Api:
             except httpx2.HTTPError as error:
                 raise lost(error, self.place.origin) from error
             try:
-                if answer.status_code == 401 and tokens.next():
+                if answer.status_code == 401 and tokens.next(token):
                     continue
                 if not answer.is_success:
                     fault = await refusal(answer, self.place.origin)

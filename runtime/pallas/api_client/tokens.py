@@ -28,10 +28,15 @@ class Tokens:
     def __repr__(self) -> str:
         return "Tokens()"
 
-    def next(self) -> bool:
-        """Whether there is another one to try, which is then in use. Raises Fault (CONFIG)."""
+    def next(self, refused: str) -> bool:
+        """Whether there is another one to try than ``refused``, which is then in use. Raises Fault (CONFIG).
+
+        Of several requests at once that were refused, the first moves on, the others follow.
+        """
         if self._given or not self._place.is_loopback:
             return False
+        if self.token != refused:
+            return True
         if self._left is None:
             from pallas.surfaces.control.token_file import NotPrivate, find
 

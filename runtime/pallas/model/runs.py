@@ -68,11 +68,13 @@ class Principal:
     project's, or ``jwt:ISSUER:FINGERPRINT`` of a subject; ``credential`` the salted fingerprint of what
     was shown, ``scopes`` what the token is good for where it was verified. Never a token, and nothing that a
     token says of a person. ``control:full`` and ``control:read`` hold a token of the control API.
+    ``is_local``: the user who started the fleet, on the same machine, shown by the token in that user's file.
     """
 
     id: str = "anonymous"
     credential: str = field(default="", compare=False)
     scopes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    is_local: bool = field(default=False, compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:

@@ -49,7 +49,7 @@ class Gate:
             await refuse(send, scope, 429, fault, {"retry-after": str(int(seconds) + 1)})
             return
         presented = _bearer(scope)
-        caller = self._tokens.caller_of(presented) if presented else None
+        caller = self._tokens.caller_of(presented, address) if presented else None
         if caller is None:
             if presented:
                 self._attempts.failed(address)

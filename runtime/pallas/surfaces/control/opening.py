@@ -4,8 +4,8 @@ import logging
 import os
 from collections.abc import MutableMapping
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from starlette.types import ASGIApp
 
@@ -13,9 +13,12 @@ from pallas.model import FleetPort
 
 from .api import ControlApi
 from .token_file import NotPrivate, drop, keep
-from .tokens import FULL_VARIABLE, Tokens, make_token, take_tokens
+from .tokens import FULL_VARIABLE, Tokens, is_loopback, make_token, take_tokens
 
 log = logging.getLogger(__name__)
+
+_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+"""What a fleet is bound to that is reached over loopback as well."""
 
 
 class OpenControl:
@@ -50,23 +53,25 @@ def open_control(
 ) -> OpenControl | None:
     """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
 
-    The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet on loopback makes one and keeps
-    it for its user alone; one that listens further has no control API then, and the log says how to have one.
+    The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet that is reached over loopback
+    makes one and keeps it in a file of its user, for this machine only. A fleet bound to one other address
+    has no control API then, and the log says how to have one.
     """
     tokens, problems = take_tokens(environ)
     if problems:
         log.error("the control API is off: %s", "; ".join(problems))
         return None
     path: Path | None = None
-    if not tokens.full and is_loopback(bind):
+    if not tokens.full and (is_loopback(bind) or bind in _EVERYWHERE):
         made = make_token()
         try:
             path = keep(made, project, port)
         except (OSError, NotPrivate) as error:
             reason = str(error) if isinstance(error, NotPrivate) else error.strerror or type(error).__name__
-            log.warning("no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
+            level = logging.WARNING if is_loopback(bind) else logging.INFO
+            log.log(level, "no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
         else:
-            tokens = replace(tokens, full=made)
+            tokens = replace(tokens, full=made, local=True)
     if not tokens.full and not tokens.read:
         log.info(
             "the control API is off: the fleet listens on %s and no token was given; to attach a workbench "
@@ -76,11 +81,3 @@ def open_control(
         )
         return None
     return OpenControl(ControlApi(fleet, tokens, log_file), path, tokens)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what is bound to ``host``."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

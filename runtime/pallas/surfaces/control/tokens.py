@@ -7,6 +7,7 @@ import secrets
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final
 
 from pallas.bearer import fingerprint
@@ -37,19 +38,37 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one fleet, empty for none. Never shown, not even by ``repr``."""
+    """The tokens of one fleet, empty for none. Never shown, not even by ``repr``.
+
+    ``local`` says that the fleet made the full token itself and keeps it in a file of its user: then it is
+    valid on this machine only.
+    """
 
     full: str = field(default="", repr=False)
     read: str = field(default="", repr=False)
+    local: bool = False
 
-    def caller_of(self, presented: str) -> Caller | None:
-        """Who holds that token; None when nobody does. Takes as long for a right one as for a wrong one."""
+    def caller_of(self, presented: str, address: str) -> Caller | None:
+        """Who holds that token; None for a wrong one. Takes as long for a right one as for a wrong one.
+
+        ``address`` is where the request comes from.
+        """
         digest = _digest(presented)
         found: Access | None = None
         for token, access in ((self.read, Access.READ), (self.full, Access.FULL)):
             same = hmac.compare_digest(_digest(token), digest)
             found = access if token and same else found
+        if found is Access.FULL and self.local and not is_loopback(address):
+            return None
         return Caller(found, fingerprint(presented)) if found is not None else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine has that address; False for what is no address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def make_token() -> str:

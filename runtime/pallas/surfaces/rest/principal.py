@@ -17,7 +17,7 @@ from ..auth.gate import one_bearer
 from ..auth.inbound import FLEET, Inbound
 from ..auth.outcome import Refused, Unavailable, Verified
 from ..caller import principal_in
-from ..control.tokens import Access, Tokens
+from ..control.tokens import Access, Tokens, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ _NEEDED: Final = (
     "send it as a bearer in the Authorization header"
 )
 _CLOSED: Final = (
-    "the API of this fleet is closed: the fleet listens beyond this machine, and no token was made for it. "
-    "Write bind: 127.0.0.1 in agents.yaml, or put PALLAS_CONTROL_TOKEN=... (16 characters or more) into .env "
-    "beside it, and start the fleet anew"
+    "the API of this fleet is closed to all but the user who started it, on the same machine: the fleet "
+    "listens beyond this machine and was given no token. For others put PALLAS_CONTROL_TOKEN=... (16 "
+    "characters or more) into .env beside agents.yaml, or write bind: 127.0.0.1, and restart the fleet"
 )
 _RETRY: Final = 5.0
 
@@ -49,18 +49,21 @@ class Authenticator:
     async def __call__(self, scope: Scope) -> Principal:
         """The principal. Raises Fault: AUTH (unauthenticated, forbidden, too_many), TRANSPORT."""
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
-        auth, grants = self._inbound.asked(FLEET), self._inbound.grants
-        if auth is None and grants.enforced and not grants.ruled and self._tokens() is None:
+        auth, grants, tokens = self._inbound.asked(FLEET), self._inbound.grants, self._tokens()
+        address = str((scope.get("client") or ("unknown", 0))[0])
+        unruled = auth is None and not grants.ruled
+        if unruled and grants.enforced and _is_closed(tokens, address, given):
             raise refusals.unauthenticated(_CLOSED, closed=True)
         if not given:
             if grants.ruled or (auth is None and not grants.enforced):
                 return Principal()
             raise refusals.unauthenticated(_NEEDED)
         token = one_bearer(given)
-        address = str((scope.get("client") or ("unknown", 0))[0])
-        if (controls := self._control(token)) is not None:
+        if (controls := _control(tokens, token, address)) is not None:
             self._let_in(address, controls)
-            return controls
+            # Where no caller is asked who it is, this one is the same as over MCP: it has the same threads.
+            anonymous = unruled and grants.enforced and controls.is_local
+            return Principal(credential=controls.credential, is_local=True) if anonymous else controls
         if auth is None and not grants.enforced:
             return principal_in(scope)
         verified = await self._verified(auth, token, address)
@@ -69,13 +72,6 @@ class Authenticator:
         if missing:
             raise refusals.forbidden(challenge.SCOPE, scope=" ".join(missing))
         return verified.principal
-
-    def _control(self, token: str | None) -> Principal | None:
-        tokens = self._tokens()
-        caller = tokens.caller_of(token) if tokens is not None and token is not None else None
-        if caller is None:
-            return None
-        return Principal(CONTROL_FULL if caller.access is Access.FULL else CONTROL_READ, caller.fingerprint)
 
     async def _verified(self, auth: AuthConfig | None, token: str | None, address: str) -> Verified:
         try:
@@ -103,3 +99,21 @@ class Authenticator:
         if (seconds := self._inbound.wait(address, principal.id)) > 0:
             raise refusals.too_many(challenge.TOO_MANY, seconds)
         self._inbound.came(address, principal.id)
+
+
+def _control(tokens: Tokens | None, token: str | None, address: str) -> Principal | None:
+    """The principal of a token of the control API, None for any other token."""
+    caller = tokens.caller_of(token, address) if tokens is not None and token is not None else None
+    if tokens is None or caller is None:
+        return None
+    is_full = caller.access is Access.FULL
+    return Principal(
+        CONTROL_FULL if is_full else CONTROL_READ, caller.fingerprint, is_local=is_full and tokens.local
+    )
+
+
+def _is_closed(tokens: Tokens | None, address: str, given: list[bytes]) -> bool:
+    """Whether nothing that a caller from that address sends could let it in."""
+    if tokens is None:
+        return True
+    return tokens.local and (not given or (not tokens.read and not is_loopback(address)))
