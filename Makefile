@@ -14,6 +14,11 @@ SECONDS ?= 300
 N ?= 100000
 BESIDE := $(if $(or $(filter 0,$(WORKERS)),$(findstring --snapshot-update,$(ARGS))),-p no:xdist,-n $(WORKERS) --dist worksteal)
 
+# The package whose organism.yaml Pallas reads, for the tests that compare both. It brings top-level packages of
+# common names (examples, third_party), so it is beside the environment and not in it.
+REFERENCE := xml-pipeline==0.4.0 aiostream==0.8.1 pyhumps==3.8.0 termcolor==3.3.0
+REFERENCE_STAMP := $(VENV)/xml-pipeline/.installed-0.4.0
+
 # The official MCP conformance suite and a node that it runs on, whatever node this machine has.
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12
 SUITE_NODE := node@22
@@ -23,7 +28,7 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev serve test conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
+.PHONY: help reference dev serve test conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
@@ -32,6 +37,7 @@ help:
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
+	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
 	@echo "make soak     load, reloads, kills and cancels for SECONDS=300; nothing may be lost"
 	@echo "make fuzz     hostile XML at everything that reads it, N=100000 inputs; no crash, no hang"
 	@echo "make screenshots  draw the pictures of the README anew"
@@ -70,7 +76,16 @@ system-packages:
 	if [ -n "$$(missing)" ]; then \
 	  echo "not installed:$$(missing); the tests that need it are skipped, with CI=true they fail" >&2; fi
 
-test: $(STAMP) system-packages
+$(REFERENCE_STAMP): $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install --quiet --no-deps --python $(BIN)/python --target $(@D) $(REFERENCE); \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) $(REFERENCE); \
+	fi && touch $@ || echo "not installed: xml-pipeline; the tests that need it are skipped, with CI=true they fail" >&2
+
+reference: $(REFERENCE_STAMP)
+
+test: $(STAMP) system-packages reference
 	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
 
 npm:

@@ -50,6 +50,7 @@ class HandlerMetadata:
     ``thread_id`` is the opaque UUID of the conversation; ``from_id`` who sent the message, the previous hop;
     ``own_name`` only where the agent is one (``agent: true``); ``is_self_call`` where it sent that itself;
     ``usage_instructions`` are the agent's peers, their schemas and how to answer, to be put before a model.
+    ``todo_nudge`` names the todos of an agent for which what it waits for has come; empty without any.
     """
 
     thread_id: str
@@ -57,6 +58,7 @@ class HandlerMetadata:
     own_name: str | None = None
     is_self_call: bool = False
     usage_instructions: str = ""
+    todo_nudge: str = ""
 
 
 @dataclass
@@ -122,9 +124,11 @@ class TodoUntil:
 
 @dataclass
 class TodoRegistered:
-    """What ``TodoUntil`` is answered: the watcher's id."""
+    """What ``TodoUntil`` is answered: the watcher's id, and what it waits for."""
 
     id: str
+    wait_for: str = ""
+    description: str = ""
 
 
 @dataclass

@@ -69,6 +69,7 @@ class Handler:
         self.takes = takes
         self.peers = frozenset(peers)
         self.is_agent = agent
+        self.forwards_freely = False
         self.timeout = timeout
         self.description = description
         self.answers = answers

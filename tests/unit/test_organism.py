@@ -100,7 +100,11 @@ def test_a_documented_file_alone_is_a_whole_project(folder: Folder) -> None:
     assert greeter.handler == HandlerConfig(
         "handlers.hello:handle_greeting",
         typed=TypedConfig(
-            "handlers.hello:Greeting", agent=True, timeout=12.0, prompt="You are a greeter.\nBe brief."
+            "handlers.hello:Greeting",
+            agent=True,
+            timeout=12.0,
+            prompt="You are a greeter.\nBe brief.",
+            listener=True,
         ),
     )
     assert {each.kind for each in project.agents.values()} == {"handler"}
@@ -113,7 +117,7 @@ def test_a_documented_file_alone_is_a_whole_project(folder: Folder) -> None:
     assert (
         prices.handler.typed
         == second.handler.typed
-        == TypedConfig("handlers.hello:Tick", broadcast=True, group="prices")
+        == TypedConfig("handlers.hello:Tick", broadcast=True, group="prices", listener=True)
     )
     assert second.handler.path == "handlers.hello:two"
     assert (project.llm.strategy, project.llm.max_tokens_per_thread) == ("failover", 5000)
@@ -346,13 +350,41 @@ def test_keys_of_a_listener_that_change_nothing_are_said_and_a_tool_needs_no_wor
     )
 
 
-def test_listeners_without_peers_are_named_once_since_they_fail_closed(folder: Folder) -> None:
-    text = SMALL.replace("    peers: [greeter.friend]\n", "").replace("peers: [greeter]", "peers: []")
+def test_agents_without_peers_are_named_once_since_they_fail_closed(folder: Folder) -> None:
+    # HC-15
+    text = SMALL.replace("peers: [greeter.friend]", "agent: true").replace("peers: [greeter]", "peers: []")
     (warning,) = folder.write("organism.yaml", text).load().warnings
     assert str(warning) == (
         "organism.yaml:2: listeners: greeter, greeter.friend: without peers they can answer their caller, and"
         " send to nobody else; name under peers: whom each of them sends to"
     )
+
+
+def test_a_listener_that_is_no_agent_and_names_no_peers_forwards_freely(folder: Folder) -> None:
+    # HC-15
+    project = folder.write("organism.yaml", SMALL.replace("    peers: [greeter.friend]\n", "")).load()
+    assert project.warnings == ()
+    typed = [agent.typed for agent in project.agents.values() if agent.typed is not None]
+    assert [each.forwards_freely for each in typed] == [True, False]
+
+
+def test_a_gateway_among_peers_is_a_warning_and_no_peer(folder: Folder) -> None:
+    # HC-34
+    gateways = "gateways: [{name: web_search, remote_url: 'wss://far'}]\n"
+    text = gateways + SMALL.replace("[greeter.friend]", "[greeter.friend, web_search]")
+    project = folder.write("organism.yaml", text).load()
+    assert project.agents["greeter"].peers == ("greeter.friend",)
+    assert [str(each) for each in project.warnings] == [
+        "organism.yaml:1: gateways: is not used; agents of another fleet are `kind: remote` in agents.yaml",
+        "organism.yaml:8: listeners[0].peers: web_search is a gateway, and what is sent to it is not"
+        " delivered; for an agent elsewhere write web_search into agents.yaml, `kind: remote`",
+    ]
+    folder.agents(
+        "name: demo\nport: 25000\nagents:\n  web_search: {kind: remote, url: 'http://127.0.0.1:1/mcp'}\n"
+    )
+    project = folder.load()
+    assert project.agents["greeter"].peers == ("greeter.friend", "web_search")
+    assert not any("is a gateway" in str(each) for each in project.warnings)
 
 
 def test_limits_a_version_a_certificate_and_older_backends_are_understood(folder: Folder) -> None:

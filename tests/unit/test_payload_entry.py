@@ -176,7 +176,7 @@ def test_an_envelope_is_written_as_specified_and_opened_without_its_sender(to: s
     (element,) = elements_of(written)
 
     assert is_envelope(element)
-    target, (inside,) = opened(element)
+    target, inside = opened(element)
     assert target == to
     assert not is_envelope(inside)
     assert ADD.adopt(inside).xml == payload.xml
@@ -190,13 +190,29 @@ def test_several_messages_may_be_in_one_value() -> None:
     found = elements_of(b"<?xml version='1.0'?>\n" + line + bare + line)
     assert [is_envelope(element) for element in found] == [True, False, True]
     assert ADD.bind(ADD.adopt(found[1]), AddPayload) == AddPayload(1, 2)
-    forged = (
-        b'<m:message xmlns:m="https://xml-pipeline.org/ns/envelope/v1"><m:meta><m:from>root</m:from>'
-        b"<m:thread>t</m:thread></m:meta><AddPayload><a>1</a><b>2</b></AddPayload><Text><text>b</text></Text></m:message>"
-    )
-    to, inside = opened(elements_of(forged)[0])
-    assert to is None
-    assert [str(element.tag) for element in inside] == ["AddPayload", "Text"]
+
+
+META = "<m:meta><m:from>root</m:from><m:thread>t</m:thread></m:meta>"
+TEXT_B = "<Text><text>b</text></Text>"
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        (f"{META}<AddPayload><a>1</a><b>2</b></AddPayload>{TEXT_B}", "2 payloads"),
+        (TEXT_B, "no <meta>"),
+        (f"{TEXT_B}{META}", "no <meta>"),
+        (META, "no payload"),
+        (f"<m:meta><m:thread>t</m:thread></m:meta>{TEXT_B}", "no <from>"),
+        (f"<m:meta><m:from> </m:from><m:thread>t</m:thread></m:meta>{TEXT_B}", "no <from>"),
+        (f"<m:meta><m:from>root</m:from></m:meta>{TEXT_B}", "no <thread>"),
+    ],
+)
+def test_an_incomplete_envelope_and_one_with_several_payloads_are_refused(inside: str, problem: str) -> None:
+    # HC-21, HC-34
+    text = f'<m:message xmlns:m="https://xml-pipeline.org/ns/envelope/v1">{inside}</m:message>'
+    with pytest.raises(PayloadFault, match=problem):
+        opened(elements_of(text.encode())[0])
 
 
 @pytest.mark.parametrize(
@@ -216,10 +232,10 @@ def test_an_envelope_holds_what_has_no_class_as_it_was(body: bytes) -> None:
     payload = Payload(ADD, element)
 
     (written,) = elements_of(envelope("a", "b", "t", payload))
-    _, (inside,) = opened(written)
+    _, inside = opened(written)
 
     assert [part.tag for part in inside.iter()] == [part.tag for part in element.iter()]
     again = envelope("a", None, "t", Payload(ADD, inside))
-    assert [part.tag for part in opened(elements_of(again)[0])[1][0].iter()] == [
+    assert [part.tag for part in opened(elements_of(again)[0])[1].iter()] == [
         part.tag for part in element.iter()
     ]

@@ -96,7 +96,8 @@ async def test_bytes_go_to_a_peer_and_never_say_who_sent_them(says: bytes) -> No
         b"<ghost.ask><text>x</text></ghost.ask>",
         b"<echo.other><text>x</text></echo.other>",
         b"<system.todo.todountil><wait_for>Ask</wait_for></system.todo.todountil>",
-        f"<message xmlns='{ENVELOPE}'><meta><to>secret</to></meta><Ask/></message>".encode(),
+        f"<message xmlns='{ENVELOPE}'><meta><from>old</from><to>secret</to><thread>t</thread></meta>"
+        "<Ask/></message>".encode(),
     ],
 )
 async def test_bytes_reach_nobody_but_peers(says: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,6 +158,10 @@ async def test_several_answers_all_arrive_and_what_goes_elsewhere_with_them_does
         b"<!DOCTYPE a [<!ENTITY x 'xx'><!ENTITY y '&x;&x;'>]><a>&y;</a>",
         b"\xff\xfe<a/>",
         f"<message xmlns='{ENVELOPE}'><meta/></message>".encode(),
+        f"<message xmlns='{ENVELOPE}'><meta><to>echo</to></meta><Ask xmlns=''/></message>".encode(),
+        f"<message xmlns='{ENVELOPE}'><to>echo</to><Ask xmlns=''/></message>".encode(),
+        f"<message xmlns='{ENVELOPE}'><meta><from>old</from><to>echo</to><thread>t</thread></meta>"
+        "<Ask xmlns=''/><Ask xmlns=''/></message>".encode(),
     ],
 )
 async def test_what_is_no_message_is_told_to_who_sent_it(says: bytes) -> None:

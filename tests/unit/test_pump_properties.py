@@ -58,11 +58,10 @@ def test_an_envelope_is_never_what_a_handler_says(
             return respond("over")
         metadata.__dict__.update(fields)
         if in_bytes:
-            meta = "".join(
-                f"<{name}>{escape(fields[name])}</{name}>" for name in ("from", "thread") if name in fields
-            )
+            sender, thread = (escape(fields.get(name, "").strip() or "a") for name in ("from", "thread"))
             return (
-                f"<message xmlns={quoteattr(ENVELOPE)}><meta>{meta}<to>{target}</to></meta>"
+                f"<message xmlns={quoteattr(ENVELOPE)}>"
+                f"<meta><from>{sender}</from><to>{target}</to><thread>{thread}</thread></meta>"
                 f"<Ask xmlns=''><text>{escape(text)}</text></Ask></message>"
             ).encode()
         response = to(target, text)

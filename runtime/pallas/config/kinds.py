@@ -75,7 +75,8 @@ class TypedConfig:
     ``isolation: process``, and ``env`` is all that this has of the environment beside what programs need to
     run; it is expanded. ``forward_inbound_auth``: agents that it asks get the caller's bearer.
     ``capacity`` is how many messages it handles at a time, 0 for as many as any handler. Its ``peers`` are
-    those of the agent.
+    those of the agent. ``listener``: declared in an organism.yaml, so its code may import what xml-pipeline
+    offers. ``forwards_freely``: it may send to every listener of that file.
     """
 
     payload: str
@@ -88,6 +89,8 @@ class TypedConfig:
     forward_inbound_auth: bool = False
     prompt: str = field(default="", repr=False)
     capacity: int = 0
+    listener: bool = False
+    forwards_freely: bool = False
 
     def at_once(self, limits: "PumpLimits") -> int:
         """How many messages it handles at a time: its own ``capacity``, else what counts for all."""

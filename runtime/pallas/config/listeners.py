@@ -40,6 +40,10 @@ NOT_USED: Final[Mapping[str, str]] = {
 """Keys that such files have and that change nothing here, each with why."""
 # Says no more than that it is no agent, which is known.
 TOOL: Final = "tool"
+CONSOLE: Final = "console"
+"""The listener that asks a person for lines; it gets its first prompt from the fleet (SPEC HC-26)."""
+CONSOLE_TIMEOUT: Final = 7 * 86_400.0
+"""Seconds that it waits for a line unless it says otherwise: a person may take long."""
 MAX_LISTENERS: Final = 1_000
 MAX_DESCRIPTION: Final = 1_000
 
@@ -74,7 +78,11 @@ def read_listeners(top: Section, root: Path) -> dict[str, Draft]:
     )
     read = [found for each in sections if each is not None and (found := _listener(each, root)) is not None]
     drafts = _named(read)
-    silent = [name for name, draft in drafts.items() if not draft.peers]
+    silent = [
+        name
+        for name, draft in drafts.items()
+        if not draft.peers and draft.config.typed is not None and not draft.config.typed.forwards_freely
+    ]
     if silent:
         top.warn(
             "listeners",
@@ -101,13 +109,17 @@ def _listener(section: Section, root: Path) -> _Read | None:
     timeout = section.number("timeout", 0.1, MAX_TIMEOUT)
     peers = read_peers(section)
     cpu_bound = section.flag("cpu_bound") or False
+    agent = section.flag("agent") or False
+    default_timeout = CONSOLE_TIMEOUT if name == CONSOLE else DEFAULT_TIMEOUT
     typed = TypedConfig(
         payload=payload or "",
-        agent=section.flag("agent") or False,
-        timeout=DEFAULT_TIMEOUT if timeout is None else timeout,
+        agent=agent,
+        timeout=default_timeout if timeout is None else timeout,
         broadcast=broadcast,
         group=(name or "") if broadcast else "",
         prompt=read_prompt(section),
+        listener=True,
+        forwards_freely=not agent and "peers" not in section,
     )
     if name is None:
         return None

@@ -54,7 +54,8 @@ class Organism:
     """What the file says. ``own`` are ``name``, ``version`` and ``port`` as ``agents.yaml`` has them.
 
     ``llm`` and ``limits`` are None where it says nothing of them; ``tokens`` is ``max_tokens_per_thread``.
-    ``places`` are those of keys at its top and of ``organism:``, by the name in a note.
+    ``places`` are those of keys at its top and of ``organism:``, by the name in a note. ``gateways`` are the
+    names of its ``gateways:``, which listeners may have among their peers.
     """
 
     file: str
@@ -65,6 +66,7 @@ class Organism:
     tokens: int | None = None
     tls: TlsConfig | None = None
     places: Mapping[str, Where] | None = None
+    gateways: frozenset[str] = frozenset()
 
     @property
     def table(self) -> Table:
@@ -112,7 +114,16 @@ def read_organism(
             for section in sections
             for key, entry in section.table.entries.items()
         },
+        gateways=_gateways(top),
     )
+
+
+def _gateways(top: Section) -> frozenset[str]:
+    """The names of its gateways; nothing else of them is read."""
+    node = top.table.get("gateways")
+    tables = [item for item in node.items if isinstance(item, Table)] if isinstance(node, Items) else []
+    names = [table.get("name") for table in tables]
+    return frozenset(str(name.value) for name in names if isinstance(name, Leaf) and name.value)
 
 
 def _own(inner: Section) -> dict[str, Entry]:

@@ -1,6 +1,7 @@
 """An ``organism.yaml`` beside an ``agents.yaml``: one catalog, and nothing that both say goes unreported."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .agents import Draft
 from .kinds import LlmRouting, PumpLimits
@@ -31,7 +32,31 @@ def with_listeners(
             if file != organism.file
             else "required: at least one, for example `- {name: greeter, handler: …, payload_class: …}`",
         )
-    return {**agents, **{name: each for name, each in organism.agents.items() if name not in agents}}
+    listeners = {name: each for name, each in organism.agents.items() if name not in agents}
+    gateways = organism.gateways - agents.keys() - listeners.keys()
+    return {
+        **agents,
+        **{name: _without_gateways(each, gateways, notes) for name, each in listeners.items()},
+    }
+
+
+def _without_gateways(draft: Draft, gateways: frozenset[str], notes: Notes) -> Draft:
+    """The listener without peers that are gateways alone: nothing serves them here, which is warned of."""
+    kept = []
+    for peer, where in draft.peers:
+        if peer not in gateways:
+            kept.append((peer, where))
+            continue
+        notes.warn(
+            where,
+            f"{draft.path}.peers",
+            f"{peer} is a gateway, and what is sent to it is not delivered",
+            f"for an agent elsewhere write {peer} into agents.yaml, `kind: remote`",
+        )
+    if len(kept) == len(draft.peers):
+        return draft
+    config = replace(draft.config, peers=tuple(peer for peer, _ in kept))
+    return replace(draft, config=config, peers=tuple(kept))
 
 
 def messages_of(top: Section, organism: Organism | None) -> PumpLimits:

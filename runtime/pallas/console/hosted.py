@@ -34,6 +34,7 @@ class Hosted:
         self.name = self.shown = name
         self.payload = PayloadType.of(kind)
         self.is_agent = is_agent
+        self.forwards_freely = False
         self.timeout = timeout
         self.description = description
         self._peers = peers

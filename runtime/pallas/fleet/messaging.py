@@ -66,7 +66,10 @@ class Messaging:
             self.llms.adopt(project)
 
     async def boot(self) -> None:
-        """The first message, once every typed handler was started or failed to (HC-25)."""
+        """The first message, once every typed handler was started or failed to (HC-25).
+
+        Where an organism brings a console of its own, that gets its prompts then, until it disconnects.
+        """
         try:
             typed = [agent for agent in self._fleet.agents if is_typed(agent.config)]
             for agent in typed:
@@ -75,6 +78,11 @@ class Messaging:
                 await self.pump.boot(self._publish)
         finally:
             self._booted.set()
+        if typed:
+            from pallas.console.listener import converse, has_console
+
+            if has_console(self._fleet.project):
+                await converse(self._fleet)
 
     async def close(self) -> None:
         """End what is under way."""

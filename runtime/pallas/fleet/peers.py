@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
 from pallas.executors.below import Below
 from pallas.executors.typed.executor import TypedExecutor
@@ -31,6 +32,7 @@ class FleetPeers:
         self._fleet = fleet
         self._added: dict[str, Endpoint] = {}
         self._tallies: dict[str, _Tally] = {}
+        self._listeners: tuple[Project | None, frozenset[str]] = None, frozenset()
 
     def add(self, endpoint: Endpoint) -> Callable[[], None]:
         """Something of the fleet's own takes messages under a name from now on, until what is returned is
@@ -77,7 +79,7 @@ class FleetPeers:
         failure: Fault | None = None
         for agent in self._sharing(name):
             try:
-                found.append(_live(agent))
+                found.append(self._live(agent))
             except Fault as fault:
                 failure = failure or fault
         if failure is not None and not found:
@@ -90,7 +92,7 @@ class FleetPeers:
         for agent in self._fleet.agents:
             if (payload := payload_of(agent)) is not None and payload.key == key:
                 with suppress(Fault):
-                    found.append(_live(agent))
+                    found.append(self._live(agent))
         return sorted(found, key=lambda each: each.name)
 
     def knows(self, name: str) -> bool:
@@ -204,6 +206,33 @@ class FleetPeers:
             if (typed := _typed(agent)) is not None and name in (agent.name, typed.group)
         ]
 
+    def _live(self, agent: "FleetAgent") -> Endpoint:
+        executor = what_answers(agent)
+        assert isinstance(executor, TypedExecutor)
+        config = agent.config
+        is_free = config.typed is not None and config.typed.forwards_freely
+        return _Live(
+            executor=executor,
+            name=agent.name,
+            shown=executor.shown,
+            payload=executor.payload,
+            peers=self._of_the_organism() if is_free else frozenset(config.peers),
+            forwards_freely=is_free,
+            is_agent=executor.is_agent,
+            timeout=executor.timeout,
+            description=config.description,
+        )
+
+    def _of_the_organism(self) -> frozenset[str]:
+        """The listeners of the project's organism.yaml, and the names that several of them share."""
+        project = self._fleet.project
+        if self._listeners[0] is not project:
+            typed = {name: each.typed for name, each in project.agents.items() if each.typed is not None}
+            listeners = {name: each for name, each in typed.items() if each.listener}
+            groups = {each.group for each in listeners.values() if each.group}
+            self._listeners = project, frozenset(listeners.keys() | groups)
+        return self._listeners[1]
+
     def _facts(self, name: str) -> PeerFacts | None:
         if (added := self._added.get(name)) is not None:
             return PeerFacts(name, added.description, added.payload)
@@ -257,6 +286,7 @@ class _Live:
     shown: str
     payload: PayloadType
     peers: frozenset[str]
+    forwards_freely: bool
     is_agent: bool
     timeout: float
     description: str
@@ -278,19 +308,3 @@ def payload_of(agent: "FleetAgent") -> PayloadType | None:
 def _typed(agent: "FleetAgent | None") -> TypedConfig | None:
     own = agent.config.handler if agent is not None else None
     return own.typed if own is not None else None
-
-
-def _live(agent: "FleetAgent") -> Endpoint:
-    executor = what_answers(agent)
-    assert isinstance(executor, TypedExecutor)
-    config = agent.config
-    return _Live(
-        executor=executor,
-        name=agent.name,
-        shown=executor.shown,
-        payload=executor.payload,
-        peers=frozenset(config.peers),
-        is_agent=executor.is_agent,
-        timeout=executor.timeout,
-        description=config.description,
-    )

@@ -35,7 +35,9 @@ ENVELOPE_XSD: Final = f"""\
 """What ``envelope`` makes fits this."""
 _OPEN: Final = f'<message xmlns="{NAMESPACE}"><meta><from>'.encode()
 _INSIDE: Final = f"{{{NAMESPACE}}}"
-_MESSAGE, _META, _TO = (_INSIDE + name for name in ("message", "meta", "to"))
+_MESSAGE, _META, _FROM, _TO, _THREAD = (
+    _INSIDE + name for name in ("message", "meta", "from", "to", "thread")
+)
 _LONG: Final = 200
 
 
@@ -60,31 +62,42 @@ def is_envelope(element: etree._Element) -> bool:
     return isinstance(element.tag, str) and element.tag.startswith(_INSIDE)
 
 
-def opened(element: etree._Element) -> tuple[str | None, list[etree._Element]]:
-    """Whom an envelope is for and what is in it, one element or more. Raises PayloadFault.
+def opened(element: etree._Element) -> tuple[str | None, etree._Element]:
+    """Whom an envelope is for and the one element in it. Raises PayloadFault.
 
-    Who sent it and in which thread is not for it to say: neither is looked at (HC-11).
+    It has to say who sent it and in which thread, and neither is believed (HC-11).
     """
     if element.tag != _MESSAGE:
         raise PayloadFault(f"the envelope's element is {shown(_local(element))}; expected <message>")
     _bare(element)
     children = list(element)
-    to: str | None = None
-    if children and children[0].tag == _META:
-        meta = children.pop(0)
-        _bare(meta)
-        targets = [child for child in meta if child.tag == _TO]
-        if len(targets) > 1 or any(len(child) for child in targets):
-            raise PayloadFault("the envelope has more than one <to>; send one message for each target")
-        if targets:
-            to = (targets[0].text or "").strip() or None
-            if to is not None and len(to) > _LONG:
-                raise PayloadFault(f"the envelope's <to> has {len(to)} characters; at most {_LONG}")
+    if not children or children[0].tag != _META:
+        raise PayloadFault("the envelope has no <meta>; expected <meta> with <from> and <thread> first")
+    to = _target(children.pop(0))
     if any(child.tag == _META for child in children):
         raise PayloadFault("the envelope's <meta> comes first, and once")
     if not children:
         raise PayloadFault("the envelope has no payload; expected <meta> and then an element")
-    return to, children
+    if len(children) > 1:
+        raise PayloadFault(
+            f"the envelope has {len(children)} payloads; expected one, and an envelope for each message"
+        )
+    return to, children[0]
+
+
+def _target(meta: etree._Element) -> str | None:
+    """Whom the envelope is for, None where it does not say so. Raises PayloadFault for an incomplete one."""
+    _bare(meta)
+    for tag, name in ((_FROM, "from"), (_THREAD, "thread")):
+        if not (meta.findtext(tag) or "").strip():
+            raise PayloadFault(f"the envelope's <meta> has no <{name}>; expected <from>, <to> and <thread>")
+    targets = [child for child in meta if child.tag == _TO]
+    if len(targets) > 1 or any(len(child) for child in targets):
+        raise PayloadFault("the envelope has more than one <to>; send one message for each target")
+    to = (targets[0].text or "").strip() if targets else ""
+    if len(to) > _LONG:
+        raise PayloadFault(f"the envelope's <to> has {len(to)} characters; at most {_LONG}")
+    return to or None
 
 
 def _bare(element: etree._Element) -> None:

@@ -15,6 +15,7 @@ from .limits import MAX_ELEMENTS
 from .scalars import Scalar
 from .shape import Field, Shape
 from .writing import NIL, XSI
+from .xmlified import NONE, folded, item_name
 
 _SPACE: Final = " \t\r\n"
 _NIL: Final = f"{XSI}}}nil"
@@ -22,20 +23,26 @@ _NIL: Final = f"{XSI}}}nil"
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One dataclass in the plan; ``by_element`` has each field's place in the order, its field, its level."""
+    """One dataclass in the plan; ``by_element`` has each field's place in the order, its field, its level.
+
+    ``by_folded`` has the same by how xml-pipeline writes an element's name, where that is one field's alone.
+    """
 
     shape: Shape
     by_element: dict[str, "tuple[int, Field, _Level | None]"]
+    by_folded: dict[str, "tuple[int, Field, _Level | None]"]
 
 
 def _level(shape: Shape) -> _Level:
-    return _Level(
-        shape,
-        {
-            field.element: (at, field, _level(field.type) if isinstance(field.type, Shape) else None)
-            for at, field in enumerate(shape.fields)
-        },
-    )
+    by_element = {
+        field.element: (at, field, _level(field.type) if isinstance(field.type, Shape) else None)
+        for at, field in enumerate(shape.fields)
+    }
+    names = [folded(element) for element in by_element]
+    by_folded = {
+        folded(element): found for element, found in by_element.items() if names.count(folded(element)) == 1
+    }
+    return _Level(shape, by_element, by_folded)
 
 
 class Plan:
@@ -124,6 +131,21 @@ class _Frame:
         self.nil = False
 
 
+class _Wrapper:
+    """An element as ``@xmlify`` writes it, for a list or for what may be None: a value in it is an element.
+
+    ``parts`` is the text directly in it, where it turns out to be the value itself.
+    """
+
+    __slots__ = ("count", "field", "level", "parts")
+
+    def __init__(self, field: Field, level: _Level | None) -> None:
+        self.field = field
+        self.level = level
+        self.parts: list[str] = []
+        self.count = 0
+
+
 class _Reader:
     """Takes what a parser says. Every refusal names where it is."""
 
@@ -131,7 +153,10 @@ class _Reader:
         self._plan = plan
         self._stack: list[_Frame] = []
         self._field: Field | None = None  # the plain value that is being read
+        self._wrapper: _Wrapper | None = None  # the innermost one, below the frame at the top
+        self._wrappers: list[_Wrapper | None] = []  # those of the frames below that
         self._nil = False
+        self._none = False  # in the element that says that there is no value
         self._parts: list[str] = []
         self._namespace = ""
         self._root: etree._Element | None = None
@@ -154,12 +179,23 @@ class _Reader:
         frame = self._stack[-1]
         if self._field is not None:
             raise self._misfit(f"has the element {shown(local)} in it", _words(self._field))
-        found = frame.level.by_element.get(local) if namespace == self._namespace else None
+        if self._wrapper is not None and self._unwrap(frame, self._wrapper, local, attributes):
+            return
+        frame = self._stack[-1]
+        by_element = frame.level.by_element if namespace == self._namespace else {}
+        found = by_element.get(local)
+        if found is None and by_element and (local[:1].isupper() or "-" in local):
+            found = frame.level.by_folded.get(folded(local))
+            if found is not None and (found[1].many or found[1].optional):
+                self._wrap(frame, *found, attributes)
+                return
         if found is None:
             raise self._misfit(f"has no element {shown(local)}", _order(frame.level.shape))
         at, field, level = found
         self._advance(frame, at, field)
-        nil = self._nothing(attributes, field)
+        self._open(frame, field, level, nil=self._nothing(attributes, field))
+
+    def _open(self, frame: _Frame, field: Field, level: _Level | None, *, nil: bool = False) -> None:
         element = etree.SubElement(frame.element, field.element)
         if nil:
             element.set(NIL, "true")
@@ -168,12 +204,51 @@ class _Reader:
             self._parts.clear()
         else:
             self._stack.append(_Frame(level, element, self._place(frame)))
+            self._wrappers.append(self._wrapper)
+            self._wrapper = None
+
+    def _wrap(
+        self, frame: _Frame, at: int, field: Field, level: _Level | None, attributes: dict[str, str]
+    ) -> None:
+        self._advance(frame, at, field)
+        if self._nothing(attributes, field):
+            self._open(frame, field, level, nil=True)
+        else:
+            self._wrapper = _Wrapper(field, level)
+
+    def _unwrap(self, frame: _Frame, wrapper: _Wrapper, local: str, attributes: dict[str, str]) -> bool:
+        """Whether the element is a value in the wrapper; else it is the first one of the value itself."""
+        field = wrapper.field
+        if local == item_name(field) or local == NONE:
+            self._bare(attributes)
+        if local == NONE and field.optional and not wrapper.count:
+            wrapper.count = -1
+        elif local == item_name(field) and wrapper.count >= 0 and (field.many or not wrapper.count):
+            if wrapper.count:
+                frame.count += 1
+            wrapper.count += 1
+            self._open(frame, field, wrapper.level)
+            return True
+        elif wrapper.count or wrapper.level is None:
+            raise self._misfit(f"has the element {shown(local)} in it", f"<{item_name(field)}>", field.name)
+        else:
+            self._wrapper = None
+            self._open(frame, field, wrapper.level)
+            return False
+        self._none = True
+        return True
+
+    def _bare(self, attributes: dict[str, str]) -> None:
+        for name in attributes:
+            raise self._misfit(f"has the attribute {shown(name.rpartition('}')[2])}", "elements only")
 
     def text(self, text: str) -> None:
         if self._field is not None:
             if self._nil:
                 raise self._misfit("is nil, and has a value")
             self._parts.append(text)
+        elif self._wrapper is not None and not self._none:
+            self._wrapper.parts.append(text)
         elif text.strip(_SPACE):
             raise self._misfit(
                 f"has the text {shown(text.strip())} where elements are expected", self._expected()
@@ -181,23 +256,51 @@ class _Reader:
 
     def end(self, _tag: str) -> None:
         field = self._field
-        if field is None:
+        if self._none:
+            self._none = False
+        elif field is not None:
+            if not self._nil:
+                self._put(field, self._stack[-1].element[-1], "".join(self._parts))
+            self._field = None
+        elif self._wrapper is not None:
+            self._close(self._stack[-1], self._wrapper)
+            self._wrapper = None
+        else:
             frame = self._stack[-1]
             self._complete(frame, len(frame.level.shape.fields))
             self._stack.pop()
+            self._wrapper = self._wrappers.pop() if self._wrappers else None
+
+    def _put(self, field: Field, element: etree._Element, text: str) -> None:
+        assert isinstance(field.type, Scalar)
+        try:
+            field.type.to_json(text)
+            # The parser took it, so that XML can carry it; lxml alone refuses two characters more.
+            element.text = text
+        except Misfit as error:
+            raise self._misfit(error.what, error.expected) from None
+        except ValueError:
+            raise self._misfit("has a character that XML cannot carry") from None
+
+    def _close(self, frame: _Frame, wrapper: _Wrapper) -> None:
+        """What a wrapper held: values that were read by now, text that is one, or nothing."""
+        field, text = wrapper.field, "".join(wrapper.parts)
+        if wrapper.count:
+            if text.strip(_SPACE):
+                what = f"has the text {shown(text.strip())} where elements are expected"
+                raise self._misfit(what, f"<{item_name(field)}>", field.name)
+            if wrapper.count > 0:
+                return
+        elif wrapper.level is None and not (field.many and not text.strip(_SPACE)):
+            self._field = field  # for the place in a refusal
+            self._put(field, etree.SubElement(frame.element, field.element), text)
+            self._field = None
             return
-        if not self._nil:
-            text = "".join(self._parts)
-            assert isinstance(field.type, Scalar)
-            try:
-                field.type.to_json(text)
-                # The parser took it, so that XML can carry it; lxml alone refuses two characters more.
-                self._stack[-1].element[-1].text = text
-            except Misfit as error:
-                raise self._misfit(error.what, error.expected) from None
-            except ValueError:
-                raise self._misfit("has a character that XML cannot carry") from None
-        self._field = None
+        elif text.strip(_SPACE):
+            what = f"has the text {shown(text.strip())} where elements are expected"
+            raise self._misfit(what, self._expected(), field.name)
+        if field.nil:
+            etree.SubElement(frame.element, field.element).set(NIL, "true")
 
     def _begin(self, namespace: str, local: str, attributes: dict[str, str]) -> None:
         shape = self._plan.shape

@@ -27,8 +27,8 @@ def read(raw: bytes, endpoint: Endpoint, caller: str, peers: Peers) -> tuple[Add
     found: list[Addressed] = []
     for element in elements_of(raw, peers.limits.bytes):
         if is_envelope(element):
-            to, bodies = opened(element)
-            found += [(to, _loose(body)) for body in bodies]
+            to, body = opened(element)
+            found.append((to, _loose(body)))
             continue
         name = etree.QName(element)
         tag = name.localname.lower()

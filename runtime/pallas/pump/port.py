@@ -73,6 +73,11 @@ class Endpoint(Protocol):
         ...
 
     @property
+    def forwards_freely(self) -> bool:
+        """Whether ``peers`` are all that its file declares, of whom it is not told."""
+        ...
+
+    @property
     def is_agent(self) -> bool:
         """``agent: true``: it is told its own name."""
         ...

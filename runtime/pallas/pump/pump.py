@@ -27,7 +27,8 @@ BOOT: Final = "pallas.contract:Boot"
 @dataclass(frozen=True, slots=True)
 class First:
     """The message that a run begins with. ``sender`` is an agent of the fleet or ``CALLER``; ``thread`` is
-    the UUID that its frame gets, empty for a new one; ``nested`` runs do not wait for a pipeline (HC-31)."""
+    the UUID that its frame gets, empty for a new one; ``nested`` runs do not wait for a pipeline (HC-31).
+    ``home`` is the agent that the run begins with where what is sent to it comes back to its first frame."""
 
     to: str
     payload: Payload
@@ -35,6 +36,7 @@ class First:
     sender: str = CALLER
     thread: str = ""
     nested: bool = False
+    home: str = ""
 
 
 class Pump:
@@ -97,7 +99,7 @@ class Pump:
             await pipelines.take(self._hall.queued)
         try:
             self._check(first)  # it may have waited long, and the fleet be stopping by now
-            run = Running(self._hall, first.asker, emit, first.sender)
+            run = Running(self._hall, first.asker, emit, first.sender, home=first.home)
             self._runs.add(run)
             try:
                 run.begin(first.to, first.payload, thread=first.thread)

@@ -101,6 +101,8 @@ class Router:
             self.weigh(payload)
             if wanted is Way.SELF:
                 self._again(frame, endpoint, payload)
+            elif wanted is Way.CALL and to == self._run.home and frame.parent is not None:
+                self._home(frame, endpoint, payload)
             elif wanted is Way.CALL:
                 if not self._call(frame, endpoint, to, payload):
                     self._refuse(frame, to, payload, unknown(), "there is no agent of that name")
@@ -120,6 +122,13 @@ class Router:
             raise overloaded("too many messages wait")
         fitted = fit(endpoint, payload, self._limit)
         self._run.put(frame, fitted, endpoint.shown, "self", own=True)
+
+    def _home(self, frame: Frame, endpoint: Endpoint, payload: Payload) -> None:
+        """To the agent that the run began with: its frame gets it, and all below that is over."""
+        *below, first = frame.above()
+        fitted = fit(first.endpoints[-1], payload, self._limit)
+        self._run.prune(below[-1], "completed")
+        self._run.put(first, fitted, endpoint.shown, "respond", left=below[-1].id)
 
     def _call(self, frame: Frame, endpoint: Endpoint, to: str, payload: Payload) -> bool:
         if frame.depth + self._run.asker.depth >= MAX_DEPTH:

@@ -25,12 +25,16 @@ log = logging.getLogger("pallas.pump")
 
 
 class Running:
-    """One run. ``outside`` is who began it: its result goes there. ``Router`` says where messages go."""
+    """One run. ``outside`` is who began it: its result goes there. ``Router`` says where messages go.
 
-    def __init__(self, hall: Hall, asker: Asker, emit: Emit, outside: str) -> None:
+    ``home`` as ``First`` has it.
+    """
+
+    def __init__(self, hall: Hall, asker: Asker, emit: Emit, outside: str, *, home: str = "") -> None:
         self.hall = hall
         self.asker = asker
         self.outside = outside
+        self.home = home
         self.done: asyncio.Future[Payload | None] = asyncio.get_running_loop().create_future()
         self._emit = emit
         self._record = hall.log.open(asker.run_id, asker.bearer)
@@ -270,6 +274,7 @@ class Running:
             own_name=endpoint.name if endpoint.is_agent else None,
             is_self_call=passing.own,
             usage_instructions=usage,
+            todo_nudge=frame.todos.raised() if frame.todos is not None else "",
         )
         run_id = self.asker.run_id
         completer = self.hall.peers.completer(self.asker, endpoint.name, frame.id, self._emit)

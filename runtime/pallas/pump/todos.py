@@ -78,6 +78,11 @@ class Todos:
             each.raised = True
         return found
 
+    def raised(self) -> str:
+        """Those for which what they wait for has come, for ``todo_nudge``; empty without any."""
+        lines = [_line(each) for each in self.open.values() if each.raised]
+        return "\n".join(["These todos appear complete:", *lines]) if lines else ""
+
     def nudge(self) -> str:
         """What is added to ``usage_instructions``; empty where nothing is open."""
         if not self.open:
@@ -108,7 +113,7 @@ def request_of(payload: Payload) -> TodoUntil | TodoComplete:
 
 def registered(todo: Todo) -> Payload:
     """The answer to ``TodoUntil``."""
-    return PayloadType.of(TodoRegistered).pack(TodoRegistered(todo.id))
+    return PayloadType.of(TodoRegistered).pack(TodoRegistered(todo.id, todo.wait_for, todo.description))
 
 
 def closed(todo: Todo) -> Payload:

@@ -35,7 +35,7 @@ class Usage:
 
     def of(self, endpoint: Endpoint, peers: Peers) -> str:
         """For that handler; empty without peers (HC-8)."""
-        if not endpoint.peers:
+        if not endpoint.peers or endpoint.forwards_freely:
             return ""
         facts = peers.facts(sorted(endpoint.peers))
         known = self._written.get(endpoint.name)

@@ -169,6 +169,11 @@ class TypedExecutor:
         return frozenset(self._config.peers)
 
     @property
+    def forwards_freely(self) -> bool:
+        """A listener that is no agent and names no peers."""
+        return self._own.forwards_freely
+
+    @property
     def is_agent(self) -> bool:
         """``agent: true``."""
         return self._own.agent

@@ -146,7 +146,7 @@ class Handler(InProcessHost):
 
 
 def _config(begin: Begin) -> AgentConfig:
-    handler = HandlerConfig(begin.handler, typed=TypedConfig(begin.payload))
+    handler = HandlerConfig(begin.handler, typed=TypedConfig(begin.payload, listener=begin.listener))
     return AgentConfig(
         begin.agent,
         0,

@@ -154,6 +154,7 @@ class IsolatedHost:
                 memory=own.memory,
                 bytes=most,
                 sources=self._sources,
+                listener=own.listener,
             )
         )
         if not self._sources:  # one that was given its sources has not read them

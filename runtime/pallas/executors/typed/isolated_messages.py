@@ -12,7 +12,7 @@ from pallas.codec import Undecodable, decode, encode_fields
 from pallas.contract import HandlerMetadata
 from pallas.invocation import LLMResponse
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 MAX_SOURCES: Final = 4 * 1024 * 1024
 """Bytes of the sources that a process tells of; as Latin-1 in JSON they are twice that at most."""
 MAX_FILES: Final = 500
@@ -37,7 +37,8 @@ Failure = Literal["raised", "no-answer", "unfit", "not-taken", "fault", "cancell
 class Begin:
     """The first word. Of the project it says where that is and this one handler; nothing of all others.
 
-    ``sources`` are modules as they were when the handler was loaded before; ``memory`` is in bytes.
+    ``sources`` are modules as they were when the handler was loaded before; ``memory`` is in bytes;
+    ``listener`` as ``TypedConfig`` has it.
     """
 
     version: str
@@ -53,6 +54,7 @@ class Begin:
     memory: int = 0
     bytes: int = 1_048_576
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    listener: bool = False
 
 
 @dataclass(frozen=True, slots=True)

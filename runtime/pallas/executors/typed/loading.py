@@ -20,6 +20,8 @@ from ..handler.loading import find, place_of, shown_file
 from ..importing import LOADING, ground, import_fault
 from .checks import Handler, check_handler, check_payload, code_of
 
+FOREIGN: Final = ("xml_pipeline", "agentserver")
+"""The package that organisms are written for, and the name that it had before."""
 MAX_KNOWN: Final = 2_000
 """Classes that one handler may know; further ones count as unknown to it."""
 
@@ -51,6 +53,10 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded:
     importing = module
     with LOADING:
         try:
+            if agent.handler.typed.listener:
+                from .compatibility import install
+
+                install()
             with ground(project, agent.name, fresh=fresh):
                 found = find(project, agent, handler)
                 importing = of_payload
@@ -111,6 +117,11 @@ def _known(root: Path, found: Any, kind: Any) -> dict[str, type]:
     for each in (*_dataclasses_in(_globals_of(found), root), *_dataclasses_in(vars(pallas.contract), None)):
         if len(known) < MAX_KNOWN:
             known.setdefault(key_of(each), each)
+    # Where the code names xml-pipeline's own SystemError and the like, it gets that in the place of ours.
+    for each in [each for each in known.values() if each.__module__.partition(".")[0] in FOREIGN]:
+        ours = f"{pallas.contract.__name__}:{each.__name__}"
+        if ours in known:
+            known[ours] = each
     return known
 
 

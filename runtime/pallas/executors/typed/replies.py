@@ -1,6 +1,6 @@
 """What a handler returned, as messages: each with whom it is for (HC-3 to HC-5, HC-22)."""
 
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from pallas.contract import HandlerResponse
@@ -26,14 +26,26 @@ def reply_of(returned: Any) -> Reply:
     if returned is None:
         return Reply()
     if isinstance(returned, HandlerResponse):
-        return Reply((_one(returned),))
+        return Reply((_one(returned.payload, returned.to),))
+    if _is_foreign(returned):
+        return Reply((_one(returned.payload, None if returned.is_response is True else returned.to),))
     if isinstance(returned, bytes | bytearray):
         return Reply(raw=b"".join((returned,)))
     raise Unfit(f"it returned {_a(returned)}; {_RETURN}")
 
 
-def _one(response: HandlerResponse) -> tuple[str | None, Payload]:
-    value, to = response.payload, response.to
+def _is_foreign(returned: Any) -> bool:
+    """Whether it is xml-pipeline's own HandlerResponse: a dataclass of that name with the same fields."""
+    kind = type(returned)
+    return (
+        kind.__name__ == HandlerResponse.__name__
+        and is_dataclass(returned)
+        and {field.name for field in fields(returned)} == {"payload", "to"}
+        and isinstance(getattr(returned, "is_response", None), bool)
+    )
+
+
+def _one(value: Any, to: Any) -> tuple[str | None, Payload]:
     if to is not None and not isinstance(to, str):
         raise Unfit(f"its HandlerResponse is to {_a(to)}; name an agent, or respond()")
     if not is_dataclass(value) or isinstance(value, type):

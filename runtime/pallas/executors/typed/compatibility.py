@@ -1,0 +1,135 @@
+"""Modules that code written for xml-pipeline imports, for where that package is not installed.
+
+A module of the project and an installed package of the same name come first: these are looked for last.
+"""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from lxml import etree
+
+from pallas.contract import (
+    HandlerMetadata,
+    HandlerResponse,
+    SystemError,
+    TodoClosed,
+    TodoComplete,
+    TodoRegistered,
+    TodoUntil,
+)
+from pallas.llm import LLMResponse, complete
+from pallas.payloads import PayloadType
+
+from .loading import FOREIGN
+
+
+def xmlify[T: type](cls: T) -> T:
+    """Return the dataclass as it is: Pallas derives its XML. Raises TypeError for any other class."""
+    if not is_dataclass(cls):
+        raise TypeError(f"{cls.__name__} is no dataclass; write @xmlify above @dataclass")
+    return cls
+
+
+def parse_bytes[T](cls: type[T], xml_bytes: bytes) -> T:
+    """Return an instance of the dataclass that the XML holds. Raises PayloadFault."""
+    kind = PayloadType.of(cls)
+    made: T = kind.bind(kind.parse(xml_bytes), cls)
+    return made
+
+
+def parse_string[T](cls: type[T], xml_str: str) -> T:
+    """As ``parse_bytes``, of text."""
+    return parse_bytes(cls, xml_str.encode())
+
+
+def parse_element[T](cls: type[T], element: etree._Element) -> T:
+    """As ``parse_bytes``, of an element."""
+    return parse_bytes(cls, etree.tostring(element, with_tail=False))
+
+
+@dataclass
+class TextInput:
+    """Text from a person or a program outside."""
+
+    text: str
+    source: str = "console"
+    user: str = ""
+
+
+@dataclass
+class TextOutput:
+    """Text for a person or a program outside."""
+
+    text: str
+    status: str = "ok"
+
+
+async def platform_complete(
+    agent_name: str, thread_id: str, user_message: str, *, include_history: bool = True, **params: Any
+) -> str:
+    """Return what a model answers to one message, below the listener's ``prompt``. Raises Fault.
+
+    Whose call it is is known without ``agent_name`` and ``thread_id``; a thread has no history here.
+    """
+    model = str(params.pop("model", ""))
+    answered = await complete(model, [{"role": "user", "content": user_message}], **params)
+    return answered.content
+
+
+def _modules() -> Mapping[str, Mapping[str, Any]]:
+    state = {
+        "HandlerMetadata": HandlerMetadata,
+        "HandlerResponse": HandlerResponse,
+        "SystemError": SystemError,
+    }
+    todo = {each.__name__: each for each in (TodoUntil, TodoComplete, TodoRegistered, TodoClosed)}
+    text = {each.__name__: each for each in (TextInput, TextOutput)}
+    asked = {"complete": complete, "LLMResponse": LLMResponse}
+    platform = {"complete": platform_complete, "platform_complete": platform_complete}
+    xmlable = {each.__name__: each for each in (xmlify, parse_bytes, parse_string, parse_element)}
+    found: dict[str, Mapping[str, Any]] = {"third_party": {}, "third_party.xmlable": xmlable}
+    for root in FOREIGN:
+        found |= {
+            root: {},
+            f"{root}.message_bus": state,
+            f"{root}.message_bus.message_state": state,
+            f"{root}.primitives": {**todo, **text},
+            f"{root}.primitives.todo": todo,
+            f"{root}.primitives.text_input": text,
+            f"{root}.llm": asked,
+            f"{root}.llm.router": asked,
+            f"{root}.platform": platform,
+            f"{root}.platform.llm_api": platform,
+        }
+    return found
+
+
+MODULES: Final = _modules()
+
+
+class _Loader(importlib.abc.Loader):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """As any module is made."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(MODULES[module.__name__])
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in MODULES:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
+
+
+def install() -> None:
+    """Have the modules found from now on, in this process, where nothing else of their name is."""
+    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+        sys.meta_path.append(_Finder())
