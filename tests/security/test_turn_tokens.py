@@ -254,6 +254,11 @@ async def test_an_identity_that_nobody_checked_is_called_unverified(fleet: Fleet
         await ask(door.mcp, "hello")
     started = [event for event in fleet.hub.since(0, 5_000).events if isinstance(event, RunStarted)][-1]
     assert started.identity == ""
+    # No label for each of them: whoever makes tokens could fill the table of callers.
+    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+        shown = (await http.get(f"{fleet.doors.origin}/metrics")).text
+    assert 'caller="unverified"' in shown
+    assert "unverified:" not in shown
 
 
 async def test_a_claimed_name_opens_nothing_of_a_verified_one_and_holds_over_a_restart(

@@ -141,7 +141,7 @@ MISTAKES = [
     ("jwt:\n  corp: {issuer: x, audience: '', jwks_url: https://a/j}\n", "audience: is empty"),
     ("jwt:\n  corp: {issuer: x, audience: [], jwks_url: https://a/j}\n", "audience: is empty"),
     ("jwt:\n  corp: {audience: x, jwks_url: https://a/j}\n", "auth.jwt.corp.issuer: is missing"),
-    (issuer("algorithms: [RS256]"), "jwks_url and public_key are both missing"),
+    (issuer("algorithms: [RS256]"), "public_key, secret_env are missing; needed: exactly one of"),
     (issuer("jwks_url: https://a/j, public_key: keys/dev.pem"), "are both given"),
     (issuer("jwks_url: http://id.example.com/j"), "jwks_url: is not encrypted"),
     (issuer("jwks_url: https://me:pw@id.example.com/j"), "holds a user name"),

@@ -23,9 +23,10 @@ class TokenConfig:
 
 @dataclass(frozen=True, slots=True)
 class IssuerConfig:
-    """Who signs JWTs that are taken. Exactly one of ``jwks_url`` and ``public_key`` (a PEM file) is set.
+    """Who signs JWTs that are taken: by ``jwks_url``, by ``public_key`` (a PEM file), or by ``secret``.
 
-    ``pem`` is what that file held when the project was read.
+    Exactly one of them is set. ``pem`` is what that file held when the project was read, ``secret`` the value
+    of the variable that the project names. ``algorithms`` are of the HS family with a secret, and never else.
     """
 
     name: str
@@ -35,6 +36,7 @@ class IssuerConfig:
     public_key: Path | None = None
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     pem: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
     where: Where = Where("agents.yaml")
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 from .auth import AuthConfig, IssuerConfig, TokenConfig
 from .network import local_port, url_problem
 from .notes import Notes, allowed, did_you_mean
-from .read_keys import ASYMMETRIC, read_public_key
+from .read_keys import ASYMMETRIC, SYMMETRIC, read_public_key
+from .read_secret import read_secret
 from .section import Section
 from .tree import Items, Leaf, Table
 from .where import Where
@@ -20,10 +21,11 @@ from .where import Where
 AUTH_KEYS: Final = ("tokens", "jwt", "scopes", "public_health", "dev")
 AGENT_AUTH_KEYS: Final = ("tokens", "jwt", "scopes", "public_health")
 TOKEN_KEYS: Final = ("sha256", "scopes", "expires")
-ISSUER_KEYS: Final = ("issuer", "audience", "jwks_url", "public_key", "algorithms")
+ISSUER_KEYS: Final = ("issuer", "audience", "jwks_url", "public_key", "secret_env", "algorithms")
 DEFAULT_ALGORITHMS: Final = ("RS256", "ES256", "EdDSA")
 MAX_TOKENS: Final = 1_000
 MAX_ISSUERS: Final = 20
+_KEYS: Final = ("jwks_url", "public_key", "secret_env")
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # RFC 6749: what a scope may hold. The challenge repeats it between quotes.
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
@@ -57,8 +59,8 @@ class AgentAuth:
     public_health: bool | None = None
 
 
-def read_auth(top: Section, root: Path) -> AuthConfig | None:
-    """``auth:`` at the top; None where there is none, and for ``off``."""
+def read_auth(top: Section, root: Path, variables: Mapping[str, str]) -> AuthConfig | None:
+    """``auth:`` at the top; None where there is none, and for ``off``. ``variables`` hold shared secrets."""
     if "auth" not in top or _is_off(top):
         return None
     section = top.section("auth")
@@ -68,7 +70,7 @@ def read_auth(top: Section, root: Path) -> AuthConfig | None:
         return None
     section.only(AUTH_KEYS)
     tokens = _tokens(section)
-    issuers = _issuers(section, root)
+    issuers = _issuers(section, root, variables)
     if not tokens and not issuers:
         _nobody(top, "auth")
     return AuthConfig(
@@ -297,7 +299,7 @@ def _expires(section: Section) -> float | None:
     return moment.timestamp()
 
 
-def _issuers(section: Section, root: Path) -> dict[str, IssuerConfig]:
+def _issuers(section: Section, root: Path, variables: Mapping[str, str]) -> dict[str, IssuerConfig]:
     found: dict[str, IssuerConfig] = {}
     known: dict[str, str] = {}
     for name, each in _entries(section, "jwt", MAX_ISSUERS):
@@ -305,19 +307,26 @@ def _issuers(section: Section, root: Path) -> dict[str, IssuerConfig]:
         issuer = each.text("issuer", most=500) if each.need("issuer", "https://id.example.com/") else None
         if issuer and (first := known.setdefault(issuer, name)) != name:
             each.error("issuer", f"is the same as that of {first}", "one entry for each issuer")
-        both = [key for key in ("jwks_url", "public_key") if key in each]
-        if len(both) != 1:
-            problem = "jwks_url and public_key are both " + ("given" if both else "missing")
-            each.error("jwks_url", problem, "needed: exactly one of them")
+        given = [key for key in _KEYS if key in each]
+        if len(given) != 1:
+            problem = f"{' and '.join(given)} are both given" if given else f"{', '.join(_KEYS)} are missing"
+            each.error(
+                "jwks_url",
+                problem,
+                "needed: exactly one of them" if not given else "needed: exactly one of " + ", ".join(_KEYS),
+            )
         pem, fitting = read_public_key(each, root)
+        shared = "secret_env" in each
+        algorithms = _algorithms(each, SYMMETRIC if shared else fitting, shared=shared)
         found[name] = IssuerConfig(
             name=name,
             issuer=issuer or "",
             audience=_audience(each),
             jwks_url=each.text("jwks_url", check=_jwks_problem) or "",
             public_key=root / str(each.text("public_key")) if pem else None,
-            algorithms=_algorithms(each, fitting),
+            algorithms=algorithms,
             pem=pem,
+            secret=read_secret(each, variables, algorithms) if shared else "",
             where=each.where,
         )
     return found
@@ -351,20 +360,26 @@ def _jwks_problem(text: str) -> str | None:
     return None
 
 
-def _algorithms(section: Section, fitting: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are taken; without any those that fit the key. Never one that a public key could sign."""
-    default = fitting or DEFAULT_ALGORITHMS
+def _algorithms(section: Section, fitting: tuple[str, ...], *, shared: bool) -> tuple[str, ...]:
+    """Those that are taken; without any those that fit the key, with a ``shared`` secret HS256.
+
+    Never one of both families: a public key must not be taken for a secret.
+    """
+    default = SYMMETRIC[:1] if shared else fitting or DEFAULT_ALGORITHMS
     if "algorithms" not in section:
         return default
     found = []
-    for text, where in section.texts("algorithms", "[RS256]"):
+    known = SYMMETRIC if shared else ASYMMETRIC
+    for text, where in section.texts("algorithms", "[HS256]" if shared else "[RS256]"):
         if text.lower() == "none":
-            problem, hint = "none is no signature", "allowed: " + ", ".join(ASYMMETRIC)
-        elif text.upper().startswith("HS"):
+            problem, hint = "none is no signature", allowed(known)
+        elif shared and text in ASYMMETRIC:
+            problem, hint = f"{text} takes no secret", allowed(known)
+        elif not shared and text.upper().startswith("HS"):
             problem = f"{text[:10]} takes the public key for a shared secret, which everyone has"
-            hint = "allowed: " + ", ".join(ASYMMETRIC)
-        elif text not in ASYMMETRIC:
-            problem, hint = "holds one that is not known", allowed(ASYMMETRIC)
+            hint = f"{allowed(known)}; a shared secret is named by secret_env"
+        elif text not in known:
+            problem, hint = "holds one that is not known", allowed(known)
         elif fitting and text not in fitting:
             problem, hint = f"{text} does not fit the public key", allowed(fitting)
         else:

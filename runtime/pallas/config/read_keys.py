@@ -11,6 +11,8 @@ ASYMMETRIC: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
 """What may be taken: the algorithms of which everyone may have the key that checks."""
+SYMMETRIC: Final = ("HS256", "HS384", "HS512")
+"""What may be taken with a shared secret."""
 MIN_RSA_BITS: Final = 2_048
 MAX_PEM: Final = 64 * 1024
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}

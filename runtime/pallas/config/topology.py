@@ -128,7 +128,7 @@ def read_topology(
     check_groups(agents, notes)
     default_agent = top.text("default_agent")
     check_default_agent(default_agent, agents, top)
-    auth = read_auth(top, root)
+    auth = read_auth(top, root, variables)
     check_agent_auth(auth, {name: draft.auth for name, draft in agents.items()}, notes)
     return Topology(
         name=(top.text("name", most=_MAX_NAME) if top.need("name", "my-project") else None) or "",

@@ -163,7 +163,7 @@ class _Callers:
         return self._under_way.pop(run_id, (OTHER, ""))
 
     def _label(self, run: RunStarted) -> str:
-        if not run.identity:
+        if not run.identity or run.identity.startswith("unverified:"):
             return "unverified" if run.principal else "anonymous"
         # Of an issuer's subjects there may be any number: they are one caller here.
         kind, _, rest = run.identity.partition(":")

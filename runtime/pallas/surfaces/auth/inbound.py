@@ -64,6 +64,8 @@ class Inbound:
         self._rules |= {name: agent.auth for name, agent in project.agents.items()}
         self._rules[FLEET] = project.auth
         name_tokens(project.auth.tokens if project.auth is not None else ())
+        if project.auth is not None:
+            redact(*(issuer.secret for issuer in project.auth.issuers.values()))
         # Where grants are asked for in any case, so is who it is that has them.
         self._anywhere = project.rbac is not None and project.rbac.enabled is True
         self.grants.adopt(project)

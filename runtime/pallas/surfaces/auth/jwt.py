@@ -48,6 +48,8 @@ async def claims_of(
     algorithm, kid, typ = header.get("alg"), header.get("kid"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
         raise Refused("its algorithm is none of those that are taken")
+    if algorithm.startswith("HS") != bool(issuer.secret):  # a public key is nobody's secret
+        raise Refused("its algorithm is none of those that are taken")
     if typ is not None and (not isinstance(typ, str) or typ.lower() not in _TYPES):
         raise Refused("it is signed, and no access token (typ)")
     if "crit" in header or (kid is not None and not isinstance(kid, str)):

@@ -58,6 +58,8 @@ class Verifier:
             keys.close()
 
     async def _key(self, issuer: IssuerConfig, kid: str | None, algorithm: str) -> Any:
+        if issuer.secret:
+            return issuer.secret.encode()
         if issuer.pem:
             return issuer.pem
         keys = self._sets.get(issuer.jwks_url)
