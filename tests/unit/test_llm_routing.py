@@ -104,19 +104,24 @@ async def test_only_when_all_failed_there_is_a_back_off_that_grows_and_varies() 
     assert asking.played.asked == ["one", "two"] * 4  # once, and three retries
     assert [round(each) for each in asking.time.slept] == [1, 2, 3]
     for slept, base in zip(asking.time.slept, (1, 2, 3), strict=True):
-        assert 0.75 * base <= slept <= 1.25 * base
-        assert slept != base
+        assert 0.75 * base <= slept <= min(1.25 * base, 3)
+        assert slept != base or base == 3
     assert fault.retryable
     assert fault.message == "backend: HTTP 503; before it one: backend: HTTP 503"
     assert fault.data == {"status": 503, "providerId": "two", "tried": ["one", "two"]}
 
 
 async def test_delays_are_bounded_by_the_longest_that_is_configured() -> None:
-    # HC-28
-    asking = desk(project(backend(), retries=9), one=[DOWN])
-    await _caught(asking, deadline=asking.time.now + 10_000)
-    assert max(asking.time.slept) <= 60 * 1.25
-    assert asking.time.slept[0] <= 1.25
+    # HC-28: what varies is within the bound as well
+    slept: list[float] = []
+    for seed in range(20):
+        random.seed(seed)
+        asking = desk(project(backend(), retries=9), one=[DOWN])
+        await _caught(asking, deadline=asking.time.now + 10_000)
+        assert asking.time.slept[0] <= 1.25
+        slept += asking.time.slept
+    assert max(slept) == 60
+    assert any(45 <= each < 60 for each in slept)
 
 
 async def test_retry_after_is_obeyed_and_nobody_is_asked_before() -> None:

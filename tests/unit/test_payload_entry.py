@@ -128,6 +128,11 @@ def test_an_error_repeats_little_of_what_was_written_and_nothing_that_drives_a_t
         " two  spaces \n\r\n",
         "<b>bold</b> & more",
         "<todo-until>tomorrow</todo-until>",
+        "<todo-until><wait_for>Answer</wait_for></todo-until>",
+        "<Note>not a message: text in it</Note>",
+        "<AddPayload><a>1</a>",
+        "<AddPayload><a>1</a></AddPayload> and more",
+        "<!doctype html><p>hi</p>",
         "a < b & c > d ]]> \"'",
         "```\ncode\n```",
         "{not json",
@@ -151,6 +156,27 @@ def test_text_that_is_meant_as_a_message_is_read_as_one() -> None:
     for wrong in ('{"other": "a"}', "<Text>a</Text>", "<Text><other/></Text>"):
         with pytest.raises(PayloadFault):
             TEXT.read(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<AddPayload><a>1</a><b>2</b></AddPayload>", 'the element is "AddPayload"; expected <Text>, or for'),
+        ("<!-- c -->\n<calculator.addpayload><a>1</a></calculator.addpayload>", 'element is "addpayload"'),
+        ("<x:Add xmlns:x='urn:x'><x:a>AT&T</x:a></x:Add>", 'the element is "Add"'),
+        ("<Boot/>", 'the element is "Boot"'),
+        ("```xml\n<Add><a/></Add>\n```", 'the element is "Add"'),
+        ("<!DOCTYPE Text><Text><text>a</text></Text>", "has a DOCTYPE, which is refused"),
+        ("<?a b?><!DOCTYPE a [<!ENTITY b 'bb'>]><a>&b;</a>", "has a DOCTYPE, which is refused"),
+        ("<!DOCTYPE a [<!ENTITY x SYSTEM 'file:///etc/passwd'>]>", "has a DOCTYPE, which is refused"),
+    ],
+)
+def test_a_message_of_another_class_and_a_doctype_are_no_text(text: str, problem: str) -> None:
+    # HC-2, HC-24
+    with pytest.raises(PayloadFault) as refused:
+        TEXT.read(text)
+    assert problem in refused.value.message
+    assert '{"text": "..."}' in refused.value.message or "<Text>" in text
 
 
 @pytest.mark.parametrize(

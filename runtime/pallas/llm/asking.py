@@ -187,10 +187,10 @@ class Asking:
         }[self._routing.strategy] + again
 
     def _back_off(self, state: RetryCallState) -> float:
-        """Twice as long each time, a little more or less."""
+        """Twice as long each time, a little more or less, never longer than ``retry_max_delay``."""
         base, most = self._routing.retry_base_delay, self._routing.retry_max_delay
         wait = min(most, base * 2.0 ** min(state.attempt_number - 1, 32))
-        return wait * random.uniform(1 - JITTER, 1 + JITTER)
+        return min(most, wait * random.uniform(1 - JITTER, 1 + JITTER))
 
     def _over(self, state: RetryCallState) -> bool:
         if state.attempt_number > self._routing.retries:

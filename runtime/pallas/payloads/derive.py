@@ -209,17 +209,16 @@ def _with_default(
         return made
     made = dataclasses.replace(made, has_default=True)
     # A factory may count, or look at the clock: known is only what two calls make alike, and no moment or
-    # measure in it.
-    if (
-        not made.many
-        or made.optional
-        or not isinstance(made.type, Scalar)
-        or made.type.name not in ("str", "int", "bool")
-    ):
+    # measure in it. Of an empty list that is so whatever it is of.
+    if not made.many or made.optional:
         return made
     try:
         first, second = field.default_factory(), field.default_factory()
     except Exception:
+        return made
+    if type(first) is type(second) is list and not first and not second:
+        return dataclasses.replace(made, known=True, default=[])
+    if not isinstance(made.type, Scalar) or made.type.name not in ("str", "int", "bool"):
         return made
     one, two = (_default(owner, made, value, part) for value in (first, second))
     return dataclasses.replace(made, known=True, default=one) if one == two else made

@@ -8,6 +8,7 @@ added. A recovering parser is not used, for it drops what it does not understand
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal
+from xml.parsers import expat
 
 from pallas.text import one_line
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _FENCED: Final = re.compile(r"```[A-Za-z]{0,10}[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL).fullmatch
 _AMPERSAND: Final = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
 _ANGLE: Final = re.compile(r"<(?![A-Za-z_/!?])")
+_PROLOG: Final = re.compile(r"\A(?:<\?xml[^>]*\?>|<!--.*?-->|\s)+", re.DOTALL)
 _LITERAL: Final = re.compile(r"<!\[CDATA\[|<!--")
 _CLOSING: Final = {"<![CDATA[": "]]>", "<!--": "-->"}
 _EXAMPLE: Final = 160
@@ -43,8 +45,10 @@ def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, For
             why = f"is no JSON: {one_line(str(error), 80)}"
         else:
             return kind.pack(values, limit=limit), "json"
-    elif bare.startswith("<") and (kind.text_field is None or _is_for(kind, bare)):
-        return _xml(kind, bare, limit), "xml"
+    elif bare.startswith("<"):
+        if kind.text_field is None or _is_for(kind, bare):
+            return _xml(kind, bare, limit), "xml"
+        _refuse_other(kind, bare)
     if kind.text_field is not None:
         return kind.pack({kind.text_field: text}, limit=limit), "text"
     why = why or f"is no plain text: {shown(text.strip())}"
@@ -75,10 +79,66 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_for(kind: "PayloadType", text: str) -> bool:
-    """Whether its first element bears the name of the class; any other is part of a text."""
-    text = re.sub(r"\A(?:<\?xml[^>]*\?>|<!--.*?-->|\s)+", "", text[:4_000], flags=re.DOTALL)
+    """Whether its first element bears the name of the class."""
+    text = _PROLOG.sub("", text, count=1)
     name = re.match(r"<(?:[^\s<>/:]+:)?([^\s<>/:]+)", text)
     return bool(name) and kind.names(name[1]) if name else False
+
+
+def _refuse_other(kind: "PayloadType", text: str) -> None:
+    """Raise PayloadFault for XML with a DOCTYPE, and for a message of another class; the rest is text.
+
+    A message is one element, named as a class can be, with elements in it and no text beside them.
+    """
+    as_text = f"expected <{kind.name}>, or for a text {json.dumps({kind.text_field: '...'})}"
+    try:
+        name = _message_in(text) or _message_in(_mended(text))
+    except _Doctype:
+        raise PayloadFault(
+            f"{kind.name} has a DOCTYPE, which is refused: entities and DTDs are never read; {as_text}"
+        ) from None
+    if name:
+        raise PayloadFault(f"{kind.name} is asked for, and the element is {shown(name)}; {as_text}")
+
+
+class _Doctype(Exception):
+    """XML with a document type."""
+
+
+def _message_in(text: str) -> str:
+    """The name of the class that the XML is a message of; empty where it is none, or no XML.
+
+    Raises _Doctype before anything of one is read.
+    """
+    names: list[str] = []
+    depth, has_text = 0, False
+
+    def start(tag: str, _attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            names.append(tag.rpartition(":")[2].rpartition(".")[2])
+
+    def end(_tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def characters(data: str) -> None:
+        nonlocal has_text
+        has_text = has_text or (depth == 1 and bool(data.strip()))
+
+    def doctype(*_: object) -> None:
+        raise _Doctype
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = characters
+    try:
+        parser.Parse(text, True)
+    except (expat.ExpatError, ValueError):
+        return ""
+    return names[0] if names and names[0].isidentifier() and not has_text else ""
 
 
 def _xml(kind: "PayloadType", text: str, limit: int) -> "Payload":
