@@ -2,22 +2,14 @@
 
 import inspect
 from dataclasses import fields
-from typing import Any
 
-import pytest
-from anthropic import AsyncAnthropic
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.core import harness
 from fast_agent.core.fastagent import FastAgent, RunRuntime
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.llm.model_factory import ModelFactory
-from fast_agent.llm.provider.anthropic.llm_anthropic import AnthropicLLM
-from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
-from fast_agent.llm.provider.openai.responses import ResponsesLLM
-from openai import AsyncOpenAI
 
 from pallas.config.upstream import PROVIDERS
-from pallas.executors.fastagent.providers_llm import _CLIENTS
 
 
 def test_a_harness_makes_its_agents_models_by_a_function_of_its_own() -> None:
@@ -42,21 +34,6 @@ def test_a_model_tells_of_its_last_failure_and_counts_its_tries() -> None:
     assert list(inspect.signature(FastAgentLLM._handle_retry_failure).parameters) == ["self", "error"]
     assert "handler = on_final_error or self._handle_retry_failure" in inspect.getsource(FastAgentLLM)
     assert "retries = max(0, int(self.retry_count))" in inspect.getsource(FastAgentLLM._execute_with_retry)
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"), zip((OpenAILLM, ResponsesLLM, AnthropicLLM), _CLIENTS, strict=True)
-)
-def test_clients_are_made_by_a_function_without_arguments(kind: Any, method: str) -> None:
-    assert list(inspect.signature(getattr(kind, method)).parameters) == ["self"]
-    assert f"self.{method}()" in inspect.getsource(inspect.getmodule(kind) or kind)
-
-
-def test_clients_look_at_how_often_they_try_when_they_ask() -> None:
-    for client in (AsyncOpenAI(api_key="x"), AsyncAnthropic(api_key="x")):
-        client.max_retries = 0
-        assert client.max_retries == 0
-        assert "get_max_retries(self.max_retries)" in inspect.getsource(type(client).__mro__[1])
 
 
 def test_the_providers_that_a_model_may_name_are_those_of_fast_agent() -> None:

@@ -6,10 +6,7 @@ Importing this imports fast-agent: do so in a thread.
 import asyncio
 import inspect
 import logging
-import math
 from collections.abc import Callable
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +16,8 @@ from pallas.executors.fastagent import commands_seam, models, quick_connect
 from pallas.executors.fastagent.faults import provider_failure, raise_failure, raise_if_cancelled
 from pallas.executors.fastagent.messages import natives, text_of
 from pallas.executors.fastagent.params_seam import Wish, prepare
+from pallas.executors.fastagent.provider_errors import status_of
+from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
 from pallas.model import Fault, FaultType, Params
 from pallas.text import one_line, sanitize
@@ -150,13 +149,12 @@ class _Backend:
 
     def _fault(self, fault: Fault, error: BaseException | None) -> Fault:
         data = {**fault.data, "providerId": self._config.id}
-        status = getattr(error, "status_code", None)
-        if isinstance(status, int):
+        if (status := status_of(error)) is not None:
             data["status"] = status
         elif error is not None and error is not fault and fault.type is FaultType.UPSTREAM:
             data[UNREADABLE] = True
-        if (wait := _retry_after(error)) is not None:
-            data["retry_after"] = wait
+        if (wait := retry_after(error)) is not None:
+            data["retry_after"] = min(wait, MAX_RETRY_AFTER)
         return Fault(
             fault.type,
             f"backend {self._config.id}: {fault.message}",
@@ -179,25 +177,6 @@ def _place(url: str) -> str:
     """Where a URL leads, whatever its path: a key is for a host."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower() if url else ""
-
-
-def _retry_after(error: BaseException | None) -> float | None:
-    """Seconds that a provider asked for, a number or a date: a day at most, whatever it said."""
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    said = headers.get("retry-after") if headers is not None else None
-    if not said:
-        return None
-    try:
-        seconds = float(said)
-        return None if math.isnan(seconds) else min(max(0.0, seconds), MAX_RETRY_AFTER)
-    except ValueError:
-        pass
-    try:
-        when = parsedate_to_datetime(str(said))
-    except (ValueError, TypeError):
-        return None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    return min(max(0.0, (when - datetime.now(UTC)).total_seconds()), MAX_RETRY_AFTER)
 
 
 def _config_fault(config: BackendConfig, error: Exception) -> Fault:

@@ -13,8 +13,8 @@ from fast_agent.context import Context
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
-# How the clients of providers are made; each tries a request again by itself, after a wait.
-CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
+from pallas.executors.fastagent import retry_policy
+
 # Providers whose models may keep a connection open between questions, unless they are told not to.
 _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xai", "metaai"})
 
@@ -67,9 +67,7 @@ def model(
         llm._init_base_url = base_url
     llm.retry_count = 0
     llm._handle_retry_failure = _raised
-    for name in CLIENTS:
-        if (client := getattr(llm, name, None)) is not None:
-            setattr(llm, name, _once(client))
+    retry_policy.single_requests(llm)
     return llm
 
 
@@ -88,13 +86,3 @@ class _Nobody:
 
 def _raised(error: Exception) -> None:
     """No answer is made of it: it is raised."""
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    def client() -> Any:
-        made = make()
-        if hasattr(made, "max_retries"):
-            made.max_retries = 0
-        return made
-
-    return client

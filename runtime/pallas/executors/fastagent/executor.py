@@ -21,7 +21,7 @@ from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..peers import PeerPort
-from . import auth_seam, forward_trace, lean_seam, models, params_seam, seam
+from . import auth_seam, forward_trace, lean_seam, models, params_seam, retry_policy, seam
 from .answering import Instance, generate
 from .beside import beside
 from .faults import ProviderFault, fault_of, refused_fault, servers_in
@@ -382,6 +382,7 @@ class FastAgentExecutor:
 
         def prepare(each: Any) -> None:
             seam.retry_sooner(each)
+            retry_policy.apply(getattr(each, "llm", None))
             lean_seam.merge_once(each)
             params_seam.prepare(each)
             models.keep_to(each, self._config.model_capabilities)

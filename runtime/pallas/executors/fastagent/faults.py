@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,11 +20,10 @@ from pallas.log import redact_text
 from pallas.model import CredentialSource, Fault, FaultType
 from pallas.text import one_line
 
-_CONNECTION: Final = ("APIConnectionError", "ConnectError", "ConnectTimeout", "RemoteProtocolError")
+from .provider_errors import connection_of, status_of
+
 # It was there a moment ago, and went while its connection was made anew.
 _OFFLINE: Final = re.compile(r"MCP server (.+) offline - failed to reconnect")
-_MAX_CAUSES: Final = 10
-_TIMEOUT: Final = ("APITimeoutError", "ReadTimeout", "TimeoutError")
 
 
 class ProviderFault(Fault):
@@ -60,9 +58,7 @@ def provider_failure(error: Exception) -> Fault:
     """The Fault for an exception with which a call of a model ended."""
     if isinstance(error, ProviderKeyError | ModelConfigError | AgentConfigError | ServerConfigError):
         return fault_of(error)
-    status = getattr(error, "status_code", None)
-    kind = type(error).__name__
-    return _provider_fault((status if isinstance(status, int) else None, kind), str(error), error)
+    return _provider_fault(status_of(error), str(error), error)
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -78,13 +74,13 @@ def fault_of(error: BaseException) -> Fault:
             retryable=True,
         )
     if isinstance(error, ProviderKeyError):
-        if (status := getattr(error.__cause__, "status_code", None)) in (401, 403):
-            return _provider_fault((status, ""), "")
+        if (status := status_of(error)) is not None:
+            return _provider_fault(status, "" if status in (401, 403) else str(error), error)
         return ProviderFault(FaultType.AUTH, f"the model's provider has no usable key: {first}")
     if isinstance(error, ServerConfigError | AgentConfigError | ModelConfigError):
         return Fault(FaultType.CONFIG, first)
-    if (status := getattr(error, "status_code", None)) and isinstance(status, int):
-        return _provider_fault((status, type(error).__name__), str(error), error)
+    if (status := status_of(error)) is not None:
+        return _provider_fault(status, str(error), error)
     if isinstance(error, TimeoutError):
         return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
     return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
@@ -117,10 +113,7 @@ def servers_in(error: BaseException) -> tuple[str, ...]:
     return (one_line(parts[1], 80),) if len(parts) > 2 else ()
 
 
-def _provider_fault(
-    status: tuple[int | None, str], detail: str, cause: BaseException | None = None
-) -> ProviderFault:
-    code, kind = status
+def _provider_fault(code: int | None, detail: str, cause: BaseException | None = None) -> ProviderFault:
     said = f" ({_safe(detail)})" if detail else ""
     if code in (401, 403):
         return ProviderFault(
@@ -135,14 +128,19 @@ def _provider_fault(
         again = code >= 500 or code == 408
         make = _elsewhere if again else ProviderFault
         return make(FaultType.UPSTREAM, f"the model's provider failed, HTTP {code}{said}", retryable=again)
-    refused, late = _connecting(cause)
-    if refused or (kind in _CONNECTION and not late):
+    connection, why = connection_of(cause)
+    if connection == "unreachable":
         return _elsewhere(
-            FaultType.TRANSPORT, f"the model's provider cannot be reached; check its base_url{said}"
+            FaultType.TRANSPORT, f"the model's provider cannot be reached: {why}; check its base_url"
         )
-    if kind in _TIMEOUT or late:
-        make = _elsewhere if late else ProviderFault
-        return make(FaultType.TIMEOUT, f"the model's provider did not answer; check its base_url{said}")
+    if connection == "lost":
+        return _elsewhere(
+            FaultType.TRANSPORT,
+            "the model's provider closed the connection before it had answered; try again",
+        )
+    if connection:
+        make = _elsewhere if connection == "late" else ProviderFault
+        return make(FaultType.TIMEOUT, "the model's provider did not answer in time; check its base_url")
     return ProviderFault(FaultType.UPSTREAM, f"the model's provider failed{said}")
 
 
@@ -152,30 +150,12 @@ def _elsewhere(kind: FaultType, message: str, *, retryable: bool | None = None) 
     return fault
 
 
-def _connecting(error: BaseException | None) -> tuple[bool, bool]:
-    """Whether a connection was refused, and whether making one took too long: nobody was asked then.
-
-    A provider's library calls both a time-out; what it was stands among the causes.
-    """
-    late = False
-    for _ in range(_MAX_CAUSES):
-        if error is None:
-            break
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        if isinstance(error, ConnectionError | socket.gaierror) or "ClientConnectorError" in kinds:
-            return True, False
-        late = late or bool(kinds & {"ConnectTimeout", "ConnectionTimeoutError"})
-        error = error.__cause__ or error.__context__
-    return False, late
-
-
-def _status(answer: PromptMessageExtended) -> tuple[int | None, str]:
+def _status(answer: PromptMessageExtended) -> int | None:
     try:
-        body: Any = json.loads(_channel(answer, FAST_AGENT_PROVIDER_ERROR))
-        status, kind = body.get("status"), body.get("error_type")
+        status: Any = json.loads(_channel(answer, FAST_AGENT_PROVIDER_ERROR)).get("status")
     except (ValueError, AttributeError):
-        return None, ""
-    return (status if isinstance(status, int) else None), str(kind or "")
+        return None
+    return status if isinstance(status, int) else None
 
 
 def _channel(answer: PromptMessageExtended, name: str) -> str:

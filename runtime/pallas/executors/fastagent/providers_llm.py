@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from fast_agent.core.model_resolution import get_context_model_references, resolve_model_reference
 from fast_agent.llm.model_factory import ModelFactory
@@ -19,9 +19,6 @@ from fast_agent.types import RequestParams
 from .providers import Asked, Providers
 
 log = logging.getLogger(__name__)
-
-# How the clients of providers are made; each tries a request again by itself, after a wait.
-_CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
 
 
 @dataclass(slots=True)
@@ -32,7 +29,6 @@ class _Attached:
     factory: Any
     options: Any
     retries: int = 0
-    patient: bool = True
 
 
 def answer_with(harness: Any, name: str, providers: Providers) -> None:
@@ -63,7 +59,6 @@ class Models:
         self._named = agent.config.model
         self._home = _taken(agent)
         self._known = {providers.default.spec: self._home}
-        _watch_clients(self._home)
 
     @asynccontextmanager
     async def answering(self, asked: Asked, *, patient: bool) -> AsyncIterator[None]:
@@ -76,7 +71,6 @@ class Models:
             if attached is None:
                 attached = self._known[asked.spec] = await self._made(asked.spec)
             self._put(attached)
-            attached.patient = patient
             attached.llm.retry_count = attached.retries if patient else 0
             yield
         finally:
@@ -101,9 +95,7 @@ class Models:
             _factory(spec, self._agent, self._named), request_params=given, **options
         )
         self._prepare(self._agent)
-        attached = _taken(self._agent)
-        _watch_clients(attached)
-        return attached
+        return _taken(self._agent)
 
     def _put(self, attached: _Attached) -> None:
         agent: Any = self._agent
@@ -174,21 +166,3 @@ def _of(named: Any, references: Any, provider: Any) -> bool:
         return bool(model) and ModelFactory.parse_model_string(model).provider is provider
     except Exception:  # whatever it is, it is not this provider's
         return False
-
-
-def _watch_clients(attached: _Attached) -> None:
-    """The clients of this model try once where the model does."""
-    for name in _CLIENTS:
-        make = getattr(attached.llm, name, None)
-        if make is not None:
-            setattr(attached.llm, name, _once(make, attached))
-
-
-def _once(make: Callable[[], Any], attached: _Attached) -> Callable[[], Any]:
-    def client() -> Any:
-        made = make()
-        if not attached.patient and hasattr(made, "max_retries"):
-            made.max_retries = 0
-        return made
-
-    return client

@@ -1,0 +1,82 @@
+"""What went wrong between us and a provider of models, read from the exceptions of its library.
+
+Libraries name things differently: OpenAI's calls a refused and a dropped connection a time-out. What it was
+is in the causes.
+"""
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Final, Literal
+
+Connection = Literal["", "unreachable", "lost", "late", "silent"]
+"""``late``: no connection in time. ``silent``: there was one, and no answer in time."""
+
+_MAX_CAUSES: Final = 10
+_UNREACHABLE: Final = frozenset(
+    {"ClientConnectorError", "ConnectError", "gaierror", "ConnectionRefusedError"}
+)
+_LOST: Final = frozenset(
+    {
+        "BrokenPipeError", "ClientConnectionResetError", "ClientOSError", "ClientPayloadError",
+        "ConnectionAbortedError", "ConnectionResetError", "ReadError", "RemoteProtocolError",
+        "ServerDisconnectedError", "WriteError",
+    }
+)  # fmt: skip
+_LATE: Final = frozenset({"ConnectTimeout", "ConnectionTimeoutError"})
+_SILENT: Final = frozenset({"APITimeoutError", "ReadTimeout", "TimeoutError"})
+
+
+def connection_of(error: BaseException | None) -> tuple[Connection, str]:
+    """What became of the connection, with the reason why there was none; empty for any other failure."""
+    chain = list(_chain(error))
+    names = [{kind.__name__ for kind in type(each).__mro__} for each in chain]
+    if any(found & _UNREACHABLE for found in names):
+        return "unreachable", next((why for each in chain if (why := _reason(each))), "no connection")
+    if any(found & _LOST for found in names):
+        return "lost", ""
+    if any(found & _LATE for found in names):
+        return "late", ""
+    if any(found & _SILENT for found in names):
+        return "silent", ""
+    return ("lost", "") if any("APIConnectionError" in found for found in names) else ("", "")
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether there was no connection, or it broke off."""
+    return connection_of(error)[0] in ("unreachable", "lost")
+
+
+def status_of(error: BaseException | None) -> int | None:
+    """The HTTP status with which a provider answered; None where it did not.
+
+    Google's library calls it ``code``, and its failures are causes of fast-agent's ProviderKeyError.
+    """
+    for each in (error, getattr(error, "__cause__", None)):
+        status = getattr(each, "status_code", None)
+        if status is None and type(each).__module__.startswith("google."):
+            status = getattr(each, "code", None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_MAX_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, socket.gaierror):
+        return "its host name cannot be resolved"
+    if isinstance(error, ssl.SSLError) or "certificate" in type(error).__name__.lower():
+        return "its TLS certificate or protocol is not accepted"
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return "connection refused"
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return "no route to its host"
+    return ""

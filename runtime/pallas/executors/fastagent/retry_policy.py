@@ -1,0 +1,135 @@
+"""How often a model is asked again after a failure: one policy for every provider (docs/providers.md).
+
+A provider's library and fast-agent both repeat requests by themselves. Here the library asks once, and
+fast-agent repeats as often as ``llm_retries`` says, only what may succeed, and after the wait that the
+provider asked for. ``tests/contract/test_retry_policy_seam.py`` fails when a place moves.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from fast_agent.core.exceptions import ProviderKeyError
+
+from pallas.text import one_line
+
+from .provider_errors import is_lost, status_of
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT: Final = 60.0
+"""Seconds that a call waits before it asks again. A provider that asks for more has failed this call."""
+CLIENTS: Final = ("_openai_client", "_responses_client", "_initialize_anthropic_client")
+"""How fast-agent makes the clients of providers whose libraries repeat requests by themselves."""
+_GOOGLE: Final = "_initialize_google_client"
+_EMPTY: Final = frozenset({"EmptyStreamError", "EmptyCompletionError"})
+_REPEATED: Final = frozenset({408, 409, 425, 429})
+
+
+class _LostError(TimeoutError):
+    """A lost connection to Google. fast-agent would ask again by itself after any other exception."""
+
+
+def apply(llm: Any) -> None:
+    """Let this model object follow the policy; does nothing the second time."""
+    if llm is None or not hasattr(llm, "_wait_before_retry") or "_wait_before_retry" in vars(llm):
+        return
+    is_fatal, is_too_large = llm._is_fatal_retry_error, llm._is_request_too_large
+
+    def fatal(error: Exception) -> bool:
+        if isinstance(error, ProviderKeyError):  # Google's failures are all of this class
+            return status_of(error) is None
+        return bool(is_fatal(error))
+
+    def give_up(error: Exception) -> bool:
+        return bool(is_too_large(error)) or not may_repeat(error)
+
+    async def wait(error: Exception, *, attempt: int, retries: int) -> None:
+        asked = retry_after(error)
+        seconds = llm._retry_wait_seconds(attempt) if asked is None else asked
+        log.warning(
+            "a model call failed (%s); attempt %d of %d follows in %.1f s",
+            f"HTTP {status}" if (status := status_of(error)) else one_line(type(error).__name__, 80),
+            attempt + 2,
+            retries + 1,
+            seconds,
+        )
+        await asyncio.sleep(seconds)
+
+    llm._is_fatal_retry_error = fatal
+    llm._is_request_too_large = give_up
+    llm._wait_before_retry = wait
+    single_requests(llm)
+
+
+def single_requests(llm: Any) -> None:
+    """Have the clients that this model object makes send each request once."""
+    for name in CLIENTS:
+        if (make := getattr(llm, name, None)) is not None:
+            setattr(llm, name, _once(make))
+    if (make := getattr(llm, _GOOGLE, None)) is not None:
+        setattr(llm, _GOOGLE, _google_once(make))
+
+
+def may_repeat(error: Exception) -> bool:
+    """Whether the same request may succeed a little later."""
+    if (retry_after(error) or 0.0) > MAX_WAIT or type(error).__name__ in _EMPTY:
+        return False
+    status = status_of(error)
+    return status is None or status >= 500 or status in _REPEATED
+
+
+def retry_after(error: BaseException | None) -> float | None:
+    """Seconds that a provider asked for, as a number or a date; None where it did not."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if headers is None and isinstance(error, ProviderKeyError):
+        return retry_after(error.__cause__)
+    said = headers.get("retry-after") if headers is not None else None
+    if not said:
+        return None
+    try:
+        seconds = float(said)
+        return None if math.isnan(seconds) else max(0.0, seconds)
+    except ValueError:
+        pass
+    try:
+        when = parsedate_to_datetime(str(said))
+    except (ValueError, TypeError):
+        return None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+
+def _once(make: Callable[[], Any]) -> Callable[[], Any]:
+    def client() -> Any:
+        made = make()
+        if hasattr(made, "max_retries"):
+            made.max_retries = 0
+        return made
+
+    return client
+
+
+def _google_once(make: Callable[..., Any]) -> Callable[..., Any]:
+    def client(**options: Any) -> Any:
+        made = make(**options)
+        if not made.vertexai:  # over aiohttp it repeats a lost request; over httpx it does not
+            made._api_client._use_aiohttp = lambda: False
+        stream = made.aio.models.generate_content_stream
+
+        async def generate_content_stream(**request: Any) -> Any:
+            try:
+                return await stream(**request)
+            except Exception as error:
+                if is_lost(error):
+                    raise _LostError(str(error)) from error
+                raise
+
+        made.aio.models.generate_content_stream = generate_content_stream
+        return made
+
+    return client

@@ -1,0 +1,103 @@
+"""How often a failing model is asked and what the caller learns, for every kind of provider."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from support.failing_models import FailingModels, failing_models
+from support.live import agent_module, client, running, write_project
+from support.ports import free_ports
+
+from pallas.fleet.fleet import Fleet
+
+MODELS = {
+    "chat": "generic.qwen3",
+    "openai": "openai.gpt-4.1",
+    "messages": "anthropic.claude-haiku-4-5",
+    "responses": "responses.gpt-5-mini",
+    "gemini": "google.gemini-2.5-flash",
+}
+ATTEMPTS = 3  # llm_retries is 2 where nothing is said
+EXPECTED = {
+    "500": ("UPSTREAM", True, ATTEMPTS, "HTTP 500"),
+    "503": ("UPSTREAM", True, ATTEMPTS, "HTTP 503"),
+    "408": ("UPSTREAM", True, ATTEMPTS, "HTTP 408"),
+    "soon": ("UPSTREAM", True, ATTEMPTS, "rate limit, HTTP 429"),
+    "later": ("UPSTREAM", True, 1, "rate limit, HTTP 429"),
+    "400": ("UPSTREAM", False, 1, "HTTP 400"),
+    "404": ("UPSTREAM", False, 1, "HTTP 404"),
+    "401": ("AUTH", False, 1, "HTTP 401"),
+    "drop": ("TRANSPORT", True, ATTEMPTS, "closed the connection before it had answered"),
+    "reset": ("TRANSPORT", True, ATTEMPTS, "closed the connection before it had answered"),
+    "head": ("TRANSPORT", True, ATTEMPTS, "closed the connection before it had answered"),
+    "half": ("TRANSPORT", True, ATTEMPTS, "closed the connection before it had answered"),
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def behind() -> AsyncIterator[FailingModels]:
+    async with failing_models() as found:
+        yield found
+
+
+def _settings(base: str) -> dict[str, Any]:
+    """The configuration of fast-agent that asks every provider at ``base``."""
+    places = {name: base if name in ("anthropic", "google") else f"{base}/v1" for name in _kinds()}
+    return {name: {"api_key": "none", "base_url": place} for name, place in places.items()}
+
+
+def _kinds() -> list[str]:
+    return [model.partition(".")[0] for model in MODELS.values()]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory, behind: FailingModels) -> AsyncIterator[Fleet]:
+    agents = {name: agent_module(name, model=model) for name, model in MODELS.items()}
+    root = write_project(tmp_path_factory.mktemp("attempts"), agents, config=_settings(behind.base))
+    async with running(root) as found:
+        yield found
+
+
+async def _failure(fleet: Fleet, name: str, message: str) -> dict[str, Any]:
+    async with client(fleet, name) as connected:
+        result = await connected.call_tool("send_message", {"message": message})
+        assert result.is_error, result
+        body: dict[str, Any] = json.loads(result.content[0].text)  # type: ignore[union-attr]
+        return body
+
+
+async def test_a_failing_call_is_made_as_often_as_llm_retries_says_and_tells_what_it_was(
+    fleet: Fleet, behind: FailingModels
+) -> None:
+    # DR-22
+    cases = [(what, name) for name in MODELS for what in EXPECTED if what != "half" or name == "chat"]
+    bodies = await asyncio.gather(*(_failure(fleet, name, f"fail={what} by={name}") for what, name in cases))
+    found = {
+        case: (body["data"]["type"], body["data"]["retryable"], behind.requests[case])
+        for case, body in zip(cases, bodies, strict=True)
+    }
+    assert found == {case: EXPECTED[case[0]][:3] for case in cases}
+    for (what, _), body in zip(cases, bodies, strict=True):
+        assert EXPECTED[what][3] in body["error"]
+        assert "timed out" not in body["error"]
+        assert "127.0.0.1" not in body["error"]
+
+
+async def test_a_refused_connection_is_no_timeout(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # DR-22
+    (nobody,) = free_ports(1)
+    agents = {name: agent_module(name, model=model) for name, model in MODELS.items()}
+    config = _settings(f"http://127.0.0.1:{nobody}")
+    async with running(write_project(tmp_path_factory.mktemp("refused"), agents, config=config)) as fleet:
+        bodies = await asyncio.gather(*(_failure(fleet, name, "hi") for name in MODELS))
+    for body in bodies:
+        assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
+        assert (
+            "the model's provider cannot be reached: connection refused; check its base_url" in body["error"]
+        )
+        assert "timed out" not in body["error"].lower()
