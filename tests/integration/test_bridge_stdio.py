@@ -88,6 +88,27 @@ class Raw:
         documents: list[dict[str, Any]] = [json.loads(line) for line in list(self.lines)]
         return next((each for each in documents if "method" not in each and each["id"] == id), None)
 
+    def open(self, protocol: str) -> None:
+        """Begin as a client of that protocol version does."""
+        self.protocol = protocol
+        if protocol != ERAS[0]:
+            self.say(
+                {"id": "hello", "method": "initialize", "params": {**HELLO, "protocolVersion": protocol}},
+                {"method": "notifications/initialized"},
+            )
+
+    def call(self, id: int | str, tool: str, **arguments: Any) -> dict[str, Any]:  # noqa: A002
+        """A call of a tool, as a client of its protocol version writes it."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if self.protocol == ERAS[0]:
+            prefix = "io.modelcontextprotocol"
+            params["_meta"] = {
+                f"{prefix}/protocolVersion": self.protocol,
+                f"{prefix}/clientInfo": HELLO["clientInfo"],
+                f"{prefix}/clientCapabilities": {},
+            }
+        return {"id": id, "method": "tools/call", "params": params}
+
     def below(self) -> list[int]:
         """The processes below it."""
         return [each.pid for each in psutil.Process(self.process.pid).children(recursive=True)]
@@ -201,12 +222,11 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
         await until(cancelled.read_text)
         below = bridge.below()
         bridge.say(call(4, "bridge_health"))
+        assert (await until(lambda: bridge.found(4)))["result"]["isError"] is False
         assert bridge.process.stdin is not None
         bridge.process.stdin.close()
         await until(lambda: bridge.process.poll() is not None, timeout=30)
         assert bridge.process.returncode == 0
-        # What was asked before the end was answered.
-        assert (await until(lambda: bridge.found(4)))["result"]["isError"] is False
         for reader in bridge.readers:
             reader.join(10)
         documents = [json.loads(line) for line in bridge.lines]
@@ -215,6 +235,81 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
         assert wrong == [-32700, -32600, -32600, -32600]
         assert b"".join(bridge.errors).count(b"NOISE") >= 4
         assert all(gone(pid) for pid in below)
+
+
+@pytest.mark.parametrize("protocol", ["2025-06-18", ERAS[0]])
+async def test_the_end_of_stdin_cancels_what_is_under_way_and_answers_none_of_it(
+    hands: Path, protocol: str
+) -> None:
+    began, cancelled = anew(hands)
+    with raw(hands) as bridge:
+        bridge.open(protocol)
+        bridge.say(
+            bridge.call(2, "bridge_health"), bridge.call(3, "tasks_delegate", prompt="x", agentId="slow")
+        )
+        await until(began.read_text, timeout=60)
+        assert await until(lambda: bridge.found(2)) is not None
+        below = bridge.below()
+        assert bridge.process.stdin is not None
+        bridge.process.stdin.close()
+        await until(lambda: bridge.process.poll() is not None, timeout=15)
+        assert bridge.process.returncode == 0
+        assert cancelled.read_text() == began.read_text()
+        for reader in bridge.readers:
+            reader.join(10)
+        assert bridge.found(3) is None
+        assert all(gone(pid) for pid in below)
+
+
+async def test_the_end_of_stdin_waits_for_no_agent_that_goes_on_when_cancelled(tmp_path: Path) -> None:
+    root = bridged(tmp_path / "p", ("stubborn",))
+    began, _ = anew(root)
+    with raw(root) as bridge:
+        bridge.open(ERAS[0])
+        bridge.say(bridge.call(2, "tasks_delegate", prompt="x", agentId="stubborn"))
+        await until(began.read_text, timeout=60)
+        below = bridge.below()
+        assert bridge.process.stdin is not None
+        bridge.process.stdin.close()
+        await until(lambda: bridge.process.poll() is not None, timeout=5)
+        assert bridge.process.returncode == 0
+        await until(lambda: all(gone(pid) for pid in below))
+
+
+@pytest.mark.parametrize("protocol", ["2025-06-18", ERAS[0]])
+async def test_a_cancelled_request_is_not_answered(hands: Path, protocol: str) -> None:
+    began, cancelled = anew(hands)
+    with raw(hands) as bridge:
+        bridge.open(protocol)
+        bridge.say(bridge.call("slow", "tasks_delegate", prompt="x", agentId="slow"))
+        await until(began.read_text, timeout=60)
+        bridge.say({"method": "notifications/cancelled", "params": {"requestId": "slow"}})
+        await until(cancelled.read_text)
+        bridge.say(bridge.call("after", "bridge_health"))
+        assert await until(lambda: bridge.found("after")) is not None
+        assert bridge.process.stdin is not None
+        bridge.process.stdin.close()
+        await until(lambda: bridge.process.poll() is not None, timeout=30)
+        for reader in bridge.readers:
+            reader.join(10)
+        assert bridge.found("slow") is None
+
+
+async def test_a_fleet_that_stays_is_told_when_stdin_ends(tmp_path: Path) -> None:
+    root = bridged(tmp_path / "p", ("slow",), top={"bind": "127.0.0.1"})
+    with served(root, XDG_STATE_HOME=str(tmp_path / "state")) as fleet:
+        await until(lambda: ready(fleet.registry), timeout=60)
+        for protocol in ("2025-06-18", ERAS[0]):
+            began, cancelled = anew(root)
+            with raw(root) as bridge:
+                bridge.open(protocol)
+                bridge.say(bridge.call(2, "tasks_delegate", prompt="x", agentId="slow"))
+                await until(began.read_text, timeout=60)
+                assert bridge.process.stdin is not None
+                bridge.process.stdin.close()
+                await until(lambda: bridge.process.poll() is not None, timeout=15)
+                await until(cancelled.read_text)
+                assert bridge.found(2) is None
 
 
 async def test_a_signal_ends_the_fleet_and_what_runs_in_it(hands: Path) -> None:

@@ -46,6 +46,16 @@ async def slow(request):
         raise
 
 
+async def stubborn(request):
+    """Never ends, and not when it is cancelled either."""
+    Path("slow.began").write_text(request.run_id)
+    while True:
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            pass
+
+
 async def fails(request):
     """Fails as it is told."""
     if request.text == "bug":
@@ -81,6 +91,7 @@ def bridged(root: Path, agents: tuple[str, ...] = ("desk", "upper", "slow", "fai
         "desk": {"description": "Knows what it is asked", "capabilities": ["know"]},
         "upper": hand("upper", capabilities=["shout", "letters"]),
         "slow": hand("slow"),
+        "stubborn": hand("stubborn"),
         "fails": hand("fails"),
     }
     return write_project(

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 UNUSABLE: Final = 2
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED: Final = 128
+_END_S: Final = 0.9
+"""How long everything has to end once stdin has ended; what is left then is ended by force."""
 
 
 def bridge(
@@ -64,13 +67,15 @@ def serve(root: Path, url: str, token: str) -> int:
     others = children()
     _log(loaded, token)
     try:
-        return asyncio.run(_serve(wire, loaded, url, token))
+        return asyncio.run(_serve(wire, loaded, url, token, others))
     finally:
         end_children(but=others)
         close_logging()
 
 
-async def _serve(wire: object, project: "Project | None", url: str, token: str) -> int:
+async def _serve(
+    wire: object, project: "Project | None", url: str, token: str, others: frozenset[int]
+) -> int:
     from pallas.surfaces.bridge.stdio.relay import Relay
     from pallas.surfaces.bridge.stdio.target import Target, keep
     from pallas.surfaces.bridge.stdio.wire import Wire
@@ -81,12 +86,28 @@ async def _serve(wire: object, project: "Project | None", url: str, token: str) 
     target = Target(token)
     fleet = asyncio.create_task(keep(target, project, url, stop, tell=_tell), name="fleet")
     try:
-        await Relay(wire, target).run(stop)
+        await Relay(wire, target).run(stop, lambda: _end_soon(others))
     finally:
         stop.set()
         await asyncio.wait({fleet})  # it bounds its own end
         await wire.end()
     return UNUSABLE if target.fault is not None else 0
+
+
+def _end_soon(others: frozenset[int]) -> None:
+    """End this process and those it started in any case, unless it ends by itself before that.
+
+    A client waits about two seconds for it, and an agent's code may go on when it is cancelled.
+    """
+    from pallas.cli.children import end_children
+
+    def end() -> None:
+        end_children(but=others)
+        os._exit(0)
+
+    timer = threading.Timer(_END_S, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _hear_signals(stop: asyncio.Event) -> None:

@@ -60,7 +60,7 @@ class Forward:
         if self._session and self._http is not None and self._target.place is not None:
             try:
                 url = self._target.place.origin + PATH
-                await self._http.delete(url, headers=self._headers({}), timeout=1.0)
+                await self._http.delete(url, headers=self._headers({}), timeout=0.3)
             except httpx2.HTTPError:
                 pass
 

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 256
 """Requests of one client that are under way at once."""
-LAST_SECONDS: Final = 30.0
-"""Seconds that requests under way have when stdin has ended and somebody still reads stdout."""
+GRACE_S: Final = 0.25
+"""How long requests under way have for their answers once stdin has ended. The rest is cancelled."""
 
 
 class Relay:
@@ -39,12 +39,14 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._first: asyncio.Task[None] | None = None
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Pass everything on; returns when it is over."""
+    async def run(self, stop: asyncio.Event, ended: Callable[[], object] = lambda: None) -> None:
+        """Pass everything on; returns when it is over. ``ended`` is called as soon as stdin has ended."""
         self._wire.begin()
         asked = asyncio.ensure_future(stop.wait())
         try:
             await self._listen(asked)
+            if not asked.done():
+                ended()
             await self._finish(asked)
         finally:
             asked.cancel()
@@ -68,13 +70,11 @@ class Relay:
             await self._take(line)
 
     async def _finish(self, asked: "asyncio.Future[Any]") -> None:
-        """Stdin has ended: what was piped in is still answered where somebody reads that."""
-        until = asyncio.get_running_loop().time() + LAST_SECONDS
-        while self._tasks and not asked.done() and not self._wire.gone:
-            if asyncio.get_running_loop().time() > until:
-                return
-            waits: set[asyncio.Future[Any]] = {*self._tasks, asked}
-            await asyncio.wait(waits, timeout=0.25, return_when=asyncio.FIRST_COMPLETED)
+        """Stdin has ended: answers that are about to be there are still written."""
+        if self._tasks and not asked.done() and not self._wire.gone:
+            answered = asyncio.ensure_future(asyncio.wait(self._tasks))
+            await asyncio.wait({answered, asked}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            answered.cancel()
 
     async def _take(self, line: bytes | TooLong) -> None:
         if isinstance(line, TooLong):
@@ -121,7 +121,10 @@ class Relay:
         task.add_done_callback(over)
 
     def _heed(self, document: dict[str, Any], line: bytes) -> None:
-        """A notification. In the newer protocol a cancellation is the end of the request's connection."""
+        """A notification. A cancelled request ends here and now, so that no answer to it is written.
+
+        In the newer protocol the closed connection cancels the run; in the older one the fleet is told.
+        """
         if document["method"] == CANCELLED:
             params = document.get("params")
             wanted = params.get("requestId") if isinstance(params, dict) else None
@@ -129,9 +132,9 @@ class Relay:
             task = self._requests.get(key)
             if task is None:
                 return  # it is over
-            if self._era[key] or not self._target.started.is_set():
-                task.cancel()
-            else:  # the fleet is told, and answers the request itself
+            told = not self._era[key] and self._target.started.is_set()
+            task.cancel()
+            if told:
                 self._own(self._forward.notify(document, line))
             return
         self._in_order(lambda: self._forward.notify(document, line))
