@@ -43,9 +43,9 @@ def test_it_proves_every_downstream_with_a_url_and_shows_no_token(
     assert run(["check", "bearer", str(project), "--callers", "3"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert lines[0].startswith("ok   one -> shop: 8 calls; each call carried its own")
-    assert lines[1].startswith("ok   one -> vault: 8 calls; the configured")
-    assert lines[2].startswith("ok   one -> open: 8 calls; not opted in")
+    assert lines[0].startswith("ok   one -> shop: 14 calls; each call carried its own")
+    assert lines[1].startswith("ok   one -> vault: 14 calls; the configured")
+    assert lines[2].startswith("ok   one -> open: 14 calls; not opted in")
     assert lines[3] == "ok: no bearer crossed (3 downstreams, 3 callers at once in each protocol era)"
     assert "canary-" not in out + err
     assert "of-the-project" not in out + err
@@ -83,6 +83,32 @@ def test_a_bearer_that_goes_missing_is_told(
     monkeypatch.setattr(auth_seam, "current_grant", lambda: None)
     assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
     assert "LEAK one -> shop: the call of caller 2026-07-28/1 carried no bearer" in capsys.readouterr().out
+
+
+def test_a_conversation_that_the_next_token_of_its_caller_loses_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whose a conversation is by the bytes of a token alone, as it was.
+    for module in ("conversations", "surfaces.mcp_sessions"):
+        monkeypatch.setattr(
+            f"pallas.{module}.may_continue", lambda owner, caller, *, secret: owner == caller.id
+        )
+    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    out = capsys.readouterr().out
+    for era in ("2026-07-28", "legacy"):
+        line = f"LEAK one -> shop: caller {era}/1 lost its conversation with the token of its next turn"
+        assert line in out
+
+
+def test_a_conversation_that_another_subject_goes_on_with_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("conversations", "surfaces.mcp_sessions"):
+        monkeypatch.setattr(f"pallas.{module}.may_continue", lambda owner, caller, *, secret: True)
+    assert run(["check", "bearer", str(project), "--callers", "2"]) == 1
+    out = capsys.readouterr().out
+    for era in ("2026-07-28", "legacy"):
+        assert f"LEAK one -> shop: another subject went on with the conversation of caller {era}/1" in out
 
 
 def test_an_agent_that_does_not_load_is_told_and_the_others_are_checked(
