@@ -24,6 +24,7 @@ from pallas.model import (
     RunResult,
     TraceContext,
 )
+from pallas.overrides import MAX_MESSAGES
 from pallas.text import one_line
 from pallas.trace import incoming
 
@@ -63,6 +64,7 @@ SEND_SCHEMA: Final[dict[str, Any]] = {
         "history": {
             "type": "array",
             "description": "Earlier messages of a conversation that the agent does not know yet.",
+            "maxItems": MAX_MESSAGES,
             "items": {
                 "type": "object",
                 "properties": {
@@ -230,24 +232,49 @@ def images_in(value: Any, where: str) -> tuple[Image, ...]:
 
 
 def _history(agent: str, rows: Any) -> tuple[Message, ...]:
-    """The rows that are well formed; one that is not is skipped with a warning (PR-18)."""
+    """The rows that are well formed; those that are not are left out with one warning (PR-18).
+
+    Raises Fault (PROTOCOL) where there are more than ``MAX_MESSAGES``.
+    """
     if rows is None:
         return ()
     if not isinstance(rows, list):
         log.warning("%s: history is not a list and was left out", agent)
         return ()
-    messages = []
+    if len(rows) > MAX_MESSAGES:
+        raise Fault(
+            FaultType.PROTOCOL,
+            f"history has {len(rows)} rows; at most {MAX_MESSAGES}: send the newest, or continue the "
+            "conversation with conversation_id",
+            data={"key": "history", "limit": MAX_MESSAGES},
+        )
+    messages, wrong, first = [], 0, ""
     for index, row in enumerate(rows):
-        try:
-            role, content = row["role"], row["content"]
-            if role not in ("user", "assistant") or not isinstance(content, str):
-                raise ValueError("role is user or assistant, content a string")
-            images = images_in(row.get("images"), "images")
-            check_images(images, vision=True, model="")  # whether the model has it is asked when it runs
-            messages.append(Message(role, content, images))
-        except (KeyError, TypeError, ValueError, AttributeError, Fault) as error:
-            log.warning("%s: history[%d] was left out: %s", agent, index, one_line(str(error)))
+        found = _row(row)
+        if isinstance(found, Message):
+            messages.append(found)
+        else:
+            wrong, first = wrong + 1, first or f"history[{index}]: {found}"
+    if wrong:
+        log.warning("%s: %d of %d rows of history were left out; %s", agent, wrong, len(rows), first)
     return tuple(messages)
+
+
+def _row(row: Any) -> Message | str:
+    """A row of ``history`` as a message, or what is wrong with it."""
+    if not isinstance(row, dict):
+        return "it is no object; write role and content"
+    role, content = row.get("role"), row.get("content")
+    if role not in ("user", "assistant"):
+        return "its role is neither user nor assistant"
+    if not isinstance(content, str):
+        return "its content is no text"
+    try:
+        images = images_in(row.get("images"), "images")
+        check_images(images, vision=True, model="")  # whether the model has it is asked when it runs
+    except Fault as fault:
+        return one_line(fault.message)
+    return Message(role, content, images)
 
 
 def _bad(problem: str) -> Fault:

@@ -1,5 +1,6 @@
 """One turn of a warm instance: its history in, the model and its tools asked, what was said out."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import is_
@@ -17,7 +18,7 @@ from ..base import Emit, Turn, TurnResult
 from . import models, params_seam, sampling_seam, seam
 from .faults import provider_failure, raise_failure
 from .loop_guard import LoopGuard
-from .messages import Kept, keep, natives, text_of, to_message, user_message
+from .messages import Kept, are_many_new, keep, natives, text_of, to_message, user_message
 from .peers_seam import PeerTools
 from .progress import RunProgress
 from .providers_llm import Models, failure_of
@@ -50,7 +51,10 @@ async def generate(
 ) -> TurnResult:
     """Ask the model that the instance holds now; ``model`` is its name. Raises Fault, and what it raises."""
     agent = instance.agent
-    loaded = [*instance.prefix, *natives(turn.history)]
+    # Thousands of new entries are built beside the loop, where others are answered.
+    many = are_many_new(turn.history)
+    built = await asyncio.to_thread(natives, turn.history) if many else natives(turn.history)
+    loaded = [*instance.prefix, *built]
     guard = LoopGuard(
         turn.run_id,
         turn.agent,

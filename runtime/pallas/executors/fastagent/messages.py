@@ -1,8 +1,8 @@
 """Between our messages and fast-agent's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from fast_agent.types import PromptMessageExtended
 from fast_agent.types.llm_stop_reason import LlmStopReason
@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from pallas.model import Image, Message, ToolAnswer, ToolCall
 
 from ..packed import Packed
+
+_MANY: Final = 200
 
 
 class Kept(PromptMessageExtended):
@@ -85,6 +87,11 @@ def natives(history: Iterable[Message]) -> list[PromptMessageExtended]:
     """Entries of a thread as fast-agent takes them; those made elsewhere are built from what they say."""
     # Once a run over the whole thread: the usual case stays a single look.
     return [each.native if type(each.native) is Kept else _native(each) for each in history]
+
+
+def are_many_new(history: Sequence[Message]) -> bool:
+    """Whether so many entries have to be built that others would notice."""
+    return sum(type(each.native) is not Kept for each in history) > _MANY
 
 
 def revived(message: Message) -> Message:

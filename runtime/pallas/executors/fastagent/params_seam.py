@@ -199,6 +199,7 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
         (f"params-{family}", method, parameters, _WRAPS[family]) for family, method, parameters in _METHODS
     ]
     wanted.append(("reasoning-text", "_handle_reasoning_delta", _REASONING, _every_reasoning))
+    wanted.append(("plain-messages", "_create_openai_streaming_response", _STREAMING, _as_they_are))
     found: list[Hook] = []
     for name, method, parameters, wrap in wanted:
         # What a project's own class puts over it still comes to this one.
@@ -262,6 +263,37 @@ def _every_reasoning(handle: Any) -> Any:
         return handle(self, reasoning_mode=mode, **kwargs)
 
     return handle_delta
+
+
+# Messages of a request from which on the library's own pass over them is left out.
+_MANY: Final = 200
+_STREAMING: Final = ("self", "client", "request", "capture_filename")
+
+
+def _as_they_are(create: Any) -> Any:
+    """Send many messages as they are: the library looks at each field of each, for seconds, in the loop."""
+
+    async def create_streaming_response(self: Any, client: Any, request: Any, capture_filename: Any) -> Any:
+        messages = request.arguments.get("messages")
+        if isinstance(messages, list) and len(messages) > _MANY and all(map(_is_plain, messages)):
+            more = request.arguments.get("extra_body") or {}
+            request.arguments = {
+                **request.arguments,
+                "messages": [],
+                "extra_body": {**more, "messages": messages},
+            }
+        return await create(self, client, request, capture_filename)
+
+    return create_streaming_response
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON takes a value, and without a change."""
+    if isinstance(value, dict):
+        return all(type(each) is str or _is_plain(each) for each in value.values())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
 
 
 @contextmanager
