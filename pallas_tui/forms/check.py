@@ -9,23 +9,21 @@ Loading this module takes a quarter of a second: ``warm_up`` of a form does so i
 import datetime
 import ipaddress
 import uuid
-from collections.abc import Callable, Iterator
-from decimal import Context, Decimal
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import jsonschema
 import referencing
-from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 
+from pallas.bounds.schema import BoundedSchema, TooCostly
 from pallas.text import one_line
 
-from .json_text import brief, dump
+from .json_text import brief
 from .mistakes import Mistakes
 from .paths import Path
-from .patterns import matches
 
 MAX_STEPS: Final = 20_000
 """Keywords that are looked at for one check."""
@@ -33,50 +31,26 @@ MAX_SECONDS: Final = 0.1
 _MAX_MISTAKES: Final = 200
 
 _GIVEN_UP: Final = "too much to check here; the server decides"
-_SKIPPED: Final = ("unevaluatedProperties", "unevaluatedItems")
-"""Left to the server: they look through the schema again and again, which nothing bounds."""
-
-
-class _TooMuch(Exception):
-    pass
 
 
 class Checker:
     """Checks values against one schema. ``clock`` gives seconds and only bounds the work."""
 
     def __init__(self, document: Any, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._steps = 0
-        self._until = 0.0
-        self._useless: set[str] = set()
-        named = document.get("$schema") if isinstance(document, dict) else None
-        known = {"$schema": named} if isinstance(named, str) else {}
-        base = validators.validator_for(known, default=jsonschema.Draft202012Validator)
-        keywords = {word: self._guarded(word, check) for word, check in base.VALIDATORS.items()}
-        own = {"pattern": self._pattern, "patternProperties": self._pattern_properties} | {
-            "additionalProperties": self._additional,
-            "uniqueItems": _unique,
-            "multipleOf": _multiple,
-        }
-        keywords |= {word: self._guarded(word, check) for word, check in own.items()}
-        keywords |= dict.fromkeys(_SKIPPED, _nothing)
-        # An empty registry of its own: the library's default would fetch whatever address a ``$ref`` names.
-        self._validator = validators.extend(base, keywords)(  # type: ignore[no-untyped-call]
-            document, registry=referencing.Registry(), format_checker=_FORMATS
+        self._schema = BoundedSchema(
+            document, steps=MAX_STEPS, seconds=MAX_SECONDS, formats=_FORMATS, clock=clock
         )
 
     def mistakes(self, value: Any) -> Mistakes:
         """Everything that is wrong with ``value``; at most 200 fields are named."""
-        self._steps, self._until = 0, self._clock() + MAX_SECONDS
-        self._useless.clear()
         found: dict[Path, str] = {}
         note = ""
         try:
-            for error in self._validator.iter_errors(value):
+            for error in self._schema.errors(value):
                 self._take(error, found)
                 if len(found) >= _MAX_MISTAKES:
                     break
-        except (_TooMuch, RecursionError):
+        except (TooCostly, RecursionError):
             note = _GIVEN_UP
         except referencing.exceptions.Unresolvable as error:
             note = (
@@ -84,53 +58,10 @@ class Checker:
             )
         except Exception as error:
             note = f"the schema cannot be used for a check ({type(error).__name__}); the server decides"
-        if not note and self._useless:
-            words = ", ".join(sorted(self._useless)[:5])
+        if not note and self._schema.unusable:
+            words = ", ".join(sorted(self._schema.unusable)[:5])
             note = f"the schema's {words} cannot be used; the server decides"
         return Mistakes(found, note)
-
-    # Keywords
-
-    def _guarded(self, keyword: str, check: Any) -> Any:
-        def guarded(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-            self._steps += 1
-            if self._steps > MAX_STEPS or (self._steps % 50 == 0 and self._clock() > self._until):
-                raise _TooMuch
-            try:
-                yield from check(validator, value, instance, schema) or ()
-            except (_TooMuch, RecursionError, referencing.exceptions.Unresolvable):
-                raise
-            except Exception as error:  # the schema itself is of the wrong type there
-                if type(error).__name__ == "_WrappedReferencingError":
-                    raise
-                self._useless.add(keyword)
-
-        return guarded
-
-    def _pattern(self, validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        if isinstance(instance, str) and not matches(pattern, instance):
-            yield ValidationError("does not match")
-
-    def _pattern_properties(
-        self, validator: Any, patterns: Any, instance: Any, schema: Any
-    ) -> Iterator[ValidationError]:
-        if isinstance(instance, dict):
-            for pattern, node in patterns.items():
-                for key, value in instance.items():
-                    if matches(pattern, key):
-                        yield from validator.descend(value, node, path=key, schema_path=pattern)
-
-    def _additional(self, validator: Any, node: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        if not isinstance(instance, dict):
-            return
-        named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        for key, value in instance.items():
-            if key in named or any(matches(pattern, key) for pattern in patterns):
-                continue
-            if node is False:
-                yield ValidationError("is none of the tool's fields", path=(key,))
-            else:
-                yield from validator.descend(value, node, path=key)
 
     # Words
 
@@ -210,34 +141,6 @@ _AN: Final = {
     "ipv4": "an IPv4 address",
     "ipv6": "an IPv6 address",
 }
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if wanted is True and isinstance(instance, list):
-        # In JSON's own terms, and without comparing each with each: 1 and 1.0 are the same number there.
-        seen = {dump(_plain(item), None) for item in instance}
-        if len(seen) < len(instance):
-            yield ValidationError("not unique")
-
-
-def _multiple(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, int | float) and not isinstance(instance, bool):
-        # As they are written: as binary fractions 19.99 is no multiple of 0.01.
-        exact = Context(prec=5_000, Emax=999_999, Emin=-999_999)
-        if exact.remainder(Decimal(str(instance)), Decimal(str(step))) != 0:
-            yield ValidationError("no multiple")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _plain(value[key]) for key in sorted(value)}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _format(check: Callable[[str], Any]) -> Callable[[object], bool]:

@@ -19,7 +19,9 @@ from mcp_types import CONNECTION_CLOSED, Implementation
 from pydantic import ValidationError
 
 from pallas import __version__
+from pallas.bounds import MAX_MESSAGE
 from pallas.config.models import DownstreamConfig
+from pallas.executors.fastagent import mcp_seam, stdio_seam
 from pallas.log import redact_text
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
@@ -29,7 +31,7 @@ from .endpoint import Endpoint
 log = logging.getLogger(__name__)
 
 # Bytes of one server-sent event: as much as an agent takes.
-MAX_EVENT: Final = 16 * 1024 * 1024
+MAX_EVENT: Final = MAX_MESSAGE
 # What is read of a program's last words.
 _TAIL: Final = 2_000
 
@@ -41,6 +43,8 @@ async def connected(endpoint: Endpoint, bearer: str | None = None) -> AsyncItera
     ``bearer`` goes along only where the server was opted in. Has no deadline: its owner cancels, once.
     Raises Fault (UPSTREAM, CONFIG) with one line that says what is wrong and where to mend it.
     """
+    mcp_seam.install()
+    stdio_seam.install()
     seen = _Seen(endpoint.config)
     headers = endpoint.headers(bearer)
     stack = AsyncExitStack()
@@ -70,7 +74,7 @@ async def _transport(
         parameters = StdioServerParameters(
             command=program, args=arguments, env=dict(endpoint.env), cwd=endpoint.cwd
         )
-        return stdio_client(parameters, errlog=seen.stderr())
+        return stdio_seam.guarded(config.name, stdio_client(parameters, errlog=seen.stderr()))
     if config.transport == "sse":
         return sse_client(config.url, headers)
     # A small answer must not unfold to a large one.
@@ -167,6 +171,9 @@ class _Seen:
                 return f"cannot connect ({leaf}); is it running at the url of {config.where}?"
             if isinstance(leaf, httpx2.HTTPStatusError):
                 return f"HTTP {leaf.response.status_code} at the url of {config.where}"
+        ended = next((leaf for leaf in leaves if stdio_seam.was_ended(leaf)), None)
+        if ended is not None:
+            return str(ended)
         refusal = next((leaf for leaf in leaves if isinstance(leaf, MCPError)), None)
         failed = self._status is not None and self._status >= 400
         if refusal is not None and refusal.code != CONNECTION_CLOSED and not failed:

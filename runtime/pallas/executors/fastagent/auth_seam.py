@@ -17,6 +17,7 @@ from fast_agent.mcp import client_gateway
 
 from pallas import wire_http
 from pallas.bearer import current_grant, current_slot
+from pallas.bounds.bodies import ask_plainly, bound
 from pallas.model import CredentialSource
 
 from .hooks import Hook, install
@@ -108,6 +109,7 @@ class DownstreamAuth(httpx2.Auth):
             request.headers.pop("Authorization", None)
         if source == "forwarded":
             request.headers["Authorization"] = f"Bearer {credential}"
+        ask_plainly(request)
         status = None
         exchange = wire_http.sent(self._name, request)
         try:
@@ -115,6 +117,7 @@ class DownstreamAuth(httpx2.Auth):
             status = response.status_code
             if exchange is not None:
                 wire_http.answered(exchange, response)
+            bound(response)
         finally:
             if exchange is not None and status is None:
                 exchange.close()

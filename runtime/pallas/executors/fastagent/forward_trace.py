@@ -19,6 +19,7 @@ from pallas.text import one_line
 
 from . import hooks
 from .hooks import Hook
+from .stdio_seam import was_ended
 
 log = logging.getLogger("pallas.forward.trace")
 
@@ -97,6 +98,8 @@ def _traced(original: Callable[..., Any]) -> Callable[..., Any]:
             _trace(self, error)
             if _closed(error):
                 raise ConnectionError("the connection was closed in the middle of it") from error
+            if was_ended(error):  # connected again at once, for the calls to come
+                raise ConnectionError(one_line(str(error), MAX_TEXT)) from error
             if isinstance(error, _MISTAKES):
                 raise RuntimeError(_mistake(error)) from error  # noqa: TRY004 - it is about no value of ours
             raise

@@ -1,14 +1,17 @@
-"""What a downstream may send at once: our clients take more than the 1 MiB that the SDK does unless told."""
+"""What a downstream may send at once: larger events than the SDK's 1 MiB, and guarded lines on stdio."""
 
 from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
 
-from . import hooks
+from pallas.bounds import MAX_MESSAGE
+from pallas.text import one_line
+
+from . import hooks, stdio_seam
 from .hooks import Hook
 
 # Bytes of one server-sent event, and so of one tool result.
-MAX_EVENT: Final = 16 * 1024 * 1024
+MAX_EVENT: Final = MAX_MESSAGE
 
 
 def _wrap(connect: Any) -> Any:
@@ -38,6 +41,40 @@ LARGER_EVENTS: Final = Hook(
 )
 
 
+def _guard(original: Any) -> Any:
+    def create_transport(
+        *, server_name: str, config: Any, oauth_mode: Any, oauth_active: bool, hooks: Any
+    ) -> Any:
+        transport = original(
+            server_name=server_name,
+            config=config,
+            oauth_mode=oauth_mode,
+            oauth_active=oauth_active,
+            hooks=hooks,
+        )
+        return (
+            stdio_seam.guarded(one_line(server_name, 80), transport)
+            if config.transport == "stdio"
+            else transport
+        )
+
+    return create_transport
+
+
+GUARD: Final = Hook(
+    "stdio.guard",
+    client_gateway,
+    "_create_transport",
+    ("server_name", "config", "oauth_mode", "oauth_active", "hooks"),
+    _guard,
+)
+
+
 def install() -> None:
-    """Let every HTTP downstream send events up to ``MAX_EVENT`` bytes. Raises Fault (CONFIG)."""
+    """Let every HTTP downstream send events up to ``MAX_EVENT`` bytes, and guard those on stdio.
+
+    Raises Fault (CONFIG).
+    """
     hooks.install(LARGER_EVENTS)
+    stdio_seam.install()
+    hooks.install(GUARD)

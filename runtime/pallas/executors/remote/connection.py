@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pallas import __version__
 from pallas.bearer import Slot, connecting
+from pallas.bounds import MAX_MESSAGE
 
 from .credentials import RemoteAuth
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
 
-MAX_EVENT: Final = 16 * 1024 * 1024
+MAX_EVENT: Final = MAX_MESSAGE
 """Bytes of one server-sent event: an answer with a long text is more than the client's default of 1 MiB."""
 CLOSE_TIMEOUT: Final = 2.0
 WRITE_TIMEOUT: Final = 30.0
@@ -151,6 +152,9 @@ class Connection:
         from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
 
+        from ..fastagent import mcp_seam
+
+        mcp_seam.install()
         timeout = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
         # A proxy of the environment is not meant for what is on this machine.
         async with (

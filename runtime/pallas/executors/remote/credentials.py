@@ -14,10 +14,11 @@ import httpx2
 
 from pallas import wire_http
 from pallas.bearer import current_grant
+from pallas.bounds import MAX_MESSAGE
 from pallas.model import CredentialSource
 from pallas.wire import method_in
 
-MAX_BODY: Final = 32 * 1024 * 1024
+MAX_BODY: Final = MAX_MESSAGE
 """Bytes of one answer that is no stream of events."""
 _MAX_WAIT: Final = 3_600.0
 

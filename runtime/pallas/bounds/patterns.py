@@ -1,4 +1,4 @@
-"""Regular expressions of strangers, searched within bounds of time and memory."""
+"""Regular expressions of servers, searched within limits of time and memory."""
 
 from typing import Final
 
@@ -14,12 +14,12 @@ class Unusable(ValueError):
     """A pattern that is not searched for: too large, too slow, or no pattern."""
 
 
-def matches(pattern: object, text: str) -> bool:
-    """Whether ``pattern`` is found anywhere in ``text``. Raises Unusable; takes 20 ms at most."""
+def matches(pattern: object, text: str, seconds: float = SECONDS) -> bool:
+    """Whether ``pattern`` is found anywhere in ``text``. Raises Unusable; takes at most ``seconds``."""
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN or size(pattern) > MAX_SIZE:
         raise Unusable
     try:
-        return regex.search(pattern, text, timeout=SECONDS) is not None
+        return regex.search(pattern, text, timeout=seconds) is not None
     except (regex.error, TimeoutError, OverflowError, RecursionError) as error:
         raise Unusable from error
 

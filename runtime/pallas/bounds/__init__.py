@@ -1,0 +1,30 @@
+"""Limits on what servers and models send, all in one place (docs/security.md, "Limits on what others send").
+
+Whatever is larger fails the call that it belongs to, with an error that names the limit.
+"""
+
+from typing import Final
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Decoded bytes of one message: a body, a server-sent event, a line of a stdio server or of a model."""
+MAX_STREAM: Final = 256 * 1024 * 1024
+"""Decoded bytes of one streamed answer of a model."""
+MAX_NODES: Final = 100_000
+"""Objects and arrays in one message of an MCP server."""
+MAX_PARTS: Final = 1_000
+"""Content parts of one result."""
+MAX_ENTRIES: Final = 10_000
+"""Tools, prompts, resources or messages in one page of a list."""
+MAX_GARBAGE: Final = 5
+"""Lines that are no message after which a stdio server is ended, within ``GARBAGE_SECONDS``."""
+GARBAGE_SECONDS: Final = 60.0
+"""Seconds in which those lines are counted."""
+CHECK_SECONDS: Final = 2.0
+"""Seconds that checking one result against its tool's output schema may take."""
+PATTERN_SECONDS: Final = 0.5
+"""Seconds that one pattern of an output schema may take on one text."""
+
+
+def in_mib(size: int) -> str:
+    """A size as it is said in an error: ``16 MiB``."""
+    return f"{size // (1024 * 1024)} MiB"

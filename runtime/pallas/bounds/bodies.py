@@ -1,0 +1,128 @@
+"""Bodies of HTTP answers, decoded and counted as they come, and given on in pieces that share the loop."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from time import monotonic
+from typing import Any, Final
+
+import httpx2
+
+from . import MAX_MESSAGE, MAX_STREAM, in_mib
+
+ACCEPTED: Final = "gzip, deflate"
+"""The encodings that an answer may have: those that unfold step by step."""
+
+_PIECE: Final = 256 * 1024
+# Lines of a stream that are given on at once, and seconds after which others get their turn.
+_LINES: Final = 32
+_TURN: Final = 0.005
+
+
+class TooLarge(httpx2.StreamError):
+    """An answer that is larger than it may be, or encoded in a way that was not asked for."""
+
+
+def ask_plainly(request: httpx2.Request) -> None:
+    """Ask for encodings that can be decoded within limits, whatever the request asked for."""
+    if request.headers.get("accept-encoding", "").lower() != "identity":
+        request.headers["Accept-Encoding"] = ACCEPTED
+
+
+def bound(
+    response: httpx2.Response, *, whole: int = MAX_MESSAGE, line: int | None = None, stream: int | None = None
+) -> None:
+    """Limit the decoded bytes of an answer whose body was not read: TooLarge is raised while it is read.
+
+    ``whole`` bytes of a body that is read in one, and of an event stream ``line`` bytes of one line and
+    ``stream`` in all; None is no limit of ours.
+    """
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    events = kind in ("text/event-stream", "application/x-ndjson")
+    encodings = [each.strip().lower() for each in response.headers.get("content-encoding", "").split(",")]
+    response.stream = _Bounded(
+        response.stream,
+        [each for each in encodings if each not in ("", "identity")],
+        line=line if events else None,
+        whole=stream if events else whole,
+    )
+    # What comes out of our stream is decoded.
+    response.headers.pop("content-encoding", None)
+
+
+def bound_model(response: httpx2.Response) -> None:
+    """Limit an answer of a model's provider."""
+    bound(response, line=MAX_MESSAGE, stream=MAX_STREAM)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, encodings: list[str], *, line: int | None, whole: int | None) -> None:
+        self._stream = stream
+        self._encodings = encodings
+        self._line, self._whole = line, whole
+        self._in_line = self._in_all = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decode = _decoder(self._encodings)
+        turn = monotonic()
+        async for data in self._stream:
+            for plain in decode(data):
+                self._count(plain)
+                for piece in _pieces(plain):
+                    if monotonic() - turn > _TURN:
+                        await asyncio.sleep(0)
+                        turn = monotonic()
+                    yield piece
+
+    async def aclose(self) -> None:
+        """Let go of the answer."""
+        await self._stream.aclose()
+
+    def _count(self, data: bytes) -> None:
+        self._in_all += len(data)
+        if self._whole is not None and self._in_all > self._whole:
+            raise TooLarge(f"the answer holds more than {in_mib(self._whole)}, decoded")
+        if self._line is not None:
+            end = data.rfind(b"\n") + 1
+            self._in_line = len(data) - end + (0 if end else self._in_line)
+            if self._in_line > self._line:
+                raise TooLarge(f"the answer holds a line of more than {in_mib(self._line)}, decoded")
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """The data in pieces of so many whole lines, the last as it is."""
+    begin = end = lines = 0
+    while end := data.find(b"\n", end) + 1:
+        lines += 1
+        if lines % _LINES == 0:
+            yield data[begin:end]
+            begin = end
+    if begin < len(data):
+        yield data[begin:]
+
+
+def _decoder(encodings: list[str]) -> Any:
+    if not encodings:
+        return lambda data: (data,)
+    if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
+        raise TooLarge(f"the answer is encoded as {', '.join(encodings)[:40]!r}; {ACCEPTED} are taken")
+    return _Inflate().decode
+
+
+class _Inflate:
+    """Gzip or zlib data, unfolded in pieces of a bounded size."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._zlib.eof:  # one more member of a gzip file
+                self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            try:
+                plain = self._zlib.decompress(data, _PIECE)
+            except zlib.error:
+                raise TooLarge("the answer is not encoded as it says") from None
+            if plain:
+                yield plain
+            data = self._zlib.unconsumed_tail or self._zlib.unused_data

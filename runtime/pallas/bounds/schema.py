@@ -1,0 +1,151 @@
+"""JSON Schemas of servers, checked within limits of time, steps and memory.
+
+Nothing is fetched, patterns are searched under a deadline, and a check that takes too long is given up.
+Loading this module takes a quarter of a second.
+"""
+
+from collections.abc import Callable, Iterator
+from decimal import Context, Decimal
+from json import dumps
+from time import monotonic
+from typing import Any, Final
+
+import jsonschema
+import referencing
+from jsonschema import validators
+from jsonschema.exceptions import ValidationError
+
+from .patterns import SECONDS, matches
+
+_SKIPPED: Final = ("unevaluatedProperties", "unevaluatedItems")
+"""Not checked: they walk through the schema again and again, which nothing bounds."""
+
+
+class TooCostly(Exception):
+    """A check that takes more steps or seconds than it may."""
+
+
+class BoundedSchema:
+    """Finds what of a value is not as one schema says.
+
+    One check takes at most ``steps`` keywords and ``seconds``, each pattern ``pattern_seconds`` on each text;
+    ``clock`` gives the time. ``unusable`` has the keywords that could not be used in the last check.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        *,
+        steps: int,
+        seconds: float,
+        pattern_seconds: float = SECONDS,
+        formats: jsonschema.FormatChecker | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._max_steps, self._seconds, self._pattern_seconds = steps, seconds, pattern_seconds
+        self._clock = clock
+        self._steps = 0
+        self._until = 0.0
+        self.unusable: set[str] = set()
+        named = document.get("$schema") if isinstance(document, dict) else None
+        known = {"$schema": named} if isinstance(named, str) else {}
+        base = validators.validator_for(known, default=jsonschema.Draft202012Validator)
+        keywords = {word: self._guarded(word, check) for word, check in base.VALIDATORS.items()}
+        own = {"pattern": self._pattern, "patternProperties": self._pattern_properties} | {
+            "additionalProperties": self._additional,
+            "uniqueItems": _unique,
+            "multipleOf": _multiple,
+        }
+        keywords |= {word: self._guarded(word, check) for word, check in own.items()}
+        keywords |= dict.fromkeys(_SKIPPED, _nothing)
+        # An empty registry of its own: the library's default would fetch whatever address a ``$ref`` names.
+        self._validator = validators.extend(base, keywords)(  # type: ignore[no-untyped-call]
+            document, registry=referencing.Registry(), format_checker=formats
+        )
+
+    def errors(self, value: Any) -> Iterator[ValidationError]:
+        """What is wrong with ``value``. Raises TooCostly, RecursionError, Unresolvable, and whatever else a
+        schema that is none leads to."""
+        self._steps, self._until = 0, self._clock() + self._seconds
+        self.unusable.clear()
+        yield from self._validator.iter_errors(value)
+
+    def _guarded(self, keyword: str, check: Any) -> Any:
+        def guarded(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+            self._count()
+            try:
+                yield from check(validator, value, instance, schema) or ()
+            except (TooCostly, RecursionError, referencing.exceptions.Unresolvable):
+                raise
+            except Exception as error:  # the schema itself is of the wrong type there
+                if type(error).__name__ == "_WrappedReferencingError":
+                    raise
+                self.unusable.add(keyword)
+
+        return guarded
+
+    def _count(self) -> None:
+        self._steps += 1
+        if self._steps > self._max_steps or self._clock() > self._until:
+            raise TooCostly
+
+    def _matches(self, pattern: Any, text: str) -> bool:
+        self._count()
+        return matches(pattern, text, self._pattern_seconds)
+
+    def _pattern(self, validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if isinstance(instance, str) and not self._matches(pattern, instance):
+            yield ValidationError("does not match")
+
+    def _pattern_properties(
+        self, validator: Any, patterns: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError]:
+        if isinstance(instance, dict):
+            for pattern, node in patterns.items():
+                for key, value in instance.items():
+                    if self._matches(pattern, key):
+                        yield from validator.descend(value, node, path=key, schema_path=pattern)
+
+    def _additional(self, validator: Any, node: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if not isinstance(instance, dict):
+            return
+        named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for key, value in instance.items():
+            if key in named or any(self._matches(pattern, key) for pattern in patterns):
+                continue
+            if node is False:
+                yield ValidationError("is none of the tool's fields", path=(key,))
+            else:
+                yield from validator.descend(value, node, path=key)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if wanted is not True or not isinstance(instance, list):
+        return
+    # In JSON's own terms, and without comparing each with each: 1 and 1.0 are the same number there.
+    if len({_canonical(item) for item in instance}) < len(instance):
+        yield ValidationError("not unique")
+
+
+def _multiple(validator: Any, step: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, int | float) and not isinstance(instance, bool):
+        # As they are written: as binary fractions 19.99 is no multiple of 0.01.
+        exact = Context(prec=5_000, Emax=999_999, Emin=-999_999)
+        if exact.remainder(Decimal(str(instance)), Decimal(str(step))) != 0:
+            yield ValidationError("no multiple")
+
+
+def _canonical(value: Any) -> str:
+    return dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,131 @@
+"""Limits on what MCP servers send, where the SDK's client has none: schemas, bodies, messages, lines.
+
+The limits are those of ``pallas.bounds``. They hold for every client of the SDK in this process, whoever made
+it. ``tests/contract/test_mcp_seam.py`` fails when a place moves.
+"""
+
+from typing import Any, Final
+
+from mcp.client import session, streamable_http
+from mcp.shared import jsonrpc_dispatcher
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+
+from pallas.bounds.bodies import TooLarge
+from pallas.bounds.messages import too_many_nodes, too_many_parts
+from pallas.bounds.results import check_result
+
+from . import hooks
+from .hooks import Hook
+
+
+def install() -> None:
+    """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+def _bounded_validation(original: Any) -> Any:
+    async def validate_tool_result(self: Any, name: str, result: Any) -> None:
+        # The SDK's own check uses `re` in the event loop: one pattern of a server could hold it for ever.
+        if name not in self._tool_output_schemas:
+            await self.list_tools()
+        schema = self._tool_output_schemas.get(name)
+        if schema is None:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise RuntimeError(f"tool {name} has an output schema but gave no structured content")
+        await check_result(name, schema, result.structured_content)
+
+    return validate_tool_result
+
+
+def _bounded_json(original: Any) -> Any:
+    async def _handle_json_response(
+        self: Any, response: Any, read_stream_writer: Any, *, request_id: Any
+    ) -> None:
+        try:
+            problem = too_many_nodes(await response.aread())
+        except TooLarge as error:
+            problem = str(error)
+        if problem is None:
+            await original(self, response, read_stream_writer, request_id=request_id)
+        else:
+            await read_stream_writer.send(_refusal(request_id, problem))
+
+    return _handle_json_response
+
+
+def _bounded_event(original: Any) -> Any:
+    async def _handle_sse_event(
+        self: Any,
+        sse: Any,
+        read_stream_writer: Any,
+        original_request_id: Any = None,
+        resumption_callback: Any = None,
+    ) -> bool:
+        problem = too_many_nodes(sse.data) if sse.data else None
+        if problem is None:
+            handled: bool = await original(
+                self, sse, read_stream_writer, original_request_id, resumption_callback
+            )
+            return handled
+        if original_request_id is None:
+            return False
+        await read_stream_writer.send(_refusal(original_request_id, problem))
+        return True
+
+    return _handle_sse_event
+
+
+def _bounded_parts(original: Any) -> Any:
+    async def send_raw_request(
+        self: Any, method: str, params: Any, opts: Any = None, *, _related_request_id: Any = None
+    ) -> dict[str, Any]:
+        result: dict[str, Any] = await original(
+            self, method, params, opts, _related_request_id=_related_request_id
+        )
+        if (problem := too_many_parts(result)) is not None:
+            raise MCPError(code=INTERNAL_ERROR, message=problem)
+        return result
+
+    return send_raw_request
+
+
+def _refusal(request_id: Any, problem: str) -> SessionMessage:
+    """What the caller gets in place of an answer that was not taken."""
+    error = ErrorData(code=INTERNAL_ERROR, message=f"the server's answer was refused: {problem}")
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+
+HOOKS: Final = (
+    Hook(
+        "bounded-output-schemas",
+        session.ClientSession,
+        "validate_tool_result",
+        ("self", "name", "result"),
+        _bounded_validation,
+    ),
+    Hook(
+        "bounded-json-bodies",
+        streamable_http.StreamableHTTPTransport,
+        "_handle_json_response",
+        ("self", "response", "read_stream_writer", "request_id"),
+        _bounded_json,
+    ),
+    Hook(
+        "bounded-events",
+        streamable_http.StreamableHTTPTransport,
+        "_handle_sse_event",
+        ("self", "sse", "read_stream_writer", "original_request_id", "resumption_callback"),
+        _bounded_event,
+    ),
+    Hook(
+        "bounded-parts",
+        jsonrpc_dispatcher.JSONRPCDispatcher,
+        "send_raw_request",
+        ("self", "method", "params", "opts", "_related_request_id"),
+        _bounded_parts,
+    ),
+)

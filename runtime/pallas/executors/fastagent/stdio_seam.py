@@ -1,0 +1,245 @@
+"""What a stdio server writes on its stdout: lines of a bounded length, and few that are no message.
+
+The SDK's transport logs a traceback for each line that is none, and takes lines of any length. Here they are
+counted; a server that goes on is ended, and the calls that wait for it fail with the reason.
+``tests/contract/test_mcp_seam.py`` fails when a place moves.
+"""
+
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
+from time import monotonic
+from typing import Any, Final
+
+import anyio
+from anyio.abc import ByteReceiveStream
+from mcp.client import stdio
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
+from pallas.bounds.messages import too_many_nodes
+from pallas.log import redact_text
+from pallas.text import one_line
+
+from . import hooks
+from .hooks import Hook
+
+log = logging.getLogger(__name__)
+
+_SHOWN: Final = 200
+_ENDED: Final = "local.pallas/serverEnded"
+
+
+def install() -> None:
+    """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+@asynccontextmanager
+async def guarded(name: str, transport: Any) -> AsyncIterator[Any]:
+    """The streams of a stdio transport that was not entered yet; ``name`` is the server's, for the log."""
+    guard = _Guard(name)
+    async with AsyncExitStack() as stack:
+        token = _spawning.set(guard)
+        try:
+            read, write = await stack.enter_async_context(transport)
+        finally:
+            _spawning.reset(token)
+        yield _Read(read, guard), _Write(write, guard)
+
+
+def was_ended(error: BaseException) -> bool:
+    """Whether a call failed because its server was ended here."""
+    return isinstance(error, MCPError) and isinstance(error.data, dict) and _ENDED in error.data
+
+
+class _Garbage(ValueError):
+    """A line that is no message."""
+
+    def __init__(self, line: str, problem: str | None = None) -> None:
+        super().__init__("not a message")
+        self.line, self.problem = line[: 4 * _SHOWN], problem
+
+
+class _Guard:
+    """One server: what it wrote that is no message, and why it was ended."""
+
+    def __init__(self, name: str) -> None:
+        self.process: Any = None
+        self.reason = ""
+        self.awaited: dict[Any, None] = {}
+        """Ids of requests that were not answered."""
+        self._name = name
+        self._seen = 0
+        self._recent: deque[float] = deque(maxlen=MAX_GARBAGE)
+
+    def hear(self, garbage: _Garbage) -> None:
+        if garbage.problem is not None:
+            self.cut(garbage.problem)
+            return
+        if not garbage.line.strip():
+            return
+        self._seen += 1
+        shown = one_line(redact_text(garbage.line), _SHOWN)
+        if self._seen == 1:
+            log.warning(
+                "server %s wrote a line on its stdout that is no JSON-RPC message: %s; only messages belong "
+                "there, anything else on stderr. Further lines are counted",
+                self._name,
+                shown,
+            )
+        now = monotonic()
+        self._recent.append(now)
+        if len(self._recent) == MAX_GARBAGE and now - self._recent[0] < GARBAGE_SECONDS:
+            self.cut(f"its stdout is no JSON-RPC ({MAX_GARBAGE} lines are not, such as {shown!r})")
+
+    def cut(self, reason: str) -> None:
+        """End the server."""
+        if self.reason:
+            return
+        self.reason = f"server {self._name} was ended: {reason}"
+        log.error("%s", self.reason)
+        if self.process is not None and self.process.returncode is None:
+            with suppress(OSError):  # it leads a session of its own
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def last_words(self) -> SessionMessage | None:
+        """The failure of one request that waits for an answer of a server that was ended."""
+        if not self.reason or not self.awaited:
+            return None
+        number, _ = self.awaited.popitem()
+        error = ErrorData(code=CONNECTION_CLOSED, message=self.reason, data={_ENDED: True})
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
+
+
+_spawning: Final[ContextVar[_Guard | None]] = ContextVar("stdio_guard", default=None)
+
+
+class _Stream:
+    def __init__(self, stream: Any, guard: _Guard) -> None:
+        self._stream, self._guard = stream, guard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Any:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Write(_Stream):
+    async def send(self, item: Any) -> None:
+        """Pass a message on; the answer to a request is awaited from now on."""
+        message = item.message
+        if hasattr(message, "method") and (number := getattr(message, "id", None)) is not None:
+            self._guard.awaited[number] = None
+        await self._stream.send(item)
+
+
+class _Read(_Stream):
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Any:
+        """The next message; what is none is counted, and of a server that was ended none comes."""
+        while True:
+            try:
+                item = await self._stream.receive()
+            except anyio.EndOfStream:
+                if (last := self._guard.last_words()) is None:
+                    raise
+                return last
+            if isinstance(item, _Garbage):
+                self._guard.hear(item)
+                if (last := self._guard.last_words()) is not None:
+                    return last
+                continue
+            message = getattr(item, "message", None)
+            if not hasattr(message, "method"):
+                self._guard.awaited.pop(getattr(message, "id", None), None)
+            return item
+
+
+class _Lines(ByteReceiveStream):
+    """A program's stdout in whole lines of at most ``MAX_MESSAGE`` bytes, as valid UTF-8."""
+
+    def __init__(self, stream: ByteReceiveStream, guard: _Guard) -> None:
+        self._stream, self._guard = stream, guard
+        self._held: list[bytes] = []
+        self._size = 0
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        """The next lines; EndOfStream behind the last, and where one is too long."""
+        while True:
+            data = await self._stream.receive(max_bytes)
+            end = data.find(b"\n") + 1
+            self._size += end or len(data)
+            self._held.append(data)
+            if self._size > MAX_MESSAGE:
+                self._held.clear()
+                self._guard.cut(f"a line of its stdout has more than {in_mib(MAX_MESSAGE)}")
+                raise anyio.EndOfStream
+            if not end:
+                continue
+            whole = b"".join(self._held)
+            end = whole.rfind(b"\n") + 1
+            self._held, self._size = [whole[end:]], len(whole) - end
+            return whole[:end].decode("utf-8", "replace").encode()
+
+    async def aclose(self) -> None:
+        """Let go of the pipe."""
+        await self._stream.aclose()
+
+
+def _quiet(original: Any) -> Any:
+    def _parse_line(line: str) -> Any:
+        if (problem := too_many_nodes(line)) is not None:
+            return _Garbage(line, problem)
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            return _Garbage(line)
+
+    return _parse_line
+
+
+def _bounded(original: Any) -> Any:
+    async def _create_platform_compatible_process(
+        command: str, args: Any, env: Any = None, errlog: Any = None, cwd: Any = None
+    ) -> Any:
+        process = await original(command, args, env, errlog, cwd)
+        guard = _spawning.get()
+        if guard is not None and getattr(process, "_stdout", None) is not None:
+            guard.process = process
+            process._stdout = _Lines(process._stdout, guard)
+        return process
+
+    return _create_platform_compatible_process
+
+
+HOOKS: Final = (
+    Hook("stdio.lines", stdio, "_parse_line", ("line",), _quiet),
+    Hook(
+        "stdio.process",
+        stdio,
+        "_create_platform_compatible_process",
+        ("command", "args", "env", "errlog", "cwd"),
+        _bounded,
+    ),
+)

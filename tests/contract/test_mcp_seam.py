@@ -1,0 +1,43 @@
+"""The places of the SDK that are limited: this fails when one moves, or when nobody asks it any more."""
+
+import inspect
+from typing import Any
+
+import pytest
+from anyio._backends._asyncio import Process
+from mcp.client import client, session, stdio, streamable_http
+
+from pallas.executors.fastagent import hooks, mcp_seam, stdio_seam, transport_seam
+from pallas.executors.fastagent.hooks import Hook
+
+EVERY = (*mcp_seam.HOOKS, *stdio_seam.HOOKS, transport_seam.GUARD)
+
+
+@pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
+def test_the_target_has_the_parameters_we_know_and_is_wrapped_once(hook: Hook) -> None:
+    target = inspect.unwrap(vars(hook.owner)[hook.attribute])
+    assert tuple(inspect.signature(target).parameters) == hook.parameters
+    hooks.install(hook)
+    hooks.install(hook)
+    assert hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+
+
+def source(function: Any) -> str:
+    """Of the SDK's own function."""
+    return inspect.getsource(inspect.unwrap(function))
+
+
+def test_the_sdk_asks_the_functions_that_are_wrapped() -> None:
+    assert "self.validate_tool_result(" in source(session.ClientSession.call_tool)
+    assert "self.session.validate_tool_result(" in inspect.getsource(client)
+    assert "self._dispatcher.send_raw_request(" in source(session.ClientSession.send_request)
+    posted = source(streamable_http.StreamableHTTPTransport._handle_post_request)
+    assert "self._handle_json_response(" in posted
+    events = source(streamable_http.StreamableHTTPTransport._handle_sse_response)
+    assert "self._handle_sse_event(" in events
+    pipe = inspect.getsource(stdio.stdio_client.__wrapped__)  # type: ignore[attr-defined]
+    assert "_parse_line(line)" in pipe
+    assert "await _create_platform_compatible_process(" in pipe
+    assert "TextReceiveStream(process.stdout" in pipe
+    assert "_stdout" in inspect.signature(Process).parameters
+    assert "start_new_session=True" in source(stdio._create_platform_compatible_process)

@@ -1,0 +1,55 @@
+"""What a stdio server writes that is no message is counted, not logged line by line, and ends the server."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from support.hostile_servers import call, confined, hostile_project
+from support.live import ERAS
+from support.served import served, text_of
+from support.waiting import until
+
+LONGEST = 60.0
+ENDLESS: dict[str, Any] = {
+    "words": {"do": "while True: print('progress: 100 %')"},
+    "objects": {"do": 'while True: print(\'{"jsonrpc": "2.0", "what": 1}\')'},
+    "bytes": {"do": "while True: sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')"},
+}
+FEW: dict[str, Any] = {
+    "few": {"do": "print('a banner'); print(); sys.stdout.buffer.write(b'\\xff\\n'); text('few: done')"}
+}
+MOST_LOG = 300_000
+"""Bytes of log for six servers that were ended; a traceback for each line makes it endless."""
+
+
+async def test_garbage_ends_the_server_and_the_call_and_is_told_once(tmp_path: Path) -> None:
+    root = hostile_project(tmp_path / "p", {**ENDLESS, **FEW})
+    with served(root, wrap=confined()) as fleet:
+        await fleet.says("] running")
+        for era in ERAS:
+            async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
+                for tool in ENDLESS:
+                    said = text_of(await victim.call_tool("send_message", {"message": call(tool)}))
+                    assert "server hostile was ended: its stdout is no JSON-RPC" in said, tool
+                    # The server is started again: the next call works.
+                    said = text_of(await victim.call_tool("send_message", {"message": call("few")}))
+                    assert "few: done" in said
+        log = fleet.log.read_text("utf-8")
+    assert log.count("wrote a line on its stdout that is no JSON-RPC message") <= 3 * 2 * 2 * len(ERAS)
+    assert "Traceback" not in "".join(
+        line for line in log.splitlines() if "parse" in line.lower() or "Garbage" in line
+    )
+    assert len(log) < MOST_LOG
+
+
+async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_path: Path) -> None:
+    root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
+    with served(root, wrap=confined()) as fleet:
+        await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
+        await until(lambda: fleet.process.poll() is None and fleet.log.stat().st_size > 0)
+        async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
+            result = await victim.call_tool("send_message", {"message": "hi"})
+        assert result.is_error
+        async with asyncio.timeout(LONGEST), fleet.client("other", ERAS[0]) as other:
+            assert text_of(await other.call_tool("send_message", {"message": "hi"})) == "hi"
+        assert fleet.log.stat().st_size < MOST_LOG
