@@ -203,7 +203,9 @@ class FastAgentExecutor:
         """Answer one turn on a leased instance. Raises Fault."""
         forward_trace.name_run(turn.run_id)
         heard = Heard(emit)
-        progress = RunProgress(turn.run_id, turn.agent, heard.emit, with_text=turn.stream_text)
+        progress = RunProgress(
+            turn.run_id, turn.agent, heard.emit, own=self._name, with_text=turn.stream_text
+        )
         grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:

@@ -28,11 +28,15 @@ class RunProgress:
 
     A line that a sub-agent sent up as progress of its tool call becomes an event of this run, marked
     nested. Labels are sanitised here. The counters are read when the run is over. ``labels`` are the server
-    and tool that tools of the agent's own are told as, by their names in lower case: its peers.
+    and tool that tools of the agent's own are told as, by their names in lower case: its peers. ``own`` is
+    what the agent's code calls it, where that is another name than its configured one.
     """
 
-    def __init__(self, run_id: str, agent: str, emit: Emit, *, with_text: bool = False) -> None:
+    def __init__(
+        self, run_id: str, agent: str, emit: Emit, *, own: str = "", with_text: bool = False
+    ) -> None:
         self._with_text = with_text
+        self._own = own
         self._run_id = run_id
         self._agent = agent
         self._emit = emit
@@ -55,7 +59,8 @@ class RunProgress:
         """A call begins; returns the id by which its end is told."""
         call_id = f"{self._run_id}.{next(self._ids)}"
         if tool_name == _LOOP:
-            self._loops[call_id] = one_line(server_name, 80).replace(" ", "-")
+            own = server_name == self._own
+            self._loops[call_id] = self._agent if own else one_line(server_name, 80).replace(" ", "-")
             return call_id
         label = self._label(server_name, tool_name)
         self._calls[call_id] = label
