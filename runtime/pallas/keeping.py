@@ -7,10 +7,10 @@ thread; another fleet on the same database may, and is noticed by the index that
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pallas.arrears import Arrears
-from pallas.conversations import Conversation, Conversations, minted, not_theirs
+from pallas.conversations import Conversation, Conversations, not_theirs
 from pallas.events import Hub
 from pallas.identity import is_secret, may_continue
 from pallas.kept import WRITE_TIMEOUT, Kept, finished
@@ -22,7 +22,6 @@ from pallas.model import (
     Principal,
     RunRecord,
     RunRequest,
-    ThreadRecord,
 )
 from pallas.refusals import REASON
 from pallas.runs import Run
@@ -31,6 +30,22 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
 
 log = logging.getLogger(__name__)
+
+
+class BegunElsewhere(Exception):
+    """Another fleet began the thread of a conversation's handle at the same moment: it is that one."""
+
+    def __init__(self, thread: "Known") -> None:
+        super().__init__(thread.id)
+        self.thread = thread
+
+
+class Known(NamedTuple):
+    """A durable thread: its id, the caller's own handle for it, empty without one, and whose it is."""
+
+    id: str
+    handle: str
+    owner: str
 
 
 class Keeper:
@@ -51,12 +66,15 @@ class Keeper:
         for task in self._last:
             task.cancel()
 
-    async def known(self, agent: str, handle: str, principal: Principal) -> ThreadRecord | None:
+    async def known(self, agent: str, handle: str, principal: Principal) -> Known | None:
         """The durable thread of that handle. Raises Fault where the principal may not continue it."""
-        thread = await self.within(self._ledger.threads.find(agent, handle))
-        if thread is not None and not may_continue(thread.owner, principal, secret=is_secret(handle)):
+        found = await self.within(self._ledger.threads.resolve(agent, handle))
+        if found is None:
+            return None
+        thread, own = found
+        if not may_continue(thread.owner, principal, secret=is_secret(handle)):
             raise not_theirs(handle)
-        return thread
+        return Known(thread.id, own, thread.owner)
 
     async def has_run(self, run_id: str) -> bool:
         """Whether the ledger knows a run of that id."""
@@ -76,14 +94,12 @@ class Keeper:
         request: RunRequest,
         conversations: Conversations,
         conversation: Conversation,
-        handle: str | None = None,
     ) -> Kept:
-        """Write down that a run begins, before anybody is asked. Raises Fault (TRANSPORT).
+        """Write down that a run begins, before anybody is asked. Raises Fault (TRANSPORT), BegunElsewhere.
 
-        ``handle`` is what a conversation is known by that gets one only now. Who is cancelled meanwhile is so
-        once it is known what was written, and that is undone.
+        If the caller is cancelled while this is being written, the write finishes first and is then undone.
         """
-        work = self._begin(run, request, conversations, conversation, handle)
+        work = self._begin(run, request, conversations, conversation)
         task = self.own(work, f"begin {run.id}")
         try:
             kept, cancelled = await finished(task)
@@ -104,10 +120,9 @@ class Keeper:
         request: RunRequest,
         conversations: Conversations,
         conversation: Conversation,
-        handle: str | None,
     ) -> Kept:
         if not conversation.thread:
-            await self._create(request, conversation, handle or request.conversation)
+            await self._create(request, conversation)
         await self.load(conversations, conversation)
         # What models are shown before the first turn that came to something is part of the thread.
         before = request.history if run.given is None and not conversation.messages else ()
@@ -146,28 +161,25 @@ class Keeper:
         task.add_done_callback(self._last.discard)
         return task
 
-    async def _create(self, request: RunRequest, conversation: Conversation, handle: str | None) -> None:
-        ours = handle if minted(handle) else None
+    async def _create(self, request: RunRequest, conversation: Conversation) -> None:
         threads = self._ledger.threads
         try:
             made = await self.within(
                 threads.create(
                     request.agent,
                     request.principal.id,
-                    id=ours,
-                    handle=None if ours else handle,
+                    id=conversation.key,
+                    handle=conversation.handle or None,
                     origin=request.surface,
                 )
             )
         except Fault as fault:
-            if fault.data.get(REASON) != "conflict" or handle is None:
+            if fault.data.get(REASON) != "conflict" or not conversation.handle:
                 raise
-            # Another fleet made it in this moment.
-            found = await self.known(request.agent, handle, request.principal)
+            found = await self.known(request.agent, conversation.handle, request.principal)
             if found is None:
                 raise
-            made = found
-            conversation.loaded = False
+            raise BegunElsewhere(found) from None
         conversation.thread = made.id
 
     async def within[T](self, work: Coroutine[Any, Any, T]) -> T:

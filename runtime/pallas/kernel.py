@@ -17,7 +17,7 @@ from pallas.events import Hub
 from pallas.executors import Executor, TurnResult
 from pallas.images import check_images
 from pallas.in_flight import InFlight
-from pallas.keeping import Keeper
+from pallas.keeping import BegunElsewhere, Keeper
 from pallas.leases import Leases
 from pallas.limits import check_text, fits, too_large
 from pallas.log import forget, redact
@@ -35,7 +35,7 @@ from pallas.model import (
     Usage,
 )
 from pallas.outcomes import cut_short, started, what_answers
-from pallas.overrides import read_messages
+from pallas.overrides import Override, read_messages
 from pallas.recorder import Recorder
 from pallas.refusals import check_provider, taken_run
 from pallas.runs import Listener, Run, Stats
@@ -140,8 +140,8 @@ class Kernel:
     def let_go(self, agent: Answering, handle: str) -> None:
         """What answers keeps nothing for a conversation any more, unless a run is in it; its thread stays."""
         found = self.conversation(agent.name, handle)
-        if agent.executor is not None and (found is None or not found.busy):
-            agent.executor.release(f"id:{handle}")
+        if agent.executor is not None and found is not None and found.key is not None and not found.busy:
+            agent.executor.release(found.key)
 
     def remembers(self, agent: str) -> bool:
         """Whether the agent's conversations are kept: then the handle of a new one is its thread's id."""
@@ -205,9 +205,21 @@ class Kernel:
         for images in shown if given is None else (given.images, *(each.images for each in given.history)):
             check_images(images, vision=executor.info.vision, model=executor.info.model, agent=request.agent)
         conversation = await self._conversation(request, keeps=executor.info.keeps_history)
-        self._admit(request.trace)
-        if request.run_id and not request.leased:  # a session's was made for it, and is nobody's
-            await self._not_taken(request.run_id)
+        with conversation.held():
+            self._admit(request.trace)
+            if request.run_id and not request.leased:  # a session's was made for it, and is nobody's
+                await self._not_taken(request.run_id)
+            run = self._begun(request, given, conversation, listener)
+        return await self._ended(run, request)
+
+    def _begun(
+        self,
+        request: RunRequest,
+        given: Override | None,
+        conversation: Conversation,
+        listener: Listener | None,
+    ) -> Run:
+        """The run in flight, in a task of its own: its conversation stays in memory until that is done."""
         run_id = request.run_id or mint_run()
         run = Run(run_id, request.agent, self._hub, self._stats[request.agent], listener)
         run.given = given
@@ -217,11 +229,18 @@ class Kernel:
         run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
         run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
+        conversation.hold(run.task)
         self._runs.add(run)
         if bearer := request.bearer:  # a downstream may repeat it in an error: masked while the run lasts
             redact(bearer)
             run.task.add_done_callback(lambda _: forget(bearer))
         run.left = asyncio.get_running_loop().create_future()
+        return run
+
+    async def _ended(self, run: Run, request: RunRequest) -> RunResult:
+        """What came of it. Raises Fault. Cancelling this call cancels the run."""
+        assert run.task is not None
+        assert run.left is not None
         ends: set[asyncio.Future[Any]] = {run.task, run.left}
         patience = None if run.seconds_left is None else max(0.0, run.seconds_left) + LEEWAY
         try:
@@ -315,16 +334,14 @@ class Kernel:
     async def _found(
         self, agent: str, key: str, handle: str | None, principal: Principal, *, new: bool
     ) -> Conversation:
-        """The conversation of that key, here or in the ledger. Raises Fault ("not found")."""
+        """The conversation of that name, here or in the ledger. Raises Fault ("not found")."""
         conversations, keeper = self._conversations[agent], self._turns.keeper
-        thread = None
-        if keeper is not None and handle is not None and key not in conversations:
-            thread = await keeper.known(agent, handle, principal)
-        owner = Principal(thread.owner) if thread is not None else principal
-        conversation = conversations.open(key, owner, new=new or thread is not None)
-        if thread is not None and not conversation.thread:
-            conversation.is_thread(thread.id)
-        return conversation
+        named = handle or conversations.thread_of(key)
+        if keeper is not None and named is not None and key not in conversations:
+            known = await keeper.known(agent, named, principal)
+            if known is not None:
+                conversations.bind(key, known.id, known.handle, Principal(known.owner))
+        return conversations.open(key, principal, new=new)
 
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
@@ -345,13 +362,7 @@ class Kernel:
         fault, usage, partial = "", Usage(), ""
         run.emit(started(run, request, trace.context, conversation.thread))
         try:
-            async with conversation.turn(run.seconds_left):
-                run.stats.active += 1
-                run.begins()
-                try:
-                    result = await self._answer(run, request, conversation)
-                finally:
-                    run.stats.active -= 1
+            result = await self._in_turn(run, request, conversation)
             usage = result.usage
             done = await self._result(run, request, conversation, result)
             outcome = "ok"
@@ -373,6 +384,26 @@ class Kernel:
             run.finish(outcome, fault, usage, partial)
             if self._recorder is not None:
                 self._recorder.over(run, request, outcome, fault, usage)
+
+    async def _in_turn(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
+        """The answer, when the turn has come: of another conversation, where its name turns out to be one."""
+        turn: Conversation | None = conversation
+        while turn is not None:
+            async with turn.turn(run.seconds_left):
+                if turn.successor is None:
+                    run.stats.active += 1
+                    run.begins()
+                    try:
+                        return await self._answer(run, request, turn)
+                    except BegunElsewhere as other:
+                        known = other.thread
+                        self._conversations[run.agent].replace(
+                            turn, known.id, known.handle, Principal(known.owner)
+                        )
+                    finally:
+                        run.stats.active -= 1
+            turn = turn.successor
+        raise Fault(FaultType.TRANSPORT, "this conversation was begun elsewhere; send the message again")
 
     async def _answer(self, run: Run, request: RunRequest, conversation: Conversation) -> TurnResult:
         # Asked only now: while this run waited, the executor may have been exchanged.

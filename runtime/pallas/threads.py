@@ -12,7 +12,7 @@ from pallas.grants import Grants
 from pallas.identity import is_secret, may_continue, other_identity
 from pallas.ledger.pages import with_early
 from pallas.model import Fault, MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
-from pallas.refusals import not_found
+from pallas.refusals import conflict, not_found
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger
@@ -45,18 +45,37 @@ class Threads:
         """A new thread of the principal's with that agent, in which nothing was said yet."""
         return await self._ledger.threads.create(agent, principal.id, origin=origin, title=title)
 
-    async def find(self, id: str, principal: Principal) -> ThreadRecord:  # noqa: A002 - the word of the record
-        """The thread of that id, to continue or to read it: also with another token of the same identity."""
-        found = await self._ledger.threads.get(id)
-        if found is None:
-            raise _no_thread()
-        if not may_continue(found.owner, principal, secret=is_secret(id)) and not self._sees_all(principal):
-            raise other_identity("thread") if is_secret(id) else _no_thread()
-        return found
+    async def find(self, name: str, principal: Principal, *, agent: str = "") -> ThreadRecord:
+        """The thread of that id or caller's own handle, to continue or to read it: also with another token of
+        the same identity.
 
-    async def _own(self, id: str, principal: Principal) -> ThreadRecord:  # noqa: A002 - as above
-        """The thread of that id, to change it: for its own principal."""
-        found = await self.find(id, principal)
+        ``agent`` says whose, where the caller has that handle with several. Raises Fault (conflict) there
+        without it.
+        """
+        named = await self._ledger.threads.named(name)
+        found = self._continued(name, named, principal)
+        if len(found) > 1:
+            found = tuple(each for each in found if each.agent == agent) or found
+        if len(found) > 1:
+            names = ", ".join(each.agent for each in found)
+            raise conflict(f"several agents ({names}) have a thread of that handle; say agent=NAME")
+        if not found:
+            raise other_identity("thread") if named and is_secret(name) else _no_thread()
+        return found[0]
+
+    async def named(self, name: str, principal: Principal) -> tuple[ThreadRecord, ...]:
+        """The thread of that id, or those with that caller's own handle, as ``find`` would return them."""
+        return self._continued(name, await self._ledger.threads.named(name), principal)
+
+    def _continued(
+        self, name: str, found: Iterable[ThreadRecord], principal: Principal
+    ) -> tuple[ThreadRecord, ...]:
+        secret, all_ = is_secret(name), self._sees_all(principal)
+        return tuple(each for each in found if all_ or may_continue(each.owner, principal, secret=secret))
+
+    async def _own(self, name: str, principal: Principal, agent: str) -> ThreadRecord:
+        """The thread of that id or handle, to change it: for its own principal."""
+        found = await self.find(name, principal, agent=agent)
         if not self._may_see(found.owner, principal):
             raise _no_thread()
         return found
@@ -74,24 +93,34 @@ class Threads:
         id: str,  # noqa: A002 - the word of the record
         principal: Principal,
         *,
+        agent: str = "",
         limit: int = 50,
         cursor: str = "",
         newest_first: bool = False,
     ) -> Page[MessageRecord]:
         """Rows of a thread, also those in error and those that a summary stands for."""
-        await self.find(id, principal)
-        return await self._ledger.threads.messages(id, limit=limit, cursor=cursor, newest_first=newest_first)
+        found = await self.find(id, principal, agent=agent)
+        return await self._ledger.threads.messages(
+            found.id, limit=limit, cursor=cursor, newest_first=newest_first
+        )
 
-    async def rename(self, id: str, principal: Principal, title: str) -> ThreadRecord:  # noqa: A002 - as above
+    async def rename(
+        self,
+        id: str,  # noqa: A002 - as above
+        principal: Principal,
+        title: str,
+        *,
+        agent: str = "",
+    ) -> ThreadRecord:
         """The thread with another title."""
-        await self._own(id, principal)
-        return await self._ledger.threads.rename(id, title)
+        found = await self._own(id, principal, agent)
+        return await self._ledger.threads.rename(found.id, title)
 
-    async def delete(self, id: str, principal: Principal) -> None:  # noqa: A002 - as above
+    async def delete(self, id: str, principal: Principal, *, agent: str = "") -> None:  # noqa: A002 - as above
         """The thread goes, with all that was said in it."""
-        found = await self._own(id, principal)
-        await self._ledger.threads.delete(id)
-        self._forget(found.agent, id)
+        found = await self._own(id, principal, agent)
+        await self._ledger.threads.delete(found.id)
+        self._forget(found.agent, found.id)
 
     async def run(self, run_id: str, principal: Principal) -> RunRecord:
         """A run of the principal's, or of anybody's for who may see those."""

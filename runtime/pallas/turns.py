@@ -36,7 +36,7 @@ class Turns:
     ) -> TurnResult:
         """Ask the executor, within the agent's ``run_timeout``; what is durable is written when it returns.
 
-        Raises Fault.
+        Raises Fault, and BegunElsewhere where the conversation's thread turns out to be another.
         """
         kept = await self._begin(run, request, conversation)
         try:
@@ -54,17 +54,15 @@ class Turns:
     ) -> str:
         """Keep what was said in a throw-away conversation after all; returns the handle made for it."""
         handle = self._conversations[run.agent].adopt(conversation)
-        kept = await self._begin(run, request, conversation, handle)
+        kept = await self._begin(run, request, conversation)
         await self.record(run, request, conversation, result, kept)
         return handle
 
-    async def _begin(
-        self, run: Run, request: RunRequest, conversation: Conversation, handle: str | None = None
-    ) -> Kept | None:
+    async def _begin(self, run: Run, request: RunRequest, conversation: Conversation) -> Kept | None:
         if self.keeper is None or conversation.key is None or not conversation.durable:
             return None
         conversations = self._conversations[run.agent]
-        return await self.keeper.begin(run, request, conversations, conversation, handle)
+        return await self.keeper.begin(run, request, conversations, conversation)
 
     async def _make_room(
         self,
@@ -132,6 +130,8 @@ class Turns:
             images=images,
             history=history,
             lease=conversation.key if run.given is None else None,
+            thread=conversation.key or "",
+            handle=conversation.handle,
             principal=request.principal.id,
             stream_text=request.stream_text,
             params=params,

@@ -179,7 +179,7 @@ async def test_a_session_header_means_nothing_in_the_newer_era(tmp_path: Path) -
         url = fleet.agents[0].url
         async with client(fleet, "harper", era="legacy") as elder:
             await ask(elder, "said in a session")
-            (key,) = _conversations(fleet, "harper")._all
+            (key,) = next(iter(_conversations(fleet, "harper")._all.values())).names
             session = key.removeprefix("session:")
             headers = {"Mcp-Session-Id": session}
             async with (

@@ -103,7 +103,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
             top={"llm": {"max_tokens_per_thread": 250, "retry_base_delay": 0, "backends": backends}},
             config={"default_model": "openai.m-1"},
         )
-        async with running(root, watch=True) as fleet:
+        async with running(root, watch=True, database="memory") as fleet:
             await until(lambda: all_ready(fleet), timeout=60)
             events: list[Event] = []
             unlisten = fleet.hub.listen(events.append)
@@ -140,6 +140,14 @@ async def test_a_conversation_that_used_its_tokens_is_warned_of_and_stopped(stag
     assert stage.fleet.llms.usage("apart").total == 200
     assert (notice.level, notice.agent) == ("warning", "asker")
     assert await stage.say("asker", conversation="another") == "fine"
+
+
+async def test_a_thread_has_one_budget_by_whatever_name_it_is_continued(stage: Stage) -> None:
+    # HC-33
+    begun = await stage.fleet.kernel.run(RunRequest("asker", "hello", conversation="named"))
+    for name in ("named", begun.thread, "named"):
+        assert await stage.say("asker", conversation=name) == "fine"
+    assert await stage.say("asker", conversation=begun.thread) == "stopped at 200 of 250"
 
 
 async def test_a_handler_is_told_neither_its_prompt_nor_of_other_threads(stage: Stage) -> None:

@@ -1,26 +1,16 @@
 """One thread, whatever way it is talked to, and what a killed fleet leaves of it."""
 
 import asyncio
-import json
-import sys
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from support.bridged import tell
 from support.live import ERAS, agent_module
 from support.offline import offline_project
-from support.served import Served, served, text_of
-
-from pallas_tui.client import AgentClient
+from support.served import Served, served
+from support.surfaces import SURFACES, door, rest, rows, say, typed
 
 SCRIPT = """
 rules:
@@ -61,8 +51,6 @@ async def asks(payload, metadata):
         return HandlerResponse.respond(payload)
     return HandlerResponse(Text(payload.text), to="counts" if payload.text == "count" else "boss")
 """
-BRIDGES = {f"bridge {era}": era for era in ERAS}
-SURFACES = (*ERAS, "rest", "stream", "tool", *BRIDGES, "workbench")
 
 
 @pytest.fixture(scope="module")
@@ -89,88 +77,6 @@ def _project(root: Path, *more: str) -> Path:
 
 def _environment(state: Path) -> dict[str, str]:
     return {"PALLAS_DATABASE_URL": f"sqlite:///{state}/ledger.sqlite3", "PALLAS_LOG_LEVEL": "INFO"}
-
-
-@asynccontextmanager
-async def rest(fleet: Served) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the REST API."""
-    base = f"{fleet.registry}/api/v1"
-    async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as client:
-        yield client
-
-
-@asynccontextmanager
-async def door(fleet: Served, path: str, era: str = ERAS[0]) -> AsyncIterator[Client]:
-    """A client of an MCP server of the fleet's own port."""
-    async with (
-        create_mcp_http_client() as http,
-        Client(streamable_http_client(fleet.registry + path, http_client=http), mode=era) as client,
-    ):
-        yield client
-
-
-async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str = "boss") -> tuple[str, str]:
-    """A message to an agent by one of the surfaces: its answer, and the thread's id."""
-    if way in ERAS:
-        async with fleet.client(agent, way) as client:
-            arguments = {"message": text, "conversation_id": thread or "new"}
-            result = await client.call_tool("send_message", arguments)
-            assert not result.is_error, text_of(result)
-            assert result.meta is not None
-            return text_of(result), result.meta["local.pallas/conversationId"]
-    if way in BRIDGES:
-        async with door(fleet, "/mcp", BRIDGES[way]) as client:
-            more = {"metadata": {"threadId": thread}} if thread else {}
-            session = (await tell(client, "sessions_create", agentId=agent, **more))["sessionId"]
-            said = await tell(client, "sessions_prompt", sessionId=session, prompt=text)
-            status = await tell(client, "sessions_status", sessionId=session)
-            await tell(client, "sessions_close", sessionId=session)
-            return said["text"], status["threadId"]
-    if way == "workbench":
-        workbench = AgentClient(fleet.url(agent), thread or f"conv-{uuid4()}")
-        try:
-            reply = await workbench.send(text)
-        finally:
-            await workbench.close()
-        assert reply.fault is None
-        return reply.text, reply.thread
-    if way == "tool":
-        async with door(fleet, "/projects/test/mcp") as client:
-            more = {"threadId": thread} if thread else {}
-            result = await client.call_tool(f"agent-{agent}__chat", {"message": text, **more})
-            assert not result.is_error, text_of(result)
-            assert result.meta is not None
-            # What follows the answer tells a model how to come back.
-            return result.content[0].text, result.meta["local.pallas/threadId"]
-    async with rest(fleet) as api:
-        body = {"message": text, "threadId": thread, "stream": way == "stream"}
-        answer = await api.post(f"/agents/{agent}/chat", json=body)
-        assert answer.status_code == 200, answer.text
-        if way == "rest":
-            return answer.json()["text"], answer.json()["threadId"]
-        chunks = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
-        assert chunks.pop() == "[DONE]"
-        said = [json.loads(chunk) for chunk in chunks]
-        return "".join(each.get("delta", "") for each in said if each["type"] == "text"), said[-1]["threadId"]
-
-
-async def _typed(*words: str) -> str:
-    """What a command of ``pallas`` prints, in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pallas.server", *words), stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
-
-
-async def rows(fleet: Served, thread: str) -> list[dict[str, Any]]:
-    async with rest(fleet) as api:
-        answer = await api.get(f"/threads/{thread}/messages", params={"limit": 200})
-        assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["items"]
-        return found
 
 
 @pytest.mark.parametrize("first", SURFACES)
@@ -201,8 +107,8 @@ async def test_a_typed_handler_is_reached_by_every_surface_in_one_thread_and_by_
     assert answer == "turn 1"
     for turn, way in enumerate(SURFACES[1:], 2):
         assert await say(fleet, way, f"by {way}", thread, "counts") == (f"turn {turn}", thread)
-    typed = await _typed("chat", "counts", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
-    assert typed.strip() == f"turn {len(SURFACES) + 1}"
+    printed = await typed("chat", "counts", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
+    assert printed.strip() == f"turn {len(SURFACES) + 1}"
     kept = await rows(fleet, thread)
     assert [row["role"] for row in kept] == ["user", "assistant"] * (len(SURFACES) + 1)
     assert {row["status"] for row in kept} == {"complete"}
@@ -232,8 +138,8 @@ async def test_all_surfaces_talk_in_the_thread_of_an_open_session_which_hears_of
             assert await say(fleet, way, f"by {way}", thread) == (f"turn {2 * turn + 2}", thread)
             said = await tell(client, "sessions_prompt", sessionId=session, prompt="and here")
             assert said["text"] == f"turn {2 * turn + 3}"
-        typed = await _typed("chat", "boss", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
-        assert typed.strip() == f"turn {2 * len(SURFACES) + 2}"
+        printed = await typed("chat", "boss", "-m", "typed", "--thread", thread, "-p", str(fleet.root))
+        assert printed.strip() == f"turn {2 * len(SURFACES) + 2}"
         task = await tell(
             client, "tasks_delegate", agentId="boss", prompt="a task", metadata={"threadId": thread}
         )

@@ -188,7 +188,7 @@ async def test_the_chosen_agent_goes_on_in_one_conversation_until_another_answer
     )
     first, second = await said("tell where we are"), await said("and now?")
     where = first.removesuffix(" knows 0")
-    assert where.startswith("session:router-")
+    assert where.startswith("conv-")
     assert second == f"{where} knows 2"
     await teller.stop("away")
     try:

@@ -129,3 +129,39 @@ def test_pictures_and_tool_answers_count() -> None:
     picture = Message("user", "see", (Image("A" * 500, "image/png"),))
     assert picture.size == 503
     assert Message("tool", "result").size == 6
+
+
+def test_all_names_of_a_thread_lead_to_one_conversation() -> None:
+    # UN-1, C12
+    all_ = Conversations()
+    mine = all_.open("id:mine", ALICE)
+    assert all_.open(f"id:{mine.key}", ALICE) is mine
+    begun = all_.open("session:1", ALICE)
+    assert all_.open(f"id:{begun.key}", ALICE) is begun is not mine
+    assert (mine.handle, begun.handle) == ("mine", "")
+    assert all_.bind("id:other", "thread", "other", ALICE) is all_.bind("id:thread", "thread", "other", ALICE)
+    assert len(all_) == 3
+
+
+def test_the_end_of_a_session_leaves_a_conversation_that_has_another_name() -> None:
+    # UN-1
+    all_ = Conversations()
+    begun = all_.open("session:1", ALICE)
+    all_.open(f"id:{begun.key}", ALICE)
+    all_.close("session:1", BOB)
+    assert "session:1" in all_
+    all_.close("session:1", ALICE)
+    assert "session:1" not in all_
+    assert all_.find(f"id:{begun.key}", ALICE) is begun
+
+
+async def test_a_conversation_that_a_run_is_about_to_enter_stays_in_memory() -> None:
+    # C19
+    all_ = Conversations(keep=1)
+    first = all_.open("id:1", ALICE)
+    with first.held():
+        all_.open("id:2", ALICE)
+        all_.open("id:3", ALICE)
+        assert all_.open("id:1", ALICE) is first
+    all_.open("id:4", ALICE)
+    assert "id:1" not in all_

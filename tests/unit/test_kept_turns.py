@@ -73,7 +73,35 @@ async def test_a_handle_of_the_callers_own_finds_its_thread_again(ledger: Ledger
     assert len((await ledger.threads.list()).items) == 1
 
 
-async def test_another_callers_thread_looks_as_if_there_were_none(ledger: Ledger) -> None:
+async def test_a_session_keeps_its_thread_when_memory_is_short(ledger: Ledger) -> None:
+    # UN-1
+    kernel = kernel_on(ledger, FakeExecutor())
+    first = await kernel.run(RunRequest("echo", "one", session="s"))
+    kernel._conversations["echo"]._drop(first.thread)
+    second = await kernel.run(RunRequest("echo", "two", session="s"))
+    assert (second.text, second.thread) == ("2:two", first.thread)
+    await ledger.threads.delete(first.thread)
+    kernel.forget_thread("echo", first.thread)
+    third = await kernel.run(RunRequest("echo", "three", session="s"))
+    assert third.text == "0:three"
+    assert third.thread not in ("", first.thread)
+
+
+async def test_fleets_that_begin_one_handle_at_one_moment_have_one_thread(ledger: Ledger) -> None:
+    # UN-1
+    executors = [FakeExecutor(), FakeExecutor()]
+    one, two = (kernel_on(ledger, executor) for executor in executors)
+    results = await asyncio.gather(*(each.run(asked("go", "my-own")) for each in (one, two, one, two)))
+    (thread,) = {each.thread for each in results}
+    assert {turn.thread for executor in executors for turn in executor.turns} == {thread}
+    assert {each.handle for executor in executors for each in executor.turns} == {"my-own"}
+    assert len((await ledger.threads.list()).items) == 1
+    for kernel in (one, two):
+        again = [await kernel.run(asked("on", name)) for name in (thread, "my-own")]
+        assert {each.thread for each in again} == {thread}
+
+
+async def test_another_callers_thread_is_not_found(ledger: Ledger) -> None:
     # AG-21
     handle = mint()
     await kernel_on(ledger, FakeExecutor()).run(asked("mine", handle, new=True, principal=ALICE))
@@ -85,7 +113,9 @@ async def test_another_callers_thread_looks_as_if_there_were_none(ledger: Ledger
         refusals.append(refused.value.message)
         with pytest.raises(Fault):
             await kernel.open("echo", conversation, None, BOB)
-    assert refusals[0] == refusals[1]
+    # A handle that cannot be guessed: who knows it is told why it does not open its thread.
+    assert "opened with another identity" in refusals[0]
+    assert "unknown, expired" in refusals[1]
     assert len(await rows(ledger, handle)) == 2
 
 

@@ -336,7 +336,7 @@ async def test_an_idle_conversation_expires_by_the_clock_and_its_instance_with_i
     now = IDLE_SECONDS
     # Nobody looks, as the sweeper's owner does not either.
     kernel.sweep()
-    assert executor.released == ["id:old"]
+    assert executor.released == [executor.turns[0].lease]
     with pytest.raises(Fault, match="unknown, expired"):
         await kernel.open("echo", "old", None, Principal())
     assert len(await kernel.open("echo", "young", None, Principal())) == 2
@@ -369,7 +369,7 @@ async def test_the_sweeper_runs_by_itself_until_it_is_cancelled(monkeypatch: pyt
     await kernel.run(RunRequest("echo", "x", conversation="c"))
     tidy = asyncio.create_task(kernel.tidy())
     now = IDLE_SECONDS
-    await until(lambda: executor.released == ["id:c"])
+    await until(lambda: executor.released == [executor.turns[0].lease])
     tidy.cancel()
     with pytest.raises(asyncio.CancelledError):
         await tidy
@@ -384,16 +384,16 @@ async def test_the_end_of_a_session_ends_its_conversation_and_no_other() -> None
     kernel.end_session("echo", "s", bob)
     assert executor.released == []
     kernel.end_session("echo", "s", alice)
-    assert executor.released == ["session:s"]
+    assert executor.released == [executor.turns[0].lease]
+    assert executor.turns[0].lease != executor.turns[1].lease
     assert len(await kernel.open("echo", "s", None, alice)) == 2
 
 
 async def test_a_conversation_that_makes_room_releases_its_instance() -> None:
     released: list[str] = []
     all_ = Conversations(keep=2, forgotten=released.append)
-    for number in range(4):
-        all_.open(f"id:{number}", Principal())
-    assert released == ["id:0", "id:1"]
+    opened = [all_.open(f"id:{number}", Principal()) for number in range(4)]
+    assert released == [each.key for each in opened[:2]]
 
 
 async def test_pictures_of_given_history_are_checked_too() -> None:

@@ -69,7 +69,7 @@ async def test_its_prompts_are_one_conversation_that_its_owner_can_go_on_with_el
     assert await house.sessions.close(made.id, ME)
     said = await house.kernel.open("a", first.conversation, None, ME)
     assert [each.text for each in said] == ["one", "0:one", "two", "2:two"]
-    assert executor.released == [f"id:{first.conversation}"]
+    assert executor.released == [first.conversation]
     started = [each for each in house.hub.since(0).events if isinstance(each, RunStarted)]
     assert {each.surface for each in started} == {"bridge"}
 
@@ -647,7 +647,7 @@ async def test_a_thread_that_its_owner_deleted_is_followed_by_another() -> None:
     made = await house.sessions.create("a", ME)
     first = await house.sessions.prompt(made.id, "one", ME)
     conversations = house.kernel._conversations["a"]
-    conversations._drop(f"id:{first.conversation}")
+    conversations._drop(str(first.conversation))
     fault = await fault_of(house.sessions.prompt(made.id, "two", ME))
     assert (fault.data[REASON], fault.data["sessionValid"]) == ("not_found", True)
     again = await house.sessions.prompt(made.id, "two", ME)

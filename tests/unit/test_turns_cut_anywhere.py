@@ -382,12 +382,12 @@ async def test_messages_in_place_of_a_thread_are_asked_outside_of_its_instance(l
     # AG-14
     executor = FakeExecutor()
     kernel = kernel_on(ledger, executor, window=WINDOW)
-    await kernel.run(asked("kept", "my-own"))
+    result = await kernel.run(asked("kept", "my-own"))
     override = [{"role": "user", "content": "other " + "word " * 2_000}]
     await kernel.run(asked("", "my-own", params=Params({"messages": override})))
     assert executor.turns[-1].lease is None
     assert executor.turns[-1].history == ()
-    assert executor.turns[0].lease == "id:my-own"
+    assert executor.turns[0].lease == result.thread
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -24,13 +24,15 @@ class Turn:
     """One message for an executor, with all that it may know.
 
     ``history`` are the conversation's messages so far, oldest first; ``lease`` names the conversation
-    for executors that keep an instance for it, None for a throw-away one. ``principal`` tells callers
-    apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``: the caller hears the text
-    as it is written, so agents further down are asked for theirs. ``params`` are those of the run, merged:
-    what is absent is the executor's own default, what is cleared is not sent. ``durable``: what is said on
-    the way is kept, so it is told in the executor's own form too. ``provider`` is the one that the caller
-    chose among the agent's, empty for its default. ``session`` is the id of the session that it belongs to,
-    as the ``SessionHooks`` know it, empty without one. ``sender`` and ``depth`` are as in the request.
+    for executors that keep an instance for it, None for a throw-away one. ``thread`` is the id of its thread,
+    empty for a throw-away one, and ``handle`` the caller's own name for that, empty without one.
+    ``principal`` tells callers apart, ``bearer`` is the caller's token, for this turn only. ``stream_text``:
+    the caller hears the text as it is written, so agents further down are asked for theirs. ``params`` are
+    those of the run, merged: what is absent is the executor's own default, what is cleared is not sent.
+    ``durable``: what is said on the way is kept, so it is told in the executor's own form too. ``provider``
+    is the one that the caller chose among the agent's, empty for its default. ``session`` is the id of the
+    session that it belongs to, as the ``SessionHooks`` know it, empty without one. ``sender`` and ``depth``
+    are as in the request.
     """
 
     run_id: str
@@ -39,6 +41,8 @@ class Turn:
     images: tuple[Image, ...] = ()
     history: Sequence[Message] = ()
     lease: str | None = None
+    thread: str = field(default="", repr=False)
+    handle: str = field(default="", repr=False)
     principal: str = ANONYMOUS.id
     stream_text: bool = False
     params: Params = NO_PARAMS

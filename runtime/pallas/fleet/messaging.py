@@ -108,8 +108,8 @@ class Messaging:
                 async with asyncio.timeout(BOOT_SECONDS):
                     await self._booted.wait()
         run, asker = first.asker.run_id, first.asker
-        # What one caller calls its conversation, another may as well: each has a budget of its own (HC-33).
-        own = "\0".join((asker.agent, asker.principal.id, first.thread))
+        # A thread has one budget, by whatever name and with whatever token it is continued (HC-33).
+        own = f"{asker.agent}\0{first.thread}"
         conversation = self.peers.budget_above(run) or own
         with self.peers.counting(run, conversation) as tally:
             try:

@@ -105,12 +105,32 @@ class ThreadStore:
 
     async def find(self, agent: str, handle: str) -> ThreadRecord | None:
         """The thread of that agent by its id, or by the caller's own handle."""
+        found = await self.resolve(agent, handle)
+        return None if found is None else found[0]
 
-        def work(connection: Connection) -> ThreadRecord | None:
+    async def resolve(self, agent: str, handle: str) -> tuple[ThreadRecord, str] | None:
+        """As ``find``, with the caller's own handle for the thread, empty where it has none."""
+
+        def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
             of_agent = _THREADS.where(agents.c.name == agent)
-            return _one(connection, of_agent.where(threads.c.id == handle)) or _one(
-                connection, of_agent.where(threads.c.handle == handle)
-            )
+            for wanted in (threads.c.id == handle, threads.c.handle == handle):
+                row = connection.execute(of_agent.where(wanted)).first()
+                if row is not None:
+                    return thread_record(row), row.handle or ""
+            return None
+
+        return await self._database.read(work)
+
+    async def named(self, handle: str) -> tuple[ThreadRecord, ...]:
+        """The thread of that id, else those that have it as their caller's own handle: one of each agent."""
+
+        def work(connection: Connection) -> tuple[ThreadRecord, ...]:
+            if (by_id := _one(connection, _THREADS.where(threads.c.id == handle))) is not None:
+                return (by_id,)
+            # Each agent by itself: that is what the index of handles begins with.
+            of_agents = threads.c.agent_id.in_(select(agents.c.id))
+            wanted = _THREADS.where(of_agents, threads.c.handle == handle).order_by(agents.c.name)
+            return tuple(map(thread_record, connection.execute(wanted)))
 
         return await self._database.read(work)
 

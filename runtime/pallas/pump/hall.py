@@ -11,7 +11,8 @@ from .work import Work
 
 
 class Hall:
-    """``root`` is the frame above all; ``queued`` are messages that wait for their handlers,
+    """``root`` is the frame above all; ``frames`` are all that are not over, by agent and id;
+    ``queued`` are messages that wait for their handlers,
     ``warned`` the handlers that were told what is deprecated."""
 
     def __init__(self, peers: Peers) -> None:
@@ -22,7 +23,7 @@ class Hall:
         self.slots = Slots(self._limits, peers.at_once, _take)
         self.pipelines = Pipelines(self._limits)
         self.works: set[Work] = set()
-        self.frames: dict[str, Frame] = {}
+        self.frames: dict[tuple[str, str], Frame] = {}
         self.queued = 0
         self.warned: set[str] = set()
 

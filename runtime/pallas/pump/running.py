@@ -60,9 +60,10 @@ class Running:
             self.put(frame, fitted, self.outside, route)
 
     def open(self, agent: str, caller: str, parent: Frame | None, told: str, *, thread: str = "") -> Frame:
-        """A frame of ``agent`` below ``parent``; ``thread`` is its id, if that is one and not taken."""
+        """A frame of ``agent`` below ``parent``; ``thread`` is its id, if that is one and the agent has no
+        frame of that id: one conversation may reach several agents at once."""
         frames = self.hall.frames
-        taken = not thread or not is_canonical(thread) or thread in frames
+        taken = not thread or not is_canonical(thread) or (agent, thread) in frames
         trace = self.asker.trace
         frame = Frame(
             self,
@@ -73,7 +74,7 @@ class Running:
             span=new_span() if parent is not None or trace is None else trace.span_id,
             told=told,
         )
-        frames[frame.id] = frame
+        frames[agent, frame.id] = frame
         if parent is None:
             self._firsts[frame] = None
         self.telling.frame(frame, "started")
@@ -109,7 +110,7 @@ class Running:
                 log.exception("%s: its scratch storage is not gone", frame.agent)
         self._say(self.telling.frame, frame, phase)
         self._firsts.pop(frame, None)
-        del self.hall.frames[frame.id]
+        del self.hall.frames[frame.agent, frame.id]
         frame.detach()
 
     def _say[**P](self, tell: Callable[P, object], *what: P.args, **how: P.kwargs) -> None:

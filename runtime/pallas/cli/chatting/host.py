@@ -14,6 +14,7 @@ from pallas.images import MAX_IMAGES
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
 from pallas.text import one_line
 
+from .session import thread_named
 from .transcript import rendered, target_of, write_new
 from .turn import Answer
 from .wish import Wish, image_at
@@ -170,7 +171,7 @@ class Host:
 
     async def resume(self, thread: str) -> str:
         """Go on with another one; its last words are told."""
-        told = await self._api.get(f"/threads/{part(thread)}")
+        told = await thread_named(self._api, thread, self._agent)
         record = _thread(told if isinstance(told, dict) else {}, self._agent)
         if record.agent != self._agent:
             raise _wrong(

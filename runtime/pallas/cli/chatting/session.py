@@ -15,6 +15,7 @@ from pallas.api_client import Api, NoFleet, Place, connect, place_of, token_of
 from pallas.api_client.api import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
+from pallas.refusals import not_found
 from pallas.text import one_line, sanitize
 
 from .status import ABSENT, FAILED, SIGNALLED, USAGE, Left
@@ -227,10 +228,22 @@ async def check_agent(api: Api, wish: Wish) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+async def thread_named(api: Api, name: str, agent: str) -> Any:
+    """The thread of that id or handle. Raises Fault ("not found")."""
+    if "/" not in name:
+        return await api.get(f"/threads/{part(name)}", agent=agent)
+    page = await api.get("/threads", handle=name)
+    items = page.get("items", ()) if isinstance(page, dict) else ()
+    mine = [each for each in items if isinstance(each, dict) and each.get("agent") == agent]
+    if not (found := [*mine, *items]):
+        raise not_found("thread not found: it is unknown, deleted, or belongs to another caller")
+    return found[0]
+
+
 async def check_thread(api: Api, wish: Wish) -> dict[str, Any]:
     """The conversation to go on with. Raises Left (ABSENT): unknown, another caller's, another agent's."""
     try:
-        found = await api.get(f"/threads/{part(wish.thread)}")
+        found = await thread_named(api, wish.thread, wish.agent)
     except Fault as fault:
         if fault.data.get("reason") != "not_found":
             raise

@@ -251,16 +251,13 @@ class TypedExecutor:
         )
 
     def _thread(self, turn: Turn) -> str:
-        """The UUID of the run's first frame: the caller's handle if it is one, else one that goes with it.
+        """The UUID of the run's first frame: the caller's own handle if it is one, else one of the thread.
 
-        The second says nothing of the handle, which opens the caller's conversation.
+        The second is a hash: the thread's id itself opens the caller's conversation.
         """
-        if turn.lease is None:
-            return str(uuid4())
-        handle = turn.lease.removeprefix("id:")
-        if is_canonical(handle):
-            return handle
-        return str(uuid5(NAMESPACE_URL, "\0".join((self.name, turn.principal, turn.lease))))
+        if is_canonical(turn.handle):
+            return turn.handle
+        return str(uuid5(NAMESPACE_URL, turn.thread) if turn.thread else uuid4())
 
     async def _finish(self, timeout: float) -> None:
         self._started = False

@@ -96,16 +96,17 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
             raise Fault(FaultType.PROTOCOL, "message: is missing", data={"key": "message"})
         if not (body.message or "").strip() and not body.images and params.get("messages") is None:
             raise Fault(FaultType.PROTOCOL, "message: is empty", data={"key": "message"})
+        thread = None
         if body.threadId is not None:
-            thread = await parts.threads.find(body.threadId, principal)
+            thread = await parts.threads.find(body.threadId, principal, agent=name)
             if thread.agent != name:
                 raise not_found(f"this thread is not one of {one_line(name, 80)}")
         return RunRequest(
             agent=name,
             text=body.message or "",
             images=tuple(Image(each.data, each.mime_type) for each in body.images or ()),
-            conversation=body.threadId or mint(),
-            new_conversation=body.threadId is None,
+            conversation=mint() if thread is None else thread.id,
+            new_conversation=thread is None,
             principal=principal,
             caller=one_line(request.headers.get("user-agent", ""), 60),
             trace=incoming(None, request.headers),

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Body, Query
+from fastapi import Body, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.model import MessageRecord, ThreadRecord
+from pallas.model import MessageRecord, Page, ThreadRecord
 from pallas.refusals import not_found
 from pallas.text import one_line
 
@@ -19,9 +19,17 @@ from .models import (
     iso,
     iso_or_none,
 )
-from .paging import AgentName, Cursor, Filter, Id, Limit, page_of, plain
+from .paging import AgentName, Cursor, Filter, Limit, page_of, plain
 from .routing import Routes, principal_of
 from .taken import ThreadChange, ThreadMade
+
+ThreadId = Annotated[str, Path(max_length=200, description="Its id, or the handle that you chose for it")]
+Handle = Annotated[
+    str, Query(max_length=200, description="Only the thread of that id or of that handle of yours.")
+]
+Whose = Annotated[
+    str, Query(max_length=200, description="The agent, where you chose one handle with several.")
+]
 
 
 def thread_out(record: ThreadRecord) -> Thread:
@@ -68,14 +76,22 @@ def add_threads(routes: Routes) -> None:
             raise not_found(f"there is no agent {one_line(name, 80)!r}")
         return name
 
+    async def listed(request: Request, agent: str, handle: str, limit: int, cursor: str) -> dict[str, Any]:
+        principal = principal_of(request)
+        if handle:
+            named = await parts.threads.named(handle, principal)
+            found = Page(tuple(each for each in named if agent in ("", each.agent)))
+        else:
+            found = await parts.threads.list(principal, agent=agent or None, limit=limit, cursor=cursor)
+        return page_of(found, thread_out)
+
     @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[Thread])
     async def list_agent_threads(
-        request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = ""
+        request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
         """Your own, those used last first."""
-        plain(cursor)
-        found = await parts.threads.list(principal_of(request), agent=known(name), limit=limit, cursor=cursor)
-        return page_of(found, thread_out)
+        plain(cursor, handle)
+        return await listed(request, known(name), handle, limit, cursor)
 
     @routes.add("POST", "/agents/{name}/threads", "Begin a thread", response=Thread, status=201)
     async def create_thread(
@@ -93,44 +109,47 @@ def add_threads(routes: Routes) -> None:
 
     @routes.add("GET", "/threads", "Threads", response=PageOf[Thread])
     async def list_threads(
-        request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = ""
+        request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
     ) -> dict[str, Any]:
         """Your own, those used last first; all of them for who has `view:agents` and `admin:threads`."""
-        plain(agent, cursor)
-        found = await parts.threads.list(
-            principal_of(request), agent=agent or None, limit=limit, cursor=cursor
-        )
-        return page_of(found, thread_out)
+        plain(agent, cursor, handle)
+        return await listed(request, agent, handle, limit, cursor)
 
     @routes.add("GET", "/threads/{id}", "A thread", response=Thread)
-    async def get_thread(request: Request, id: Id) -> Thread:  # noqa: A002 - the word of the path
+    async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> Thread:  # noqa: A002
         """Without its messages."""
-        plain(id)
-        return thread_out(await parts.threads.find(id, principal_of(request)))
+        plain(id, agent)
+        return thread_out(await parts.threads.find(id, principal_of(request), agent=agent))
 
     @routes.add("PATCH", "/threads/{id}", "Rename a thread", response=Thread)
-    async def rename_thread(request: Request, id: Id, body: ThreadChange) -> Thread:  # noqa: A002
+    async def rename_thread(
+        request: Request,
+        id: ThreadId,  # noqa: A002 - the word of the path
+        body: ThreadChange,
+        agent: Whose = "",
+    ) -> Thread:
         """Give it another title."""
-        plain(id)
-        return thread_out(await parts.threads.rename(id, principal_of(request), body.title))
+        plain(id, agent)
+        return thread_out(await parts.threads.rename(id, principal_of(request), body.title, agent=agent))
 
     @routes.add("DELETE", "/threads/{id}", "Delete a thread", status=204)
-    async def delete_thread(request: Request, id: Id) -> None:  # noqa: A002 - the word of the path
+    async def delete_thread(request: Request, id: ThreadId, agent: Whose = "") -> None:  # noqa: A002
         """With its messages and its runs, for good."""
-        plain(id)
-        await parts.threads.delete(id, principal_of(request))
+        plain(id, agent)
+        await parts.threads.delete(id, principal_of(request), agent=agent)
 
     @routes.add("GET", "/threads/{id}/messages", "Messages of a thread", response=PageOf[Message])
     async def list_messages(
         request: Request,
-        id: Id,  # noqa: A002 - the word of the path
+        id: ThreadId,  # noqa: A002 - the word of the path
+        agent: Whose = "",
         limit: Limit = 50,
         cursor: Cursor = "",
         order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "asc",
     ) -> dict[str, Any]:
         """By their place in it. A row in error says why; models are not told of it."""
-        plain(id, cursor)
+        plain(id, cursor, agent)
         found = await parts.threads.messages(
-            id, principal_of(request), limit=limit, cursor=cursor, newest_first=order == "desc"
+            id, principal_of(request), agent=agent, limit=limit, cursor=cursor, newest_first=order == "desc"
         )
         return page_of(found, message_out)
