@@ -93,7 +93,7 @@ async def test_it_is_told_what_a_handler_may_know(crew: Hosted) -> None:
     said = await crew.act("metadata", frame=frame)
     assert said == (
         f"HandlerMetadata(thread_id={frame!r}, from_id='system.caller', own_name=None, is_self_call=False, "
-        "usage_instructions='')"
+        "usage_instructions='', todo_nudge='')"
     )
     said = await crew.act(
         "metadata", own_name="crew", is_self_call=True, usage_instructions="friend: text", from_id="crew"

@@ -28,7 +28,7 @@ DESK = '''
         what: str
 
     async def far(payload, metadata):
-        while payload.what == "wait" and not pathlib.Path("go").exists():
+        while payload.what == "wait" and not pathlib.Path(__file__).with_name("go").exists():
             await asyncio.sleep(0.01)
         return HandlerResponse.respond(Text(WORD))
 '''

@@ -75,8 +75,9 @@ class TypedConfig:
     ``isolation: process``, and ``env`` is all that this has of the environment beside what programs need to
     run; it is expanded. ``forward_inbound_auth``: agents that it asks get the caller's bearer.
     ``capacity`` is how many messages it handles at a time, 0 for as many as any handler. Its ``peers`` are
-    those of the agent. ``listener``: declared in an organism.yaml, so its code may import what xml-pipeline
-    offers. ``forwards_freely``: it may send to every listener of that file.
+    those of the agent. ``files`` of the project are what one with ``isolation: process`` may open beside its
+    code. ``listener``: declared in an organism.yaml, so its code may import what xml-pipeline offers.
+    ``forwards_freely``: it may send to every listener of that file.
     """
 
     payload: str
@@ -89,6 +90,7 @@ class TypedConfig:
     forward_inbound_auth: bool = False
     prompt: str = field(default="", repr=False)
     capacity: int = 0
+    files: tuple[str, ...] = ()
     listener: bool = False
     forwards_freely: bool = False
 

@@ -12,6 +12,7 @@ from .notes import nearest
 from .read_typed import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
+    read_files,
     read_object,
     read_peers,
     read_prompt,
@@ -22,7 +23,7 @@ from .tree import Items, Leaf
 
 LISTENER_KEYS: Final = (
     "name", "payload_class", "handler", "description", "agent", "peers", "broadcast", "prompt", "cpu_bound",
-    "timeout",
+    "timeout", "files",
 )  # fmt: skip
 _ITS_CODE: Final = "the handler's code says it, in its call of complete()"
 _ITS_PEERS: Final = "whom it may call is said by peers:"
@@ -118,6 +119,7 @@ def _listener(section: Section, root: Path) -> _Read | None:
         broadcast=broadcast,
         group=(name or "") if broadcast else "",
         prompt=read_prompt(section),
+        files=read_files(section, root, isolated=cpu_bound),
         listener=True,
         forwards_freely=not agent and "peers" not in section,
     )

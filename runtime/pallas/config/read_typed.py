@@ -15,15 +15,17 @@ from .where import Where
 
 TYPED_KEYS: Final = (
     "payload", "agent", "timeout", "broadcast", "group", "isolation", "memory", "env", "forward_inbound_auth",
-    "prompt", "peers",
+    "files", "prompt", "peers",
 )  # fmt: skip
 """Keys of a handler that need a ``payload``, and ``payload`` itself."""
 MAX_PEERS: Final = 200
+MAX_FILES: Final = 100
 MAX_PROMPT: Final = 100_000
 MAX_TIMEOUT: Final = 3_600.0
 DEFAULT_TIMEOUT: Final = 30.0
 MIN_MEMORY: Final = 64 << 20
 MAX_MEMORY: Final = 1 << 40
+_ISOLATION: Final = ("none", "process")
 _SIZE: Final = re.compile(r"(\d{1,10})\s*([KMGT]?)i?B?", re.IGNORECASE)
 _GROUP: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
@@ -55,6 +57,7 @@ def read_typed(section: Section, root: Path, name: str) -> TypedConfig | None:
         broadcast=broadcast,
         group=(group or name) if broadcast else "",
         memory=read_memory(section),
+        files=read_files(section, root, isolated=section.choice("isolation", _ISOLATION) == "process"),
         forward_inbound_auth=section.flag("forward_inbound_auth") or False,
         prompt=read_prompt(section),
     )
@@ -122,7 +125,7 @@ def read_memory(section: Section) -> int:
     node = section.table.get("memory")
     if node is None:
         return 0
-    if section.choice("isolation", ("none", "process")) != "process":
+    if section.choice("isolation", _ISOLATION) != "process":
         section.error("memory", "needs `isolation: process`", "write it, or leave memory out")
     raw = node.value if isinstance(node, Leaf) and not isinstance(node.value, bool) else None
     found = _SIZE.fullmatch(str(raw).strip()) if isinstance(raw, int | str) else None
@@ -136,6 +139,25 @@ def read_memory(section: Section) -> int:
         section.error("memory", "is out of range", "allowed: 64MB to 1TB", where=node.where)
         return 0
     return size
+
+
+def read_files(section: Section, root: Path, *, isolated: bool) -> tuple[str, ...]:
+    """``files``: files and folders of the project that an isolated handler may open, relative to it."""
+    if "files" not in section:
+        return ()
+    if not isolated:
+        section.error("files", "needs a process of its own", "write `isolation: process`, or leave files out")
+    listed = section.texts("files", "[data, templates/offer.txt]")
+    if len(listed) > MAX_FILES:
+        section.error("files", f"has {len(listed)} entries", f"allowed: at most {MAX_FILES}")
+    for text, where in listed:
+        path = (root / text).resolve()
+        problem = "" if root.resolve() in path.parents else f"{text} is not in the project's folder"
+        if not problem and not path.exists():
+            problem = f"there is no {text}"
+        if problem:
+            section.error("files", problem, "name what is in the project's folder", where=where)
+    return tuple(dict.fromkeys(text for text, _ in listed))
 
 
 def read_prompt(section: Section) -> str:

@@ -11,6 +11,7 @@ FILES: Final = 1_024
 """Descriptors that its process has at most."""
 _EMPTY: Final = 64 * 1024 * 1024
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_CAPABILITIES_VERSION: Final = 0x20080522
 
 
 def limit(memory: int) -> None:
@@ -25,7 +26,16 @@ def limit(memory: int) -> None:
         _set(resource.RLIMIT_DATA, _data() + memory)
     if sys.platform == "linux":  # programs that become somebody else when they are started stay who we are
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            library = ctypes.CDLL(None, use_errno=True)
+            library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            _drop_capabilities(library)
+
+
+def _drop_capabilities(library: ctypes.CDLL) -> None:
+    """Where the fleet runs as root: its handler has root's name alone, and cannot look into processes."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, twice 32 bits of each
+    library.capset(ctypes.byref(header), ctypes.byref(none))
 
 
 def _data() -> int:

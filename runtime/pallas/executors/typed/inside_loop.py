@@ -21,6 +21,7 @@ from pallas.log import Forwarder, forward_logging
 from ..process.channel import Channel, ChannelBroken
 from ..process.ending import OUT_OF_MEMORY, run_and_leave
 from ..process.sources import Sources, read_sources
+from .inside_files import keep_files_from
 from .inside_handler import Handler
 from .inside_limits import limit
 from .isolated_messages import (
@@ -139,7 +140,10 @@ class _Inside:
             return
         self._lag = said.lag
         limit(said.memory)
+        is_confined = keep_files_from(Path(said.root), said.hidden, said.own_files)
         forward_logging(Forwarder(self._log), said.level)
+        if not is_confined:
+            log.warning("this system has no Landlock: its code may read every file that the fleet may")
         logging.captureWarnings(capture=True)
         self._sources = read_sources(Path(said.root), said.sources)
         self._handler = Handler(said, self._say)

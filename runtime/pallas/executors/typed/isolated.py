@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -18,6 +19,7 @@ from pallas.text import one_line
 from ..process.spawn import Spawned
 from .isolated_calls import Gone
 from .isolated_env import environment
+from .isolated_files import drop_folder, hidden_from, scratch_folder
 from .isolated_link import HandlerLink
 from .isolated_messages import MAX_SOURCES, PROTOCOL, Begin, Failed, NotLoaded, Returned, frame_of
 from .isolated_told import fault_of_load, paths
@@ -55,6 +57,7 @@ class IsolatedHost:
         self._link: HandlerLink | None = None
         self._mending: asyncio.Task[None] | None = None
         self._ends: deque[float] = deque(maxlen=_AGAIN)
+        self._scratch: Path | None = None
         self._started = False
         self._closing = False
         self._tell_failed: Callable[[str], None] | None = None
@@ -126,11 +129,12 @@ class IsolatedHost:
         project, own = self._project, self._own
         most = project.messages.bytes
         try:
+            scratch = self._scratch = scratch_folder(self._scratch)
             process = await Spawned.start(
                 self._name,
-                project.root,
+                scratch,
                 program=PROGRAM,
-                env=environment(own.env),
+                env=environment({"TMPDIR": str(scratch), **own.env}),
                 frame=frame_of(most) + 2 * MAX_SOURCES,
             )
         except (OSError, ValueError) as error:  # the latter for a value of `env:` that none can have
@@ -155,6 +159,8 @@ class IsolatedHost:
                 bytes=most,
                 sources=self._sources,
                 listener=own.listener,
+                hidden=hidden_from(project),
+                own_files=(str(scratch), *(str(project.root / each) for each in own.files)),
             )
         )
         if not self._sources:  # one that was given its sources has not read them
@@ -215,6 +221,8 @@ class IsolatedHost:
     async def _leave(self, timeout: float) -> None:
         if self._link is not None:
             await self._link.leave(timeout)
+        drop_folder(self._scratch)
+        self._scratch = None
 
     def _reply(self, link: HandlerLink, said: Returned | Failed) -> Reply:
         if isinstance(said, Failed):

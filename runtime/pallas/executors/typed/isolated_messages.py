@@ -38,7 +38,8 @@ class Begin:
     """The first word. Of the project it says where that is and this one handler; nothing of all others.
 
     ``sources`` are modules as they were when the handler was loaded before; ``memory`` is in bytes;
-    ``listener`` as ``TypedConfig`` has it.
+    ``listener`` as ``TypedConfig`` has it. ``hidden`` are files beside the project's that it is kept
+    from, ``own_files`` those that it may open and change: its scratch folder is the first.
     """
 
     version: str
@@ -55,6 +56,8 @@ class Begin:
     bytes: int = 1_048_576
     sources: dict[str, str] = field(default_factory=dict, repr=False)
     listener: bool = False
+    hidden: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

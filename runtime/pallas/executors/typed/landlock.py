@@ -1,0 +1,102 @@
+"""Keeps files from this process by Landlock, which needs Linux 5.13 or newer and no rights.
+
+Landlock allows what a rule names and refuses the rest: there is no rule to refuse one folder. So every folder
+beside the way to a hidden one gets a rule.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+MAX_RULES: Final = 20_000
+"""Rules of one process; what is beyond them cannot be opened."""
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # alike on all machines that Python 3.13 knows
+_VERSION: Final = 1
+_PATH_BENEATH: Final = 1
+_WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
+_OF_FILES: Final = _WRITE_FILE | _READ_FILE | _TRUNCATE
+_CHANGE: Final = sum(1 << bit for bit in range(4, 13))  # remove and make files and folders of each kind
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def hide(hidden: Sequence[Path], *, readable: Iterable[Path], own: Iterable[Path]) -> bool:
+    """For the rest of this process, and all that it starts: nothing in ``hidden`` is read or written.
+
+    Except files and folders there that are ``readable``, and those that are its ``own``, which it may change.
+    Returns whether the system does so. Only the calling thread, and those that it starts, are bound.
+    """
+    if not (version := _version()):
+        return False
+    calls = ctypes.CDLL(None, use_errno=True)
+    handled = _WRITE_FILE | _READ_FILE | _CHANGE
+    handled |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    attributes = _Attributes(handled)
+    rules = calls.syscall(
+        _CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)), 0
+    )
+    if rules < 0:
+        return False
+    try:
+        hidden = [Path(os.path.realpath(each)) for each in hidden]
+        wanted = chain(
+            ((path, _READ_FILE) for path in readable),
+            ((path, handled) for path in (*own, *_beside(Path("/"), hidden))),
+        )
+        for path, access in islice(wanted, MAX_RULES):
+            _allow(calls, rules, path, access)
+        return bool(calls.syscall(_RESTRICT_SELF, rules, 0) == 0)
+    finally:
+        os.close(rules)
+
+
+def is_available() -> bool:
+    """Whether this system has Landlock."""
+    return _version() > 0
+
+
+def _version() -> int:
+    """Which one it has, 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return max(0, int(call(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
+
+
+def _allow(calls: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
+    """A rule for the file or folder; none for what cannot be opened."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        rule = _PathBeneath(access if path.is_dir() else access & _OF_FILES, descriptor)
+        calls.syscall(_ADD_RULE, rules, _PATH_BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _beside(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
+    """All below ``folder`` but ``hidden``, as few paths as possible. Where a link leads is not followed."""
+    inner = [each for each in hidden if each.is_relative_to(folder)]
+    if not inner:
+        yield folder
+        return
+    if folder in inner:
+        return
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if not entry.is_symlink():
+                yield from _beside(Path(entry.path), inner)
