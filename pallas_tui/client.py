@@ -24,6 +24,7 @@ REQUEST_LIMIT: Final = 4 * 1024 * 1024
 _ENVELOPE: Final = 8 * 1024
 _ROW: Final = 80
 _META: Final = "local.pallas/"
+_MAX_MISSING: Final = 10
 
 TOOL: Final = "send_message"
 
@@ -36,7 +37,7 @@ class Reply:
     None where the agent does not tell; ``stop_reason`` is empty then. ``images`` are bounded and judged by
     their content. Tokens are those of the agent's own model. ``thread`` is the durable thread that it was
     written to, empty where none is told. ``note`` is something the person should know about how the message
-    was sent, else empty.
+    was sent or answered, else empty.
     """
 
     text: str
@@ -145,7 +146,8 @@ class AgentClient:
         pictures = list(_pictures(result))
         # Their headers are read by a library: never on the loop that draws.
         kept = await asyncio.to_thread(received, pictures) if pictures else ()
-        return replace(_reply(result, seconds, kept), note=note)
+        reply = _reply(result, seconds, kept)
+        return replace(reply, note=" ".join(part for part in (note, reply.note) if part))
 
     async def tools(self) -> tuple[ToolDetail, ...]:
         """What the agent's own endpoint offers. Raises Fault as ``send`` does."""
@@ -198,7 +200,19 @@ def _reply(result: Any, seconds: float, images: tuple[Attachment, ...] = ()) -> 
         tokens_out=_number(usage.get("outputTokens")),
         run_id=one_line(str(meta.get(f"{_META}runId", "")), 60),
         thread=one_line(str(meta.get(f"{_META}threadId", "")), 200),
+        note=_without(meta.get(f"{_META}missingServers")),
     )
+
+
+def _without(missing: object) -> str:
+    """Which servers the agent had to do without, in a sentence; empty where it had all of them."""
+    if not isinstance(missing, dict) or not missing:
+        return ""
+    named = [
+        f"{one_line(str(name), 80)} ({one_line(str(why), 100)})"
+        for name, why in list(missing.items())[:_MAX_MISSING]
+    ]
+    return f"Answered without {', '.join(named)}."
 
 
 def _number(value: object) -> int | None:

@@ -156,12 +156,14 @@ _TONES: Final = {
     Reach.UNKNOWN: Tone.STARTING,
     Reach.UNREACHABLE: Tone.ERROR,
     Reach.AUTH_REQUIRED: Tone.DEGRADED,
+    Reach.NOT_CONFIGURED: Tone.DEGRADED,
 }
 _WORDS: Final = {
     Reach.OK: "ok",
     Reach.UNKNOWN: "?",
     Reach.UNREACHABLE: "down",
     Reach.AUTH_REQUIRED: "key",
+    Reach.NOT_CONFIGURED: "unset",
 }
 
 

@@ -21,6 +21,7 @@ from pallas.model import (
     RunEvent,
     RunFinished,
     RunStarted,
+    ServerMissing,
     StepStarted,
     TodoChanged,
     ToolEvent,
@@ -72,6 +73,7 @@ class Feed:
             Compacted: self._compacted,
             Routed: self._routed,
             Rerouted: self._routed,
+            ServerMissing: self._missed,
             MessagePassed: self._passed,
             TodoChanged: lambda event: self._noted(event, Run.waited),
             BackendChosen: lambda event: self._noted(event, Run.chose),
@@ -215,6 +217,11 @@ class Feed:
     def _routed(self, event: Routed | Rerouted) -> None:
         run = self._run_of(event)
         run.routed(event)
+        self._grew(run, 1)
+
+    def _missed(self, event: ServerMissing) -> None:
+        run = self._run_of(event)
+        run.missed(event)
         self._grew(run, 1)
 
     def _passed(self, event: MessagePassed) -> None:

@@ -13,6 +13,7 @@ from pallas.model import (
     Routed,
     RunFinished,
     RunStarted,
+    ServerMissing,
     StepStarted,
     TodoChanged,
     ToolEvent,
@@ -164,6 +165,11 @@ class Run:
     def routed(self, event: Routed | Rerouted) -> None:
         """Somebody else answers than the one that was asked: a router chose, or a provider failed."""
         self._add(Step(event.at, routed_text(event), 0, "ok"))
+
+    def missed(self, event: ServerMissing) -> None:
+        """It has to do without the tools of a server."""
+        text = f"without {event.server}"
+        self._add(Step(event.at, text, 0, "error", notice=event.why))
 
     def passed(self, event: MessagePassed) -> bool:
         """A message between handlers: only one that did not arrive gets a line, for the others are calls."""

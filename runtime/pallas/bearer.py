@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, Final, NamedTuple
 
 from pallas.model import AuthHop, CredentialSource
@@ -187,6 +187,13 @@ def connecting(slot: Slot) -> Iterator[None]:
         yield
     finally:
         _slot.reset(token)
+
+
+def context_of(slot: Slot) -> Context:
+    """An empty context whose tasks serve the instance of ``slot``, and nothing of any request."""
+    context = Context()
+    context.run(_slot.set, slot)
+    return context
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from pallas.model import (
     RunFinished,
     RunStarted,
     Said,
+    ServerMissing,
     SessionChanged,
     StepStarted,
     TaskChanged,
@@ -48,6 +49,7 @@ EVENTS: Final[dict[str, type[Event]]] = {
         FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
         LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
         Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
+        ServerMissing,
     )
 }  # fmt: skip
 """The kinds of events by the name they travel under."""

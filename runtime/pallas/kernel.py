@@ -427,6 +427,7 @@ class Kernel:
             backend=result.backend,
             routed=run.routed,
             rerouted=tuple(run.rerouted),
+            missing=dict(run.missing),
         )
         if fits(done.text):
             return done

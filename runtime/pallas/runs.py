@@ -29,6 +29,7 @@ from pallas.model import (
     RunResult,
     RunStatus,
     Said,
+    ServerMissing,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -104,8 +105,8 @@ class Run:
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
     conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
     ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is
-    when its caller's patience ends (``perf_counter``), ``routed`` and ``rerouted`` as in its result,
-    ``above`` and ``within`` as in its request.
+    when its caller's patience ends (``perf_counter``), ``routed``, ``rerouted`` and ``missing`` as in its
+    result, ``above`` and ``within`` as in its request.
     """
 
     id: str
@@ -140,6 +141,7 @@ class Run:
     within: str = ""
     routed: str = ""
     rerouted: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -257,6 +259,8 @@ class Run:
             self.routed = event.to
         elif isinstance(event, Rerouted):
             self.rerouted.append(f"{event.asked} -> {event.to}: {event.why}")
+        elif isinstance(event, ServerMissing):
+            self.missing[event.server] = event.why
         if isinstance(event, ToolEvent) and event.span_id:
             if event.phase == "started":
                 self._calls[event.call_id] = (event.span_id, event.server)

@@ -9,7 +9,6 @@ from support.fake_fleet import agent
 from support.pane_app import PaneApp
 from support.waiting import until
 from textual.events import Key, Paste
-from textual.widgets import Static
 
 from pallas.model import AgentState, Health, HealthStatus
 from pallas_tui.chat.model import KEEP
@@ -196,15 +195,6 @@ async def test_an_agent_in_error_cannot_be_written_to(chat: Chat) -> None:
     chat.app.feed(chat.snapshot())
     await chat.until(lambda: chat.prompt.has_focus)
     assert "refuses" not in chat.app.screen_text()
-
-
-async def test_a_degraded_agent_shows_its_message_and_answers(chat: Chat) -> None:
-    # PI-17
-    chat.app.feed(chat.snapshot(health=Health(HealthStatus.DEGRADED, "docs: connection refused")))
-    await chat.until(lambda: "docs: connection refused" in chat.app.screen_text())
-    assert chat.view.query_one(".chat-banner", Static).has_class("-degraded")
-    await chat.ask("hello")
-    assert chat.texts()[-1] == "you said: hello"
 
 
 async def test_a_draft_survives_while_the_agent_cannot_be_written_to(chat: Chat) -> None:

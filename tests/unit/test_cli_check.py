@@ -52,9 +52,9 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     assert out == ""
     assert err.splitlines() == [
         "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
-        "max_instances, max_iterations, loop_repeat_threshold, isolation, model_capabilities, params, "
-        "providers, default_provider, peers, port, title, description, capabilities, examples, depends_on, "
-        "icons, run_timeout, start_timeout, restart, auth; "
+        "max_instances, servers, max_iterations, loop_repeat_threshold, isolation, model_capabilities, "
+        "params, providers, default_provider, peers, port, title, description, capabilities, examples, "
+        "depends_on, icons, run_timeout, start_timeout, restart, auth; "
         "did you mean module",
         "agents.yaml:3: agents.jarvis.module: is missing; required: module, "
         "for example `module: agents.jarvis`, or card",

@@ -179,7 +179,7 @@ MISTAKES = [
     (
         agent(RIGHT + "depends-on: [x]"),
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
-        "instance_scope, max_instances, max_iterations, loop_repeat_threshold, isolation, "
+        "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, "
         "model_capabilities, params, providers, default_provider, peers, port, title, description, "
         "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, auth; "
         "did you mean depends_on",
@@ -336,7 +336,26 @@ MISTAKES = [
         agent(RIGHT, "servers: {x y: {command: y, url: 'http://a'}}\n"),
         "servers.x y: is not a name for a server",
     ),
+    (
+        agent(RIGHT + "servers: {vault: {required: true}}\n"),
+        "agents.jarvis.servers.vault: there is no server vault under mcp.servers",
+    ),
+    (agent(RIGHT + "servers: {vault: {requird: true}}\n"), "servers.vault.requird: unknown key"),
+    (agent(RIGHT + "servers: [vault]\n"), "agents.jarvis.servers: is a list, where a mapping is needed"),
 ]
+
+
+def test_servers_that_an_agent_requires_are_its_own_and_programs_that_it_calls(folder: Folder) -> None:
+    folder.agents(
+        agent(
+            RIGHT + "servers: {a: {required: true}, b: {required: false}}\n",
+            "servers: {store: {command: x, url: 'http://127.0.0.1:9/mcp', required: true}}\n",
+        )
+    )
+    folder.config(
+        "mcp: {servers: {a: {url: 'http://a'}, b: {url: 'http://b'}, c: {url: 'http://127.0.0.1:9'}}}\n"
+    )
+    assert folder.load().agents["jarvis"].required == ("a", "c")
 
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES)

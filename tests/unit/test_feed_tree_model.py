@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 from support.fake_fleet import NOON, desk
 
-from pallas.model import Event, LoopStopped, Rerouted, Routed, RunFinished, RunStarted, StepStarted, ToolEvent
+from pallas.model import (
+    Event,
+    LoopStopped,
+    Rerouted,
+    Routed,
+    RunFinished,
+    RunStarted,
+    ServerMissing,
+    StepStarted,
+    ToolEvent,
+)
 from pallas_tui.frame import Frame
 from pallas_tui.runs.feed import MAX_RUNS, MAX_STEPS, MAX_STEPS_OF_RUN, Feed
 from pallas_tui.runs.filter import Sieve, parse
@@ -49,6 +59,15 @@ def test_who_answers_in_place_of_another_is_a_line_of_the_run() -> None:
     lines = "\n".join(shown(feed, width=160))
     assert "routed to coder by examples: like `fix the test`" in lines
     assert "rerouted from openai to local: 503" in lines
+
+
+def test_a_server_that_a_run_did_without_is_a_line_of_the_run() -> None:
+    feed = Feed()
+    missing = ServerMissing(run_id="a", agent="front", server="vault", why="cannot be reached", at=NOON)
+    absorb(feed, begin("a", "front"), missing)
+    (line,) = [line for line in shown(feed, width=160) if "vault" in line]
+    assert "without vault" in line
+    assert "cannot be reached" in run_story(feed.roots[0], NOON + 1)
 
 
 def shown(feed: Feed, sieve: Sieve | None = None, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:

@@ -97,10 +97,9 @@ def step(run: str, number: int, at: float = NOON, actor: str = "concierge", kind
         (AgentState.STOPPED, HealthStatus.OK, Tone.STOPPED, False),
     ],
 )
-def test_an_agent_has_one_tone_and_a_degraded_one_still_answers(
+def test_an_agent_has_one_tone_and_input_is_closed_unless_it_is_ready_and_without_error(
     state: AgentState, health: HealthStatus, tone: Tone, answers: bool
 ) -> None:
-    # PI-17
     one = agent("a", 1, state=state, health=Health(health, "why"))
     assert (tone_of(one), can_answer(one)) == (tone, answers)
 

@@ -61,7 +61,8 @@ class Draft:
 
     ``needs`` are the names under ``depends_on`` with their places, ``own`` its keys under
     ``model_capabilities``, ``auth`` its own ``auth:`` alone. ``members`` are the agents that a router names,
-    ``peers`` those that it may send to. ``path`` is its key in the file.
+    ``peers`` those that it may send to, ``required`` the MCP servers that it cannot do without. ``path`` is
+    its key in the file.
     """
 
     config: AgentConfig
@@ -71,6 +72,7 @@ class Draft:
     members: Members = ()
     peers: Named = ()
     path: str = ""
+    required: Named = ()
 
     @property
     def group(self) -> str | None:
@@ -142,7 +144,18 @@ def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_ne
         members,
         peers,
         section.path,
+        _required(section) if kind == "llm" else (),
     )
+
+
+def _required(section: Section) -> Named:
+    """The names under ``servers`` that say ``required: true``, with their places."""
+    found = []
+    for name, server in section.sections("servers"):
+        server.only(("required",))
+        if server.flag("required"):
+            found.append((name, server.where))
+    return tuple(found)
 
 
 def _seconds(section: Section, key: str, default: float) -> float:

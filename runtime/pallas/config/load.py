@@ -15,6 +15,7 @@ from .notes import Notes
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
 from .read_auth import auth_of
+from .required import check_required, required_of
 from .topology import Topology, read_topology
 from .tree import Table
 from .yamlfile import read_table
@@ -60,6 +61,7 @@ def read_project(
     warn_of_code(root, topology.agents if topology else {}, notes)
     if topology is not None:
         warn_of_delegation(topology, files.downstreams, notes)
+        check_required(topology.agents, files.downstreams, notes)
     found = notes.sorted([agents_file, ORGANISM_FILE, *CONFIG_NAMES, *SECRETS_NAMES, ENV_FILE])
     if topology is None or any(mistake.level == "error" for mistake in found):
         return None, found
@@ -134,6 +136,7 @@ def _project(
                 draft.config,
                 model_capabilities=capabilities_of(files.capabilities, draft.own),
                 auth=auth_of(topology.auth, draft.auth),
+                required=required_of(draft, topology.servers, files.downstreams),
             )
             for name, draft in topology.agents.items()
         },

@@ -43,6 +43,12 @@ class Mistake:
         head = f"{self.where}: {self.key}: " if self.key else f"{self.where}: "
         return head + self.problem + (f"; {self.hint}" if self.hint else "")
 
+    @property
+    def sentence(self) -> str:
+        """The same with the key at its end, for logs: those mask what follows ``api_key:``."""
+        tail = (f"; {self.hint}" if self.hint else "") + (f" ({self.key})" if self.key else "")
+        return f"{self.where}: {self.problem}{tail}"
+
 
 class ConfigError(Exception):
     """The project cannot be used; ``mistakes`` holds all of them, not only the first."""
@@ -137,7 +143,8 @@ class AgentConfig:
     it is reached through the project's ``port`` alone. ``auth`` is the project's with the agent's own laid
     over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
     those of its LLM below them. ``shadows`` are the kinds of others of its name that it stands before.
-    ``peers`` are the agents that it may send messages to, as tools where it is a model.
+    ``peers`` are the agents that it may send messages to, as tools where it is a model; ``required`` the
+    downstreams without which it does not answer.
     """
 
     name: str
@@ -171,6 +178,7 @@ class AgentConfig:
     default_provider: str = ""
     shadows: tuple[AgentKind, ...] = ()
     peers: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     where: Where = Where("agents.yaml")
 
     @property
@@ -194,7 +202,8 @@ class ServerConfig:
     """A program of the project under ``servers:``, started with the fleet, ready when ``url`` answers.
 
     ``transport`` is how the program speaks: one that speaks ``stdio`` is served at ``url`` by the fleet.
-    ``cwd`` is absolute; ``env`` is added to the environment; ``start_timeout`` in seconds.
+    ``cwd`` is absolute; ``env`` is added to the environment; ``start_timeout`` in seconds. Agents that call a
+    ``required`` one do not answer without it.
     """
 
     name: str
@@ -205,6 +214,7 @@ class ServerConfig:
     start_timeout: float = 30.0
     transport: Literal["http", "stdio"] = "http"
     restart: RestartConfig = RestartConfig()
+    required: bool = False
     where: Where = Where("agents.yaml")
 
 
@@ -241,6 +251,13 @@ class DownstreamConfig:
     forward_inbound_auth: bool = False
     unset: tuple[str, ...] = ()
     where: Where = Where("fastagent.config.yaml")
+
+    @property
+    def not_configured(self) -> str:
+        """Why it is not called, in a few words; empty for one that is."""
+        if not self.unset:
+            return ""
+        return f"not configured: {', '.join(self.unset)} {'is' if len(self.unset) == 1 else 'are'} unset"
 
 
 @dataclass(frozen=True, slots=True)

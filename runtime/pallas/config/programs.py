@@ -14,7 +14,7 @@ from .ports import Ports
 from .section import Section
 from .supervision import read_restart
 
-SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout", "transport", "restart")
+SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout", "transport", "restart", "required")
 SCRIPTED_KEYS: Final = ("script", "port")
 DEFAULT_START_TIMEOUT: Final = 30.0
 MAX_START_TIMEOUT: Final = 600.0
@@ -58,6 +58,7 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         ports.claim(port, f"server {name}", section.place("url"), section.key("url"))
     transport = section.choice("transport", ("http", "stdio"))
     restart = read_restart(section)
+    required = section.flag("required") or False
     if transport == "stdio" and url and (local_port(url) is None or url.startswith("https:")):
         section.error(
             "url",
@@ -75,5 +76,6 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         start_timeout=DEFAULT_START_TIMEOUT if timeout is None else timeout,
         transport="stdio" if transport == "stdio" else "http",
         restart=restart,
+        required=required,
         where=section.where,
     )

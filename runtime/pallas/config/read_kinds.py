@@ -40,6 +40,7 @@ LLM_KEYS: Final = (
     "card",
     "instance_scope",
     "max_instances",
+    "servers",
     "max_iterations",
     "loop_repeat_threshold",
     "isolation",

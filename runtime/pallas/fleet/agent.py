@@ -307,7 +307,8 @@ class FleetAgent:
         definition = self.config.definition
         own = {each.name: each for each in definition.own_servers} if definition is not None else {}
         known = {**self.project.downstreams, **own}
-        await self.watched.watch_over([known[name] for name in executor.info.servers if name in known])
+        servers = [known[name] for name in executor.info.servers if name in known]
+        await self.watched.watch_over(servers, self.config.required)
 
     def fail(self, reason: str, cause: BaseException | None = None, *, passing: bool = False) -> None:
         """Something went wrong, told in one line; the cause's traceback goes to the log.

@@ -37,6 +37,7 @@ class AgentHealth:
         self._calls = CallRecord(())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lacks: tuple[Lack, ...] = ()
+        self._required: frozenset[str] = frozenset()
         self._shown = Health(HealthStatus.ERROR, "starting", since=time(), checked_at=time())
 
     @property
@@ -59,8 +60,14 @@ class AgentHealth:
         """Whether the last look found something that another must confirm."""
         return self._prober.unconfirmed
 
-    async def watch_over(self, downstreams: Sequence[DownstreamConfig]) -> None:
-        """From now on these are the agent's downstreams; what is known of the same ones stays."""
+    async def watch_over(
+        self, downstreams: Sequence[DownstreamConfig], required: Collection[str] = ()
+    ) -> None:
+        """From now on these are the agent's downstreams; what is known of the same ones stays.
+
+        Without those that are ``required`` it does not answer.
+        """
+        self._required = frozenset(required)
         if self._loop is not None and tuple(downstreams) == self._watched:
             return
         self._loop = asyncio.get_running_loop()
@@ -115,7 +122,9 @@ class AgentHealth:
 
     def _compose(self, found: Sequence[Downstream]) -> Health:
         state, reason = self._condition()
-        return health_of(state, self._with_calls(found), self._provider_problem(), reason, self._lacks)
+        return health_of(
+            state, self._with_calls(found), self._provider_problem(), reason, self._lacks, self._required
+        )
 
     def _with_calls(self, found: Sequence[Downstream]) -> tuple[Downstream, ...]:
         return tuple(replace(each, last_call=self._calls.last(each.name)) for each in found)

@@ -368,9 +368,9 @@ class Fleet:
             self.catalog = await make_catalog(self, self.ledger)
         if self._watches:  # before anything is read: what changes from now on is not missed
             self._own(self._reloader.watch())
-        for warning in (*self.project.warnings, *self.doors.warnings()):
+        for warning in (*(each.sentence for each in self.project.warnings), *self.doors.warnings()):
             log.warning("%s", warning)
-            self.hub.publish(Notice(level="warning", text=str(warning)))
+            self.hub.publish(Notice(level="warning", text=warning))
         self._warn_when_open()
         for config in self._chosen():
             self._members.add(self.project, config)

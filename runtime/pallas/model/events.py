@@ -210,6 +210,14 @@ class Rerouted(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMissing(RunEvent):
+    """The run has to do without the tools of an MCP server; ``why`` is a few words."""
+
+    server: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePassed(RunEvent):
     """One message between handlers went where it goes, or did not (SPEC 5.1).
 

@@ -38,6 +38,7 @@ class Reach(StrEnum):
     OK = "ok"
     UNREACHABLE = "unreachable"
     AUTH_REQUIRED = "auth required"
+    NOT_CONFIGURED = "not configured"
 
 
 @dataclass(frozen=True, slots=True)

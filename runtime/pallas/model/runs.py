@@ -179,7 +179,8 @@ class RunResult:
     ``thread`` is the durable thread that it was written to and ``turn_index`` the place of the answer in it;
     empty and None where nothing is kept. ``backend`` is the provider that answered, where the agent has a
     choice of them; ``routed`` is the agent that a router chose, ``rerouted`` says in a line each why another
-    provider answered than the one that was asked for (DR-32).
+    provider answered than the one that was asked for (DR-32). ``missing`` are the MCP servers whose
+    tools it had to do without, by name, and why.
     """
 
     run_id: str
@@ -195,6 +196,7 @@ class RunResult:
     backend: str = ""
     routed: str = ""
     rerouted: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:

@@ -1,6 +1,6 @@
 """One health record out of what is known of an agent."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import Final
@@ -44,13 +44,15 @@ def health_of(
     provider_problem: str = "",
     reason: str = "",
     lacks: Sequence[Lack] = (),
+    required: Collection[str] = (),
 ) -> Health:
     """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
 
     ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) where there is one;
     ``degraded`` when an agent that it needs failed, when a downstream cannot be reached, asks for credentials
     or fails real calls though the probe is answered, or when the active provider has a problem; all causes in
-    one line: ``needs x: crash-loop (its process died); Unreachable: a, b; Auth required: c; Failing: d (last
+    one line. ``error`` too when a downstream that is ``required`` is not reached, as far as a probe of it
+    finds: ``needs x: crash-loop (its process died); Unreachable: a, b; Auth required: c; Failing: d (last
     call: HTTP 503); LLM: openai: model 'x' not found``.
     """
     now = time()
@@ -62,18 +64,25 @@ def health_of(
             message = one_line(f"The agent is {reason}", 300)
         return Health(HealthStatus.ERROR, message, now, now)
     found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
+    unconfigured = []
     told = frozenset[str]().union(*(lack.servers for lack in lacks))
     for each in downstreams:
         if each.name in told:
+            continue
+        if each.reach is Reach.NOT_CONFIGURED:
+            unconfigured.append(f"{each.name} {each.detail}")
             continue
         label, name = _cause(each, now)
         if label:
             found[label].append(name)
     causes = [f"needs {lack.name}: {lack.reason}" for lack in lacks]
     causes += [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
+    causes += unconfigured
     if provider_problem:
         causes.append(f"LLM: {one_line(provider_problem, 300)}")
     status = HealthStatus.DEGRADED if causes else HealthStatus.OK
+    if any(each.name in required and each.reach not in (Reach.OK, Reach.UNKNOWN) for each in downstreams):
+        status = HealthStatus.ERROR
     return Health(status, "; ".join(causes), now, now)
 
 

@@ -116,6 +116,8 @@ async def look(
     config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
 ) -> Finding:
     """As ``probe``, and whether to believe it at once: silence and broken connections may be a moment's."""
+    if config.not_configured:
+        return Finding(found(config, Reach.NOT_CONFIGURED, config.not_configured))
     if config.transport == "stdio":
         return Finding(found(config, *_command(config.command)))
     opened: list[Session] = []

@@ -307,7 +307,12 @@ class _Supervision:
 
 
 def _reach(downstream: Downstream) -> float | None:
-    known = {Reach.OK: 1.0, Reach.AUTH_REQUIRED: 0.5, Reach.UNREACHABLE: 0.0}
+    known = {
+        Reach.OK: 1.0,
+        Reach.AUTH_REQUIRED: 0.5,
+        Reach.UNREACHABLE: 0.0,
+        Reach.NOT_CONFIGURED: 0.0,
+    }
     return known.get(downstream.reach)
 
 

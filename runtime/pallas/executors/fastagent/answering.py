@@ -23,6 +23,7 @@ from .peers_seam import PeerTools
 from .progress import RunProgress
 from .providers_llm import Models, failure_of
 from .saying import Saying
+from .servers import Servers
 from .text_seam import asking_for_text
 
 
@@ -35,6 +36,7 @@ class Instance:
     all: tuple[Any, ...]
     prefix: list[Kept]
     slot: Slot
+    servers: Servers
     models: Models | None = None
     peers: PeerTools | None = None
     text: Callable[[str, bool, bool], None] | None = None

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from fast_agent import FastAgent
@@ -13,18 +14,19 @@ from fast_agent.core.harness import AgentHarness
 from pallas.bearer import Grant, Slot, connecting, fingerprint, lending
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
+from pallas.config.models import DownstreamConfig
 from pallas.config.survey import sought
 from pallas.images import check_images
 from pallas.log import redact_text
-from pallas.model import ANONYMOUS, Fault, FaultType
+from pallas.model import ANONYMOUS, Fault, FaultType, ServerMissing
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..peers import PeerPort
-from . import auth_seam, forward_trace, lean_seam, models, params_seam, retry_policy, seam
+from . import auth_seam, forward_trace, lean_seam, models, params_seam, retry_policy, seam, servers_seam
 from .answering import Instance, generate
 from .beside import beside
-from .faults import ProviderFault, fault_of, refused_fault, servers_in
+from .faults import ProviderFault, fault_of, refused_fault
 from .loading import defined_at, load
 from .messages import keep
 from .peers import PeerCalls
@@ -37,6 +39,7 @@ from .providers import Asked, Providers, refuse_model
 from .providers_failover import Heard, answered, with_id
 from .providers_llm import Models, answer_with, note_failures
 from .reads import Reads, noting
+from .servers import Missing, Servers, fault_for
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -65,8 +68,10 @@ class FastAgentExecutor:
         self._pool = self._new_pool()
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
-        self._problems: tuple[str, ...] = ()
+        self._instances: dict[str, Instance] = {}
+        self._unconfigured: dict[str, str] = {}
         self._first: tuple[Any, ...] | None = None
+        self._listing: set[asyncio.Task[None]] = set()
         self._tell_failed: Callable[[str], None] | None = None
         self._peers: PeerCalls | None = None
         self._renamed: set[str] = set()
@@ -82,8 +87,9 @@ class FastAgentExecutor:
         return self._info
 
     def problems(self) -> tuple[str, ...]:
-        """Downstreams that the last attempt to make an instance could not reach."""
-        return self._problems
+        """Downstreams that an instance has to do without now, those aside that want a caller's bearer."""
+        found = (each.servers.missing() for each in self._instances.values())
+        return tuple({name: None for missing in found for name in missing if not self._forwarding(name)})
 
     @property
     def waiting(self) -> int:
@@ -129,6 +135,10 @@ class FastAgentExecutor:
         capabilities = self._config.model_capabilities
         names = self._providers.names or (model,)
         opted_in = [each for each in servers if self._forwarding(each)]
+        known = ((each, self._downstream(each)) for each in servers)
+        self._unconfigured = {
+            name: each.not_configured for name, each in known if each is not None and each.not_configured
+        }
         auth_seam.forward_to(fast, opted_in)
         self._forwards = bool(opted_in)
         self._pool = self._new_pool()
@@ -173,7 +183,7 @@ class FastAgentExecutor:
         """Enter the harness and warm one instance.
 
         Raises Fault (CONFIG) when the agent itself is wrong. A downstream that is away is not: the
-        agent starts without, ``problems`` names it, and the next run tries again.
+        agent starts without, ``problems`` names it, and it is connected when it is back.
         """
         if self._fast is None:
             await self.load()
@@ -196,8 +206,7 @@ class FastAgentExecutor:
             self._info = replace(self._info, files=self._files())
         if (everyone := self._first) is not None:
             self._first = None
-            found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self._problems)
-            self._info = replace(self._info, tools=found)
+            await self._list_tools(everyone)
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn on a leased instance. Raises Fault."""
@@ -210,9 +219,10 @@ class FastAgentExecutor:
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
                 with lending(grant, instance.slot):
-                    if instance.peers is None:
-                        return await self._answered(instance, turn, progress, heard)
-                    return await self._with_peers(instance.peers, instance, turn, progress, heard)
+                    async with self._served(instance, turn, heard.emit):
+                        if instance.peers is None:
+                            return await self._answered(instance, turn, progress, heard)
+                        return await self._with_peers(instance.peers, instance, turn, progress, heard)
         except Fault:
             raise
         except asyncio.CancelledError:
@@ -249,6 +259,8 @@ class FastAgentExecutor:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout / 2):
                 await self._pool.close()
+        for task in self._listing:
+            task.cancel()
         self._stop.set()
         if self._owner is not None:
             _, late = await asyncio.wait({self._owner}, timeout=timeout / 2)
@@ -276,9 +288,19 @@ class FastAgentExecutor:
             pinned=self._forwards or self._config.instance_scope == "conversation",
         )
 
+    def _downstream(self, server: str) -> DownstreamConfig | None:
+        definition = self._config.definition
+        own = definition.own_servers if definition is not None else ()
+        return next((each for each in own if each.name == server), self._project.downstreams.get(server))
+
     def _forwarding(self, server: str) -> bool:
         downstream = self._project.downstreams.get(server)
         return downstream is not None and downstream.forward_inbound_auth
+
+    async def _list_tools(self, everyone: tuple[Any, ...]) -> None:
+        """Note what the servers offer, as the agents of an instance found it."""
+        found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self.problems())
+        self._info = replace(self._info, tools=found)
 
     def _owner_of(self, turn: Turn) -> str | None:
         """Whose instance a turn needs.
@@ -347,11 +369,17 @@ class FastAgentExecutor:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
         slot = Slot(grant)
+        hanging = self._hanging()
+        seconds = min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
+        until = asyncio.get_running_loop().time() + seconds
         try:
-            with connecting(slot), noting(self._reads):
+            with (
+                connecting(slot),
+                noting(self._reads),
+                servers_seam.planned(servers_seam.Plan(until, hanging | self._unconfigured.keys())),
+            ):
                 session = await self._harness.session(key)
         except Exception as error:
-            self._problems = servers_in(error)
             log.warning(
                 "%s: an instance could not be made: %s",
                 self._config.name,
@@ -362,7 +390,6 @@ class FastAgentExecutor:
             raise refused_fault(slot.refused) or fault_of(error) from error
         finally:
             slot.grant = None
-        self._problems = ()
         app = session.agent_app
         agent: Any = app.get_agent(self._name)
         if self._peers is not None:
@@ -370,7 +397,17 @@ class FastAgentExecutor:
         everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
         if number == 1:
             self._first = everyone
-        instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot)
+        servers = Servers(
+            everyone,
+            slot,
+            unconfigured=self._unconfigured,
+            forwarded=frozenset(each for each in self._info.servers if self._forwarding(each)),
+            skipped=hanging,
+            returned=partial(self._returned, everyone),
+        )
+        self._say_missing(servers)
+        instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers)
+        self._instances[key] = instance
         if self._peers is not None:
             instance.peers = PeerTools(agent, self._config.peers, self._peers, self._renamed)
 
@@ -400,12 +437,61 @@ class FastAgentExecutor:
         return instance
 
     async def _drop(self, instance: Instance) -> None:
+        self._instances.pop(instance.key, None)
+        await instance.servers.close()
         for remove in instance.remove:
             remove()
         if instance.models is not None:
             await instance.models.close()
         if self._harness is not None:
             await self._harness.sessions.delete(instance.key)
+
+    def _hanging(self) -> frozenset[str]:
+        """Servers that did not answer at all the last time: a new instance connects them when it is there."""
+        found = (each.servers.missing() for each in self._instances.values())
+        hanging = {name for missing in found for name, each in missing.items() if each.hangs}
+        return frozenset(hanging)
+
+    def _say_missing(self, servers: Servers) -> None:
+        for name, each in servers.missing().items():
+            log.warning(
+                "%s: server %s is missing: %s",
+                self._config.name,
+                one_line(name, 80),
+                each.why,
+                extra={"agent": self._config.name, "downstream": name},
+            )
+
+    def _returned(self, everyone: tuple[Any, ...], name: str) -> None:
+        log.info(
+            "%s: server %s is connected again",
+            self._config.name,
+            one_line(name, 80),
+            extra={"agent": self._config.name, "downstream": name},
+        )
+        task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
+        self._listing.add(task)
+        task.add_done_callback(self._listing.discard)
+
+    @asynccontextmanager
+    async def _served(self, instance: Instance, turn: Turn, emit: Emit) -> AsyncIterator[None]:
+        """Connect what is missing, tell what stays missing, before the run and after it. Raises Fault."""
+        told: set[str] = set()
+
+        def tell(missing: Mapping[str, Missing]) -> None:
+            for name in missing.keys() - told:
+                told.add(name)
+                why = missing[name].why
+                emit(ServerMissing(run_id=turn.run_id, agent=turn.agent, server=one_line(name, 80), why=why))
+
+        missing = await instance.servers.settle()
+        tell(missing)
+        if lacking := {name: each for name, each in missing.items() if name in self._config.required}:
+            raise fault_for(lacking)
+        try:
+            yield
+        finally:
+            tell(instance.servers.look())
 
     async def _with_peers(
         self, peers: PeerTools, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard

@@ -19,6 +19,7 @@ from pallas.model import (
     Routed,
     RunRequest,
     RunResult,
+    ServerMissing,
     StepStarted,
     TextDelta,
     ToolEvent,
@@ -309,7 +310,7 @@ def _telling(turn: Turn, agent: str, emit: Emit) -> Callable[[Event], None]:
         if isinstance(event, TextDelta):
             actor = "" if event.actor in ("", agent) else event.actor
             emit(replace(event, seq=0, run_id=turn.run_id, agent=turn.agent, actor=actor))
-        elif isinstance(event, StepStarted | Rerouted):
+        elif isinstance(event, StepStarted | Rerouted | ServerMissing):
             emit(replace(event, seq=0, run_id=turn.run_id, agent=turn.agent))
 
     return hear

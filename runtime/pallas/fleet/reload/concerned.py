@@ -18,6 +18,7 @@ MADE_OF: Final = (
     "definition",
     "instance_scope",
     "max_instances",
+    "required",
     "max_iterations",
     "loop_repeat_threshold",
     "model_capabilities",

@@ -164,8 +164,13 @@ def final(result: RunResult) -> Chunk:
 
 
 def _who_answered(result: RunResult) -> Chunk:
-    """Where that is not plain: the provider, the agent, and why it was another one (DR-32)."""
-    facts = {"backend": result.backend, "routed": result.routed, "rerouted": list(result.rerouted)}
+    """Where that is not plain: the provider, the agent, why it was another one (DR-32), what it lacked."""
+    facts = {
+        "backend": result.backend,
+        "routed": result.routed,
+        "rerouted": list(result.rerouted),
+        "missingServers": dict(result.missing),
+    }
     return {key: value for key, value in facts.items() if value}
 
 

@@ -249,7 +249,8 @@ class Answer(Out):
     """What came of a message; ``turnIndex`` is the place of the answer in its thread.
 
     ``backend`` is the provider that answered, where there is a choice; ``routed`` the agent that a router
-    chose, ``rerouted`` why another provider answered than the one that was asked for.
+    chose, ``rerouted`` why another provider answered than the one that was asked for. ``missingServers`` are
+    the MCP servers that it had to do without, by name, and why.
     """
 
     text: str
@@ -264,6 +265,7 @@ class Answer(Out):
     backend: str | None = None
     routed: str | None = None
     rerouted: list[str] | None = None
+    missingServers: dict[str, str] | None = None
 
 
 class Whoami(Out):

@@ -1,0 +1,193 @@
+"""The MCP servers of one instance: which of them are missing, and how they are connected again."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pallas.bearer import Slot, context_of
+from pallas.model import CredentialSource, Fault, FaultType
+from pallas.text import one_line
+
+from . import servers_seam
+from .faults import refused_fault
+
+log = logging.getLogger(__name__)
+
+# How long a run waits for servers that were missing before; they failed at once the last time.
+SETTLE_SECONDS: Final = 2.0
+# How long one attempt beside the runs may take: a command may have to be downloaded first.
+RETRY_SECONDS: Final = 120.0
+_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 15.0
+_REFUSED: Final[Mapping[CredentialSource, str]] = {
+    "forwarded": "refused the caller's bearer (HTTP {status})",
+    "configured": "refused the configured credential (HTTP {status})",
+    "none": "asks for a credential (HTTP {status})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or 403.
+
+    ``hangs``: it did not fail, it did not answer.
+    """
+
+    why: str
+    refused: tuple[int, CredentialSource] | None = None
+    hangs: bool = False
+
+
+class Servers:
+    """Connects the missing servers of an instance: before each run, and beside the runs until they are back.
+
+    ``unconfigured`` says of servers why they are never called. ``forwarded`` are those that get the caller's
+    bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's. ``returned``
+    hears the name of a server that was connected again.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Any],
+        slot: Slot,
+        *,
+        unconfigured: Mapping[str, str],
+        forwarded: frozenset[str],
+        skipped: frozenset[str] = frozenset(),
+        returned: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._slot = slot
+        # Connections that are opened for all runs: how that goes says nothing of any of them.
+        self._idle_slot = Slot()
+        self._forwarded = forwarded
+        self._unconfigured = unconfigured
+        self._returned = returned
+        found = (servers_seam.aggregator_of(agent) for agent in agents)
+        # With the names of its servers: a closed one cannot be asked for them.
+        self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found if each is not None)
+        self._why: dict[str, Missing] = {}
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._closed = False
+        for aggregator, _ in self._aggregators:
+            for name, error in servers_seam.errors_of(aggregator).items():
+                self._why[name] = _why(error, slot.refused.get(name))
+        for name in skipped:
+            self._why.setdefault(name, Missing("does not answer", hangs=True))
+        self._keep_trying()
+
+    def missing(self) -> dict[str, Missing]:
+        """The servers that are not connected now, by name, and why."""
+        found: dict[str, Missing] = {}
+        for aggregator, wanted in self._aggregators:
+            for name in wanted:
+                if name in self._unconfigured:
+                    found[name] = Missing(self._unconfigured[name])
+                elif not servers_seam.connected(aggregator, name):
+                    found[name] = self._why.get(name) or Missing("cannot be reached")
+        return found
+
+    async def settle(self) -> dict[str, Missing]:
+        """Try the missing ones again, for a run that begins; those that are missing then.
+
+        A server that did not answer at all the last time is not waited for.
+        """
+        missing = self.missing()
+        tried = [
+            self._attempt(name)
+            for name, each in missing.items()
+            if name not in self._unconfigured and (not each.hangs or name in self._forwarded)
+        ]
+        if tried:
+            await asyncio.wait(tried, timeout=SETTLE_SECONDS)
+            missing = self.missing()
+        self._keep_trying()
+        return missing
+
+    def look(self) -> dict[str, Missing]:
+        """Those that are missing after a run; they are tried again beside the runs from now on."""
+        self._keep_trying()
+        return self.missing()
+
+    async def close(self) -> None:
+        """End the attempts that still run."""
+        self._closed = True
+        tasks = {*self._attempts.values(), *([self._watch] if self._watch is not None else [])}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=10.0)
+
+    def _keep_trying(self) -> None:
+        if not self._closed and (self._watch is None or self._watch.done()) and self._retried():
+            self._watch = _apart(self._try_again(), "connect servers again")
+
+    def _retried(self) -> list[str]:
+        return [
+            name for name in self.missing() if name not in self._unconfigured and name not in self._forwarded
+        ]
+
+    async def _try_again(self) -> None:
+        pause = _PAUSE
+        while names := self._retried():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.wait([self._attempt(name) for name in names])
+
+    def _attempt(self, name: str) -> asyncio.Task[None]:
+        """The attempt to connect that server, one at a time; nothing of a run's context goes along.
+
+        Only where the server gets the caller's bearer is it made on behalf of the run.
+        """
+        slot = self._slot if name in self._forwarded else self._idle_slot
+        if (task := self._attempts.get(name)) is None or task.done():
+            work = self._connect(name, slot)
+            task = asyncio.create_task(work, name=f"connect {name}", context=context_of(slot))
+            self._attempts[name] = task
+        return task
+
+    async def _connect(self, name: str, slot: Slot) -> None:
+        slot.refused.pop(name, None)
+        for aggregator, wanted in self._aggregators:
+            if name not in wanted or servers_seam.connected(aggregator, name):
+                continue
+            error = await servers_seam.attach(aggregator, name, RETRY_SECONDS)
+            if error is not None:
+                self._why[name] = _why(error, slot.refused.get(name))
+                return
+        self._why.pop(name, None)
+        self._returned(name)
+
+
+def fault_for(missing: Mapping[str, Missing]) -> Fault:
+    """The Fault of a run that cannot do without these servers."""
+    refused = {name: each.refused for name, each in missing.items() if each.refused is not None}
+    if (fault := refused_fault(refused)) is not None:
+        return fault
+    names = ", ".join(one_line(name, 80) for name in missing)
+    hints = {each.why for each in missing.values() if each.why.startswith("not configured")}
+    if hints:
+        return Fault(
+            FaultType.CONFIG, f"downstream {names} is {'; '.join(sorted(hints))}; set it and restart"
+        )
+    return Fault(
+        FaultType.UPSTREAM,
+        f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
+        retryable=True,
+    )
+
+
+def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
+    if refused is not None:
+        status, source = refused
+        return Missing(_REFUSED[source].format(status=status), refused)
+    if isinstance(error, TimeoutError):
+        return Missing("does not answer", hangs=True)
+    return Missing("cannot be reached")
+
+
+def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.create_task(work, name=name, context=Context())

@@ -1,0 +1,171 @@
+"""Connecting the servers of an agent: all at once, and none of them keeps the agent from starting.
+
+fast-agent connects them one after the other and gives up with the first that fails. ``load_servers`` is
+replaced; ``attach`` and ``lost`` use what it is made of. ``tests/contract/test_servers_seam.py`` fails when
+one of these moves.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from anyio import Lock
+from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
+
+from . import hooks
+from .hooks import Hook
+
+CONNECT_SECONDS: Final = 20.0
+"""How long a new instance waits for its servers."""
+# How long an attempt that is cut off has to let go of what it holds.
+_CUT_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Plan:
+    """What connecting the servers of one instance has to heed.
+
+    ``until`` is when it stops waiting, in the loop's time; ``skip`` are servers that are not connected now.
+    """
+
+    until: float
+    skip: frozenset[str] = field(default_factory=frozenset)
+
+
+_plan: ContextVar[Plan | None] = ContextVar("pallas_connect_plan", default=None)
+_errors: Final[WeakKeyDictionary[Any, dict[str, Exception]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def planned(plan: Plan) -> Iterator[None]:
+    """Agents that are made in this block connect their servers by ``plan``."""
+    token = _plan.set(plan)
+    try:
+        yield
+    finally:
+        _plan.reset(token)
+
+
+def aggregator_of(agent: Any) -> Any:
+    """What holds the connections of an agent; None for one that has none of its own."""
+    return getattr(agent, "_aggregator", None)
+
+
+def wanted(aggregator: Any) -> tuple[str, ...]:
+    """The servers that its agent names, without those that it connects on demand, in order."""
+    registry = aggregator._require_server_registry()
+    found = ((name, registry.get_server_config(name)) for name in aggregator._configured_server_names)
+    return tuple(name for name, config in found if config is None or config.load_on_start)
+
+
+def errors_of(aggregator: Any) -> Mapping[str, Exception]:
+    """Why the servers that were not connected at first were not, by name."""
+    return _errors.get(aggregator, {})
+
+
+def connected(aggregator: Any, name: str) -> bool:
+    """Whether the server's tools are there and its connection was not lost, as far as is known."""
+    manager = aggregator._persistent_connection_manager
+    if manager is None or name not in aggregator._attached_server_names:
+        return False
+    connection = manager.running_servers.get(name)
+    return connection is not None and bool(connection.is_healthy())
+
+
+async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None:
+    """Connect one server and list what it offers, in ``seconds`` at most; the error where that fails.
+
+    What was known of it is dropped first. An attempt that takes too long is cut off: TimeoutError.
+    """
+    task = asyncio.create_task(_attach(aggregator, name), name=f"connect {name}")
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if late := not task.done():
+            await _cut(aggregator, name, task)
+    if late or task.cancelled():
+        return TimeoutError(f"{name} did not connect within {seconds:g} s")
+    error = task.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    return error
+
+
+async def _attach(aggregator: Any, name: str) -> None:
+    async with aggregator._attachment_locks.setdefault(name, Lock()):
+        if aggregator._closed:
+            raise RuntimeError("the agent is stopping")
+        try:
+            if name in aggregator._attached_server_names:
+                await aggregator._detach_server_locked(name)
+            await aggregator._attach_server_locked(
+                server_name=name, server_config=None, options=MCPAttachOptions()
+            )
+        finally:
+            _put_in_order(aggregator)
+
+
+async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
+    manager = aggregator._persistent_connection_manager
+    connection = manager.running_servers.get(name) if manager is not None else None
+    if connection is not None:
+        connection.cancel_lifecycle()  # asked in an orderly way it would wait for the server once more
+    task.cancel()
+    await asyncio.wait({task}, timeout=_CUT_SECONDS)
+
+
+def _put_in_order(aggregator: Any) -> None:
+    """List servers and tools in the order of the configuration, whichever was connected first.
+
+    A server that is not connected is taken out of those by whose name a tool is called.
+    """
+    configured = list(aggregator._configured_server_names)
+    there = aggregator._attached_server_names
+    place = {name: index for index, name in enumerate(configured)}
+    there.sort(key=lambda name: place.get(name, len(place)))
+    aggregator.server_names = [name for name in aggregator.server_names if name not in place or name in there]
+    aggregator.server_names.sort(key=lambda name: place.get(name, len(place)))
+    tools = aggregator._namespaced_tool_map
+    ordered = sorted(tools.items(), key=lambda item: place.get(item[1].server_name, len(place)))
+    tools.clear()
+    tools.update(ordered)
+
+
+def _at_once(_load: Any) -> Any:
+    async def load_servers(self: Any, *, force_connect: bool = False) -> None:
+        if self.initialized and not force_connect:
+            return
+        await self._reset_runtime_indexes()
+        plan = _plan.get() or Plan(asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        names = tuple(self._configured_server_names) if force_connect else wanted(self)
+        _errors[self] = await _connect(self, [name for name in names if name not in plan.skip], plan.until)
+        _put_in_order(self)
+        self.initialized = True
+
+    return load_servers
+
+
+async def _connect(aggregator: Any, names: Iterable[str], until: float) -> dict[str, Exception]:
+    seconds = max(1.0, until - asyncio.get_running_loop().time())
+    async with asyncio.TaskGroup() as group:
+        tasks = {name: group.create_task(attach(aggregator, name, seconds)) for name in names}
+    found = ((name, task.result()) for name, task in tasks.items())
+    return {name: error for name, error in found if error is not None}
+
+
+AT_ONCE: Final = Hook(
+    name="servers-at-once",
+    owner=MCPAggregator,
+    attribute="load_servers",
+    parameters=("self", "force_connect"),
+    wrap=_at_once,
+)
+
+
+def install() -> None:
+    """Connect the servers of every agent this way. Raises Fault (CONFIG)."""
+    hooks.install(AT_ONCE)

@@ -1,0 +1,267 @@
+"""An agent answers with the tools of the servers that are up, and says which were missing."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from support.live import ERAS, agent_module, client, running, write_project
+from support.outages import Outage, outages
+from support.ports import free_ports
+from support.waiting import until
+
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.watch import Pace
+from pallas.model import Health, HealthStatus
+
+META = "local.pallas/missingServers"
+ISOLATION = pytest.mark.parametrize("isolation", ["none", "process"])
+
+
+def project(
+    root: Path,
+    servers: Sequence[Outage],
+    *,
+    keys: Mapping[str, Any] | None = None,
+    **server: Any,
+) -> Path:
+    """Agent ``one``, which calls all of ``servers``; ``server`` are keys that each of their entries has."""
+    entries = {each.name: {"url": each.url, **server} for each in servers}
+    return write_project(
+        root,
+        {"one": agent_module("one", tuple(entries))},
+        config={"mcp": {"servers": entries}},
+        keys={"one": keys or {}},
+    )
+
+
+def say(server: str, text: str) -> str:
+    """What makes the passthrough model call the tool of that server."""
+    return f"***CALL_TOOL {server}__say {json.dumps({'text': text})}"
+
+
+async def answer(connected: Client, message: str) -> tuple[str, dict[str, str]]:
+    """The text of the answer, and which servers were missing; fails the test when it is an error."""
+    result = await connected.call_tool("send_message", {"message": message})
+    text = "".join(getattr(block, "text", "") for block in result.content)
+    assert not result.is_error, text
+    return text, dict((result.meta or {}).get(META, {}))
+
+
+async def answer_with(connected: Client, server: str) -> None:
+    """Wait until a message is answered with the tool of that server and nothing is missing."""
+    async with asyncio.timeout(60):
+        while True:
+            text, missing = await answer(connected, say(server, "back"))
+            if f"{server}:back" in text and not missing:
+                return
+            await asyncio.sleep(0.05)
+
+
+def health(fleet: Fleet) -> Health:
+    """The health of agent ``one`` as the fleet shows it."""
+    return fleet.snapshot().agents[0].health
+
+
+@ISOLATION
+async def test_an_agent_started_without_a_server_answers_and_uses_it_when_it_returns(
+    tmp_path: Path, isolation: str
+) -> None:
+    # PI-12, PI-17
+    async with outages("left", "right", up=False) as (left, right):
+        await left.start()
+        root = project(tmp_path, (left, right), keys={"isolation": isolation})
+        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet:
+            assert health(fleet).status is HealthStatus.DEGRADED
+            assert health(fleet).message == "Unreachable: right"
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    assert await answer(one, "hi") == ("hi", {"right": "cannot be reached"})
+                    text, missing = await answer(one, say("left", "here"))
+                    assert "left:here" in text
+                    assert list(missing) == ["right"]
+            await right.start()
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    await answer_with(one, "right")
+            await until(lambda: health(fleet).status is HealthStatus.OK)
+
+
+@ISOLATION
+async def test_an_outage_in_the_middle_costs_the_tools_of_that_server_alone(
+    tmp_path: Path, isolation: str
+) -> None:
+    # PI-12, PI-17
+    async with outages("left", "right") as (left, right):
+        root = project(tmp_path, (left, right), keys={"isolation": isolation})
+        async with (
+            running(root) as fleet,
+            client(fleet, "one") as one,
+            client(fleet, "one", era=ERAS[1]) as two,
+        ):
+            assert "right:x" in (await answer(one, say("right", "x")))[0]
+            await right.stop()
+            for caller in (one, two):
+                text, missing = await answer(caller, say("right", "x"))
+                assert "right:x" not in text
+                assert missing == {"right": "cannot be reached"}
+                text, missing = await answer(caller, say("left", "x"))
+                assert "left:x" in text
+                assert missing == {"right": "cannot be reached"}
+            await right.start()
+            for caller in (one, two):
+                await answer_with(caller, "right")
+
+
+async def test_a_server_that_refuses_one_bearer_is_missing_for_that_caller_alone(tmp_path: Path) -> None:
+    # PI-12, PR-25
+    async with outages("left", "right") as (left, right):
+        right.token = "good"
+        root = project(tmp_path, (left, right), forward_inbound_auth=True)
+        async with running(root) as fleet:
+            for era in ERAS:
+                async with client(fleet, "one", era=era, bearer="bad") as bad:
+                    text, missing = await answer(bad, say("left", "x"))
+                    assert "left:x" in text
+                    assert list(missing) == ["right"]
+                    assert "refused the caller's bearer (HTTP 401)" in missing["right"]
+                async with client(fleet, "one", era=era, bearer="good") as good:
+                    text, missing = await answer(good, say("right", "x"))
+                    assert "right:x" in text
+                    assert missing == {}
+                async with client(fleet, "one", era=era) as nobody:
+                    text, missing = await answer(nobody, "hi")
+                    assert text == "hi"
+                    assert "asks for a credential (HTTP 401)" in missing["right"]
+
+
+async def test_a_new_callers_instance_is_made_without_the_server_that_is_down(tmp_path: Path) -> None:
+    # PI-12
+    async with outages("left", "right") as (left, right):
+        root = project(tmp_path, (left, right), forward_inbound_auth=True)
+        async with running(root) as fleet:
+            await right.stop()
+            for era in ERAS:
+                async with client(fleet, "one", era=era, bearer=f"new-{era}") as caller:
+                    text, missing = await answer(caller, say("left", "x"))
+                    assert "left:x" in text
+                    assert missing == {"right": "cannot be reached"}
+            await right.start()
+            for era in ERAS:
+                async with client(fleet, "one", era=era, bearer=f"new-{era}") as caller:
+                    await answer_with(caller, "right")
+
+
+async def test_servers_are_connected_at_once(tmp_path: Path) -> None:
+    """No server answers before all have been asked, at the start and for a new caller's instance."""
+    # PI-12
+    names = [f"s{number}" for number in range(5)]
+    async with outages(*names) as servers:
+        asked: set[str] = set()
+        gate = asyncio.Event()
+
+        def note(name: str) -> None:
+            asked.add(name)
+            if len(asked) == len(names):
+                gate.set()
+
+        def close() -> None:
+            nonlocal gate
+            asked.clear()
+            gate = asyncio.Event()
+            for server in servers:
+                server.gate = gate
+
+        for server in servers:
+            server.on_request = lambda name=server.name: note(name)  # type: ignore[misc]
+        close()
+        async with running(project(tmp_path, servers, forward_inbound_auth=True)) as fleet:
+            assert asked == set(names)
+            close()
+            async with client(fleet, "one", bearer="new") as caller:
+                for name in names:
+                    text, missing = await answer(caller, say(name, "x"))
+                    assert f"{name}:x" in text
+                    assert missing == {}
+
+
+@ISOLATION
+async def test_an_agent_does_not_answer_without_a_server_that_it_requires(
+    tmp_path: Path, isolation: str
+) -> None:
+    # PI-12, PI-17
+    async with outages("left", "right", up=False) as (left, right):
+        await left.start()
+        keys = {"isolation": isolation, "servers": {"right": {"required": True}}}
+        root = project(tmp_path, (left, right), keys=keys)
+        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet:
+            assert health(fleet).status is HealthStatus.ERROR
+            assert health(fleet).message == "Unreachable: right"
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    result = await one.call_tool("send_message", {"message": "hi"})
+                    assert result.is_error
+                    body = json.loads(result.content[0].text)  # type: ignore[union-attr]
+                    assert "downstream right cannot be reached" in body["error"]
+                    assert (body["data"]["type"], body["data"]["retryable"]) == ("UPSTREAM", True)
+            await right.start()
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    assert await answer(one, "hi") == ("hi", {})
+            await until(lambda: health(fleet).status is HealthStatus.OK)
+            await left.stop()
+            await until(lambda: health(fleet).status is HealthStatus.DEGRADED)
+
+
+async def test_a_program_that_is_required_is_so_for_every_agent_that_calls_it(tmp_path: Path) -> None:
+    # PI-12
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/mcp"
+    gone = {"command": "python -c 'raise SystemExit(1)'", "url": url, "restart": "never", "required": True}
+    write_project(
+        tmp_path,
+        {"one": agent_module("one", ("db",)), "two": None},
+        config={"mcp": {"servers": {"db": {"url": url}}}},
+        top={"servers": {"store": gone}},
+    )
+    async with running(tmp_path) as fleet:
+        one, two = fleet.snapshot().agents
+        assert (one.health.status, two.health.status) == (HealthStatus.ERROR, HealthStatus.OK)
+        async with client(fleet, "one") as connected:
+            result = await connected.call_tool("send_message", {"message": "hi"})
+            assert "downstream db cannot be reached" in result.content[0].text  # type: ignore[union-attr]
+
+
+async def test_a_server_that_does_not_answer_holds_up_the_start_once_and_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PI-12
+    monkeypatch.setattr("pallas.executors.fastagent.servers_seam.CONNECT_SECONDS", 1.0)
+    async with outages("left", "right") as (left, right):
+        right.gate = asyncio.Event()
+        root = project(tmp_path, (left, right), keys={"max_instances": 2})
+        async with running(root) as fleet:
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    text, missing = await answer(one, say("left", "x"))
+                    assert "left:x" in text
+                    assert missing == {"right": "does not answer"}
+            right.gate.set()
+            for era in ERAS:
+                async with client(fleet, "one", era=era) as one:
+                    await answer_with(one, "right")
+
+
+async def test_a_server_that_cannot_list_its_tools_is_missing_until_it_can(tmp_path: Path) -> None:
+    # PI-12
+    async with outages("left", "right") as (left, right):
+        right.lists = False
+        async with running(project(tmp_path, (left, right))) as fleet, client(fleet, "one") as one:
+            text, missing = await answer(one, say("left", "x"))
+            assert "left:x" in text
+            assert missing == {"right": "cannot be reached"}
+            right.lists = True
+            await answer_with(one, "right")
