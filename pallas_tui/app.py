@@ -175,8 +175,9 @@ class Workbench(Remembering, Look, Notices):
         self._beat()
         self.set_interval(PERIOD, self._beat)
         await self._start_fleet()
-        for mistake in self.instances.restore():
-            self.tell_mistake(mistake)
+        for mistake in (*self.instances.restore(), await self.instances.serve_metrics()):
+            if mistake:
+                self.tell_mistake(mistake)
 
     async def on_unmount(self) -> None:
         """Let go of the fleets elsewhere, and of the title; keep the arrangement."""

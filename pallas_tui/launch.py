@@ -178,14 +178,17 @@ def wishes() -> "tuple[Settings, Instances]":
     """What the user's files and environment ask for; the settings hold what is wrong in any of them."""
     from .instances import Instances
     from .instances.health import poll_interval
+    from .instances.metrics_port import HealthMetrics, metrics_port
     from .instances.store import Store
     from .instances.watch import Pace
     from .settings import load_settings, state_path
 
-    settings, (interval, mistake) = load_settings(), poll_interval(os.environ)
-    if mistake:
-        settings = replace(settings, mistakes=(*settings.mistakes, mistake))
-    return settings, Instances(store=Store(state_path("instances")), pace=Pace(interval))
+    settings = load_settings()
+    (interval, mistake), (port, other) = poll_interval(os.environ), metrics_port(os.environ)
+    mistakes = tuple(each for each in (mistake, other) if each)
+    settings = replace(settings, mistakes=(*settings.mistakes, *mistakes))
+    store, metrics = Store(state_path("instances")), HealthMetrics(port)
+    return settings, Instances(store=store, pace=Pace(interval), metrics=metrics)
 
 
 def late_panes(log: Path) -> "tuple[LatePane, ...]":

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from pallas.model import AgentSnapshot, Fault, FaultType, Health
 from pallas.text import one_line
@@ -13,6 +12,7 @@ from pallas.text import one_line
 from ..link import Link
 from .address import document_url, label_of
 from .attachment import Attachment, Connect, HealthGauge
+from .metrics_port import HealthMetrics
 from .model import Instance, Listing, Remote
 from .reader import read_registry
 from .snapshots import snapshot_of
@@ -44,7 +44,8 @@ class Instances:
 
     All methods belong to one event loop. Those that can fail raise Fault, and an instance that could not be
     read keeps the reason as its ``problem``. ``read`` fetches a document, ``connect`` makes the connection
-    to an agent, ``gauge`` the gauge at the first attaching; ``store`` None keeps nothing between two starts.
+    to an agent, ``gauge`` the gauge at the first attaching, in place of that of ``metrics``; ``store`` None
+    keeps nothing between two starts.
     """
 
     def __init__(
@@ -55,13 +56,15 @@ class Instances:
         read: Read = read_registry,
         connect: Connect | None = None,
         gauge: Callable[[], HealthGauge] | None = None,
+        metrics: HealthMetrics | None = None,
     ) -> None:
         self.pace = pace or Pace()
         self.version = 0
         self._store = store
         self._read = read
         self._connect = connect or self._link
-        self._make_gauge = gauge or client_health
+        self._make_gauge = gauge
+        self._metrics = metrics or HealthMetrics()
         self._gauge: HealthGauge | None = None
         self._entries: dict[str, _Entry] = {}
         self._agents: tuple[int, tuple[AgentSnapshot, ...]] = (-1, ())
@@ -112,6 +115,14 @@ class Instances:
                     entry.again = asyncio.create_task(self._attach_again(entry), name=f"attach {entry.label}")
         self._changed()
         return mistakes
+
+    async def serve_metrics(self) -> str:
+        """Serve the health of attached agents where a port was given; returns what is wrong with it."""
+        try:
+            await self._metrics.serve()
+        except Fault as fault:
+            return fault.message
+        return ""
 
     async def register(self, text: str) -> Instance:
         """Read the registry that a person typed, and keep it when that went well."""
@@ -171,6 +182,7 @@ class Instances:
     async def close(self) -> None:
         """End every poll and connection, within 3 s; what was registered stays saved."""
         self._closed = True
+        await self._metrics.close()
         entries = self._entries.values()
         tries = [entry.again for entry in entries if entry.again is not None]
         for task in tries:
@@ -229,7 +241,8 @@ class Instances:
 
     async def _watch(self, entry: _Entry) -> None:
         if self._gauge is None:
-            self._gauge = await asyncio.to_thread(self._make_gauge)
+            make = self._make_gauge
+            self._gauge = await asyncio.to_thread(make) if make is not None else await self._metrics.gauge()
         await entry.agents.follow(entry.listing.agents, self._gauge)
 
     async def _let_go(self, entry: _Entry) -> None:
@@ -275,14 +288,6 @@ class Instances:
 
     def _changed(self) -> None:
         self.version += 1
-
-
-def client_health() -> HealthGauge:
-    """The gauge ``daedalus_agent_health`` in a metrics registry of its own; its import takes a while."""
-    metrics: Any = import_module("pallas.surfaces.metrics")
-    prometheus: Any = import_module("prometheus_client")
-    gauge: HealthGauge = metrics.ClientHealth(prometheus.CollectorRegistry())
-    return gauge
 
 
 def _seen(entry: _Entry) -> Instance:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -103,7 +104,7 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
 @modes
 @pytest.mark.parametrize("era", ERAS)
 async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, era: str) -> None:
-    # PR-23
+    # PI-16, PR-23
     write_project(tmp_path, {"one": agent_module("one", ("echo",)), "two": None}, config=ECHO)
     async with running(tmp_path, only=only) as fleet:
         async with client(fleet, "one", era=era) as one:
@@ -119,6 +120,8 @@ async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, 
         assert values["pallas_tool_calls_total", "one", "completed", "echo", "echo"] == 1
         assert values["pallas_tool_calls_total", "one", "failed", "echo", "boom"] == 1
         assert values["pallas_agent_health", "one"] == 1
+        url = fleet.agents[0].url if only else fleet.registry_url
+        assert values["daedalus_agent_health", "one", urlsplit(url).netloc] == 1
         assert values["pallas_downstream_health", "one", "echo"] == 1
         for gauge in ("pallas_runs_in_flight", "pallas_runs_queued", "pallas_runs_waiting"):
             assert values[gauge, "one"] == 0

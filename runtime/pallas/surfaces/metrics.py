@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from time import monotonic
 from typing import Final, get_args
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -34,6 +35,8 @@ from pallas.model import (
 
 from .metrics_llm import LlmMetrics
 
+_POLLED: Final = ("daedalus_agent_health", "1 ok, 0.5 degraded, 0 error, as get_health says")
+"""The gauge that a client keeps of what it polls; a fleet serves the same of its own agents."""
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -233,6 +236,7 @@ class _Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """The gauges of every agent of the fleet."""
         health = GaugeMetricFamily("pallas_agent_health", "1 ok, 0.5 degraded, 0 error", labels=["agent"])
+        polled = GaugeMetricFamily(*_POLLED, labels=["instance", "agent"])
         active = GaugeMetricFamily("pallas_runs_in_flight", "Runs that are being answered", labels=["agent"])
         queued = GaugeMetricFamily("pallas_runs_queued", "Runs that wait for their turn", labels=["agent"])
         waiting = GaugeMetricFamily(
@@ -244,16 +248,19 @@ class _Gauges(Collector):
             labels=["agent", "server"],
         )
         supervision = _Supervision()
-        for agent in self._snapshot().agents:
+        fleet = self._snapshot()
+        for agent in fleet.agents:
             supervision.add(agent)
             health.add_metric([agent.name], agent.health.status.gauge)
+            instance = urlsplit(fleet.registry_url or agent.url).netloc
+            polled.add_metric([instance, agent.name], agent.health.status.gauge)
             active.add_metric([agent.name], agent.runs_active)
             queued.add_metric([agent.name], agent.runs_queued)
             waiting.add_metric([agent.name], agent.runs_waiting)
             for downstream in agent.downstreams:
                 if (value := _reach(downstream)) is not None:
                     reach.add_metric([agent.name, downstream.name], value)
-        yield from (health, active, queued, waiting, reach)
+        yield from (health, polled, active, queued, waiting, reach)
         yield from supervision.families
 
 
@@ -317,12 +324,10 @@ def _reach(downstream: Downstream) -> float | None:
 
 
 class ClientHealth:
-    """The gauge of whoever polls fleets: ``daedalus_agent_health{instance,agent}`` (SPEC PI-16)."""
+    """The gauge of a client that polls fleets: ``daedalus_agent_health{instance,agent}`` (SPEC PI-16)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._gauge = Gauge(
-            "daedalus_agent_health", "1 ok, 0.5 degraded, 0 error", ["instance", "agent"], registry=registry
-        )
+        self._gauge = Gauge(*_POLLED, ["instance", "agent"], registry=registry)
         self._seen: set[tuple[str, str]] = set()
 
     def set(self, instance: str, agent: str, status: HealthStatus) -> None:
