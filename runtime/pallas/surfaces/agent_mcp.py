@@ -28,7 +28,7 @@ from .departure import when_session_ends
 from .guard import HostOriginGuard
 from .health import health_text
 from .history import prompt_messages
-from .mcp_sessions import McpSessions
+from .mcp_sessions import IDLE, McpSessions
 from .running import run_for
 from .stateless import StatelessServer
 from .wire_tap import WireTap
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 SEND_MESSAGE: Final = "send_message"
 GET_HEALTH: Final = "get_health"
 HEALTH_DESCRIPTION: Final = "Returns the health status of this agent and its downstream dependencies."
-# Handshake-era sessions whose client went away without a word are dropped after this many seconds.
-SESSION_IDLE: Final = 1800.0
 
 _EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -131,9 +129,7 @@ def endpoint(
     ``gate`` is put before all of it and asks callers who they are.
     """
     server.custom_route(CARD_PATH, methods=list(METHODS))(page(card, CARD_TYPE))
-    app: ASGIApp = server.http_app(
-        path="/mcp", host_origin_protection=False, session_idle_timeout=SESSION_IDLE
-    )
+    app: ASGIApp = server.http_app(path="/mcp", host_origin_protection=False, session_idle_timeout=IDLE)
     if wire is not None:
         app = WireTap(app, wire)
     app = McpSessions(app)

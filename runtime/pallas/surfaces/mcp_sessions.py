@@ -1,64 +1,254 @@
-"""Sessions of the handshake era: who opened each, and who may use it.
+"""Sessions of the handshake era: who opened each, who may use it, and how many a caller may hold.
 
 The SDK compares the credential of a request with that which opened the session, and answers "Session not
 found". Here it is the caller that counts, and a caller who claims the same unverified identity, or shows a
 token in a session that was opened without one, may go on with it (``pallas.identity``). The SDK is then shown
 the session's own caller, and stays the second check: a session that is not known here is its to refuse.
+
+An `initialize` costs its sender nothing. So sessions that were opened and never used end when there are many
+of them, those of the caller with the most first, and each caller holds a limited number.
 """
 
+import ipaddress
 import json
-from collections import OrderedDict
-from typing import Final
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, NamedTuple
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
-from mcp_types import INVALID_REQUEST
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pallas.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
 
-from .caller import principal_in
+from .caller import PRINCIPAL, principal_in
+
+log = logging.getLogger(__name__)
 
 MAX_SESSIONS: Final = 10_000
+"""Sessions of one endpoint."""
+UNVERIFIED: Final = 8_000
+"""Those of all callers that no one verified: the rest is kept for verified ones."""
+PER_CALLER: Final = 2_000
+"""Those of one verified caller, or of one address."""
+UNUSED: Final = 500
+"""Those that were opened and not used yet."""
+IDLE: Final = 1800.0
+"""Seconds after its last request at which a session ends."""
+_RETRY: Final = 5
+_TELL_EVERY: Final = 10.0
 _REFUSED: Final = f"Session not found: it was {OTHER_IDENTITY}; or open a session of your own"
 _NO_SCOPES: Final[list[str]] = []
+_NONE: Final[OrderedDict[str, None]] = OrderedDict()
+
+
+class _Caller(NamedTuple):
+    """With whom a session is counted: the id of a verified principal, or an address."""
+
+    verified: bool
+    name: str
+
+    @property
+    def whose(self) -> str:
+        return "of this caller" if self.verified else "from this address"
+
+
+@dataclass(slots=True)
+class _Session:
+    owner: Principal
+    caller: _Caller
+    last: float
+    under_way: int = 0
 
 
 class McpSessions:
-    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint."""
+    """ASGI middleware in front of the MCP SDK, for the sessions of one endpoint. One event loop only.
 
-    def __init__(self, app: ASGIApp) -> None:
+    ``clock`` gives seconds.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Callable[[], float] = monotonic) -> None:
         self._app = app
-        self._owners: OrderedDict[str, Principal] = OrderedDict()
+        self._clock = clock
+        self._all: OrderedDict[str, _Session] = OrderedDict()  # the one that waits longest is the first
+        self._unused: dict[_Caller, OrderedDict[str, None]] = {}
+        self._held: Counter[_Caller] = Counter()
+        self._unverified = 0
+        self._told = -_TELL_EVERY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on in the name of its session's caller, or refuse it (404)."""
+        """Pass the request on in the name of its session's caller, or refuse it (404, 503)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        caller = principal_in(scope)
-        session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
-        owner = self._owners.get(session) if session is not None else None
-        if owner is not None and not may_continue(owner.id, caller, secret=True):
-            await _refuse(scope, send)
-            return
+        caller, headers = principal_in(scope), Headers(scope=scope)
+        session = headers.get(MCP_SESSION_ID_HEADER)
+        found = self._all.get(session) if session is not None else None
+        if session is None or found is None:
+            if session is None and _opens(scope, headers):
+                await self._open(caller, scope, receive, send)
+            else:
+                await self._app(_in_the_name_of(caller, scope), receive, send)
+        elif may_continue(found.owner.id, caller, secret=True):
+            await self._use(session, found, scope, receive, send)
+        else:
+            await _refuse(scope, send, 404, INVALID_REQUEST, _REFUSED)
 
+    async def _use(self, session: str, found: _Session, scope: Scope, receive: Receive, send: Send) -> None:
         async def note(message: Message) -> None:
-            if message["type"] == "http.response.start" and session is None:
-                self._opened(Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER), caller)
+            if message["type"] == "http.response.start":
+                if message["status"] == 200:  # a message that is no request is 202
+                    self._is_used(session, found)
+                over = scope["method"] == "DELETE" and message["status"] < 300
+                if message["status"] == 404 or over:
+                    self._forget(session)
             await send(message)
 
-        await self._app(_in_the_name_of(owner or caller, scope), receive, note)
+        found.under_way += 1
+        self._touch(session, found)
+        try:
+            await self._app(_in_the_name_of(found.owner, scope), receive, note)
+        finally:
+            found.under_way -= 1
+            self._touch(session, found)
 
-    def _opened(self, session: str | None, caller: Principal) -> None:
-        if session is None:
+    async def _open(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        verified = isinstance(scope.get(PRINCIPAL), Principal)
+        address = place_of(str((scope.get("client") or ("unknown", 0))[0]))
+        caller = _Caller(verified, principal.id if verified else address)
+        ended: list[tuple[str, Principal]] = []
+        if problem := self._no_room(caller, ended):
+            for each, owner in ended:
+                await self._end(each, owner, scope)
+            self._tell(problem, address)
+            await _refuse(scope, send, 503, INTERNAL_ERROR, problem)
             return
-        self._owners[session] = caller
-        if len(self._owners) > MAX_SESSIONS:
-            self._owners.popitem(last=False)
+        # Counted from now on, so that many at once are no way around the limits.
+        self._count(caller, 1)
+        session: str | None = None
+
+        async def note(message: Message) -> None:
+            nonlocal session
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                session = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
+                if session is not None:
+                    self._all[session] = _Session(principal, caller, self._clock())
+                    self._unused.setdefault(caller, OrderedDict())[session] = None
+            await send(message)
+
+        try:
+            for each, owner in ended:
+                await self._end(each, owner, scope)
+            await self._app(_in_the_name_of(principal, scope), receive, note)
+        finally:
+            if session is None:
+                self._count(caller, -1)
+
+    def _no_room(self, caller: _Caller, ended: list[tuple[str, Principal]]) -> str:
+        """Why this caller gets no session; empty where it does.
+
+        Sessions that make room for it are forgotten, and put into ``ended``.
+        """
+        self._drop_idle()
+        every = list(self._unused)
+        unverified = [each for each in every if not each.verified]
+        held = self._unverified if not caller.verified else 0
+        limits = (
+            (PER_CALLER, self._held[caller], [caller], f"sessions {caller.whose} are open"),
+            (UNVERIFIED, held, unverified, "sessions of callers without a verified token are open"),
+            (MAX_SESSIONS, len(self._all), every, "sessions are open"),
+        )
+        for limit, open_now, others, what in limits:
+            if open_now >= limit and not self._take_unused(others, ended):
+                return _full(f"{limit} {what}")
+        if sum(map(len, self._unused.values())) >= UNUSED:
+            self._take_unused(every, ended)
+        return ""
+
+    def _take_unused(self, callers: list[_Caller], ended: list[tuple[str, Principal]]) -> bool:
+        """Forget the oldest unused session of whom of ``callers`` has the most; False: there is none."""
+        waiting = max((self._unused.get(each, _NONE) for each in callers), key=len, default=_NONE)
+        oldest = next(iter(waiting), None)
+        if oldest is None:
+            return False
+        ended.append((oldest, self._all[oldest].owner))
+        self._forget(oldest)
+        return True
+
+    async def _end(self, session: str, owner: Principal, scope: Scope) -> None:
+        """End a session as its owner would: the SDK has no other public way."""
+        headers = [(MCP_SESSION_ID_HEADER.encode(), session.encode())]
+        ending = {**scope, "method": "DELETE", "headers": headers}
+        ending.pop("user", None)
+        await self._app(_in_the_name_of(owner, ending), _nothing_more, _nowhere)
+
+    def _is_used(self, session: str, found: _Session) -> None:
+        if (waiting := self._unused.get(found.caller)) is not None:
+            waiting.pop(session, None)
+            if not waiting:
+                del self._unused[found.caller]
+
+    def _touch(self, session: str, found: _Session) -> None:
+        found.last = self._clock()
+        if session in self._all:
+            self._all.move_to_end(session)
+
+    def _forget(self, session: str) -> None:
+        if (found := self._all.pop(session, None)) is not None:
+            self._is_used(session, found)
+            self._count(found.caller, -1)
+
+    def _drop_idle(self) -> None:
+        """Forget sessions that the SDK has ended because no request came."""
+        before = self._clock() - IDLE
+        while self._all:
+            session, oldest = next(iter(self._all.items()))
+            if oldest.last > before:
+                return
+            if oldest.under_way:
+                self._touch(session, oldest)
+            else:
+                self._forget(session)
+
+    def _count(self, caller: _Caller, by: int) -> None:
+        self._held[caller] += by
+        if self._held[caller] <= 0:
+            del self._held[caller]
+        if not caller.verified:
+            self._unverified += by
+
+    def _tell(self, problem: str, address: str) -> None:
+        if self._clock() - self._told >= _TELL_EVERY:
+            self._told = self._clock()
+            log.warning("an MCP session was refused, from %s: %s", address, problem)
+
+
+def place_of(address: str) -> str:
+    """By what an address is counted: of IPv6 its network, since a site has more than anyone could count."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
+
+
+def _opens(scope: Scope, headers: Headers) -> bool:
+    """Whether a request without a session may open one: as the SDK tells the protocol versions apart."""
+    version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
+    return scope["method"] == "POST" and (version is None or version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 def _in_the_name_of(caller: Principal, scope: Scope) -> Scope:
@@ -69,9 +259,23 @@ def _in_the_name_of(caller: Principal, scope: Scope) -> Scope:
     return {**scope, "user": AuthenticatedUser(known)}
 
 
-async def _refuse(scope: Scope, send: Send) -> None:
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": _REFUSED}}
+def _full(what: str) -> str:
+    return f"Too many open sessions: {what}; end those that are done with DELETE, or come again later"
+
+
+async def _nothing_more() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _nowhere(_: Message) -> None:
+    return None
+
+
+async def _refuse(scope: Scope, send: Send, status: int, code: int, message: str) -> None:
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     raw = b"" if scope["method"] == "HEAD" else json.dumps(body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
-    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    if status == 503:
+        headers.append((b"retry-after", str(_RETRY).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})
