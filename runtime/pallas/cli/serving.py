@@ -1,6 +1,7 @@
 """A fleet on a thread of its own, while the main thread hears signals whatever the agents' code does."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -31,6 +32,9 @@ from .status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 
 log = logging.getLogger(__name__)
 
+_PULSE: Final = 1.0
+_STANDSTILL: Final = 10.0
+"""Seconds without a sign of this thread after which a fleet that shall stop is ended, whatever holds it."""
 PATIENCE: Final = 6.0
 """Seconds that a fleet without runs has to notice that it shall stop, and after its drain to have stopped."""
 
@@ -72,6 +76,7 @@ class Serving:
         try:
             return self._heed()
         finally:
+            faulthandler.cancel_dump_traceback_later()
             if left := end_children(but=others):
                 log.warning("%d processes that did not end with the fleet were killed", left)
 
@@ -94,7 +99,7 @@ class Serving:
         # With runs in flight a loop that does not answer may be busy with them, and they have their time.
         deadline = (self._end_by if self._in_flight() else monotonic()) + PATIENCE
         while True:
-            heard = self._signals.wait(max(0.0, deadline - monotonic()))
+            heard = self._hear(deadline)
             if heard == DONE:
                 return self._outcome.result()
             if heard == DRAINING:
@@ -105,6 +110,18 @@ class Serving:
                 self._at_once(signal.Signals(heard))
             elif heard is None:
                 self._give_up()
+
+    def _hear(self, deadline: float) -> int | None:
+        """What comes before the deadline, if anything; a thread in C watches that this thread goes on.
+
+        Code in C that keeps the interpreter would keep this thread from ending the process. Where it
+        stood is then written to stderr, and the status is 1.
+        """
+        while True:
+            faulthandler.dump_traceback_later(_STANDSTILL, exit=True)
+            heard = self._signals.wait(min(_PULSE, max(0.0, deadline - monotonic())))
+            if heard is not None or monotonic() >= deadline:
+                return heard
 
     def _call(self, what: Callable[[], None]) -> None:
         """Have the fleet's loop do it, if there is one by now."""

@@ -1,11 +1,12 @@
 """Signals as something to wait for, which no code of an agent can delay."""
 
+import ctypes
 import os
 import select
 import signal
 from contextlib import suppress
 from time import monotonic
-from typing import Final, Self
+from typing import Any, Final, Self
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 RELOAD_SIGNAL: Final = signal.SIGHUP
@@ -21,6 +22,9 @@ class Signals:
     A handler written in Python runs only when the main thread comes back to Python code; a signal that
     arrives just before a blocking call would wait for that call to end. Use as ``with``, in the main
     thread; the earlier handlers come back at its end.
+
+    Where no Python code runs any more, since code in C holds the interpreter, a second SIGTERM ends the
+    process: the kernel restores its default action with the first one, and ``wait`` undoes that.
     """
 
     def __enter__(self) -> Self:
@@ -28,6 +32,7 @@ class Signals:
         os.set_blocking(self._write, False)
         self._earlier = {number: signal.signal(number, _ignore) for number in _SIGNALS}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._once = _Once(signal.SIGTERM)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,8 +58,35 @@ class Signals:
             if not select.select([self._read], [], [], left)[0]:
                 return None
             number = os.read(self._read, 1)[0]
+            if number == signal.SIGTERM:
+                self._once.renew()
             if number in _SIGNALS or number in _NOTES:
                 return number
+
+
+class _Once:
+    """Makes the handler of a signal one that is called once; afterwards the default action is in place.
+
+    Only where the C library has a function for it; elsewhere the handler stays as it is.
+    """
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
+        self._install: Any = getattr(ctypes.CDLL(None), "sysv_signal", None)
+        self._handler: int | None = None
+        if self._install is None:
+            return
+        self._install.argtypes, self._install.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+        # The interpreter's own handler, which no function of Python tells.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        self._handler = self._install(number, int(signal.SIG_DFL))
+        self.renew()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def renew(self) -> None:
+        """The handler is called once more."""
+        if self._handler is not None:
+            self._install(self._number, self._handler)
 
 
 def _ignore(number: int, frame: object) -> None:
