@@ -10,8 +10,10 @@ import httpx2
 import psutil
 import pytest
 import pytest_asyncio
-from support.live import agent_module, ask, client, running
+from support.bridged import refused, tell
+from support.live import ERAS, agent_module, ask, client, running
 from support.offline import model_record, offline_project
+from support.virtual import virtual
 from support.waiting import until
 from support.workers import SIMPLE
 
@@ -215,6 +217,23 @@ async def test_a_handler_that_raises_fails_its_session_which_is_opened_again(fle
     await until(lambda: sessions.active == 0)
     await until(lambda: upper.told[-1] == ("closed", made.id, "agent-gone"))
     assert [each[0] for each in upper.told] == ["opened", "closed", "opened", "cancelled", "closed"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_callers_that_close_a_session_at_once_close_it_once(fleet: Fleet, era: str) -> None:
+    # DR-12
+    upper = Upper("upper")
+    await fleet.register(upper)
+    async with virtual(fleet, "/mcp", era=era) as one, virtual(fleet, "/mcp", era=era) as other:
+        session = (await tell(one, "sessions_create", agentId="upper"))["sessionId"]
+        doors = (one, other) * 5
+        closing = [tell(door, "sessions_close", sessionId=session, reason="done") for door in doors]
+        closed = {"closed": True, "sessionId": session}
+        assert await asyncio.gather(*closing) == [closed] * len(doors)
+        body = await refused(other, "sessions_status", sessionId=session)
+        assert body["error"] == f"Session not found: {session}"
+    await fleet.unregister("upper")
+    assert upper.told == [("opened", session), ("closed", session, "done")]
 
 
 async def test_who_is_registered_while_it_runs_is_found_by_the_next_look_and_stands_before_a_worker(

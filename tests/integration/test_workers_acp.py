@@ -87,6 +87,7 @@ async def test_cancelling_a_run_reaches_it_and_its_session_goes_on(acp: WorkerEx
 
 
 async def test_leave_is_refused_and_told_unless_it_is_configured(acp: WorkerExecutor, tmp_path: Path) -> None:
+    # DR-30
     events: list[Event] = []
     assert await say(acp, "permit", emit=events.append) == '{"optionId":"no","outcome":"selected"}'
     (notice,) = [event for event in events if isinstance(event, Notice)]

@@ -16,12 +16,12 @@ from support.live import ERAS, ask, client, running, write_project
 from support.offline import offline_project
 from support.processes import gone
 from support.waiting import until
-from support.workers import SIMPLE
+from support.workers import ACP, SIMPLE
 
 from pallas.executors import Executor
 from pallas.executors.worker.executor import WorkerExecutor
 from pallas.fleet.fleet import Fleet
-from pallas.model import ANONYMOUS, AgentState, Event, Fault, FaultType, TextDelta, ToolEvent
+from pallas.model import ANONYMOUS, AgentState, Event, Fault, FaultType, Notice, TextDelta, ToolEvent
 
 SCRIPT = """
 rules:
@@ -67,6 +67,8 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             "permissions": "allow",
         },
     }
+    asking = {**plain, "command": ["python", str(ACP)]}
+    keys |= {"asking": asking, "trusted": {**asking, "permissions": "allow"}}
     offline_project(root, dict.fromkeys(keys), SCRIPT, keys=keys)
     async with running(root) as fleet:
         yield fleet
@@ -87,6 +89,24 @@ async def test_a_fleet_serves_workers_of_both_dialects(fleet: Fleet, era: str) -
     assert ("echo", "echo", "completed") in tools
     texts = "".join(each.text for each in events if isinstance(each, TextDelta) and each.agent == "real")
     assert "turn 1: hello" in texts
+
+
+@both_eras
+async def test_what_a_worker_asks_leave_for_is_refused_unless_its_entry_allows_it(
+    fleet: Fleet, era: str
+) -> None:
+    # DR-30
+    chosen, cancelled = '{{"optionId":"{}","outcome":"selected"}}', '{"outcome":"cancelled"}'
+    seen = fleet.hub.seq
+    async with client(fleet, "asking", era=era) as asking, client(fleet, "trusted", era=era) as trusted:
+        assert await ask(asking, "permit") == chosen.format("no")
+        assert await ask(asking, "permit allow_always reject_always") == chosen.format("reject_always")
+        assert await ask(asking, "permit allow_once allow_always") == cancelled
+        assert await ask(trusted, "permit") == chosen.format("yes")
+        assert await ask(trusted, "permit reject_once reject_always") == cancelled
+    notices = [each for each in fleet.hub.since(seen, 10_000).events if isinstance(each, Notice)]
+    told = [each.agent for each in notices if "asked leave for" in each.text]
+    assert told == ["asking"] * 3
 
 
 async def test_a_conversation_goes_on_with_a_worker_that_was_killed(fleet: Fleet) -> None:

@@ -111,9 +111,10 @@ class Worker:
                 await stop.wait()
                 reason = "cancelled"
             case "permit":
+                kinds: Any = prompt[-1].text.split()[1:] or ("allow_once", "reject_once")
+                known = {"allow_once": "yes", "reject_once": "no"}
                 options = [
-                    PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
-                    PermissionOption(option_id="no", name="No", kind="reject_once"),
+                    PermissionOption(option_id=known.get(kind, kind), name=kind, kind=kind) for kind in kinds
                 ]
                 call = ToolCallUpdate(tool_call_id="t1", title="Delete \x1b[31meverything")
                 got = await self.client.request_permission(session_id, call, options)

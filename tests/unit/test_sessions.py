@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -228,6 +229,42 @@ async def test_closing_runs_the_hook_once_and_afterwards_there_is_no_such_sessio
     assert (fault.data["sessionValid"], fault.data[REASON]) == (False, "not_found")
     assert fault.data["ended"] == "had enough"
     assert house.states() == ["active", "closed"]
+
+
+async def test_a_session_that_ends_for_two_reasons_at_once_is_closed_for_the_first() -> None:
+    # DR-12
+    house, executor = one()
+    made = await house.sessions.create("a", ME)
+    table = house.sessions._table
+    lease = table.all[made.id]
+    await asyncio.wait({table.end(lease, "expired"), table.end(lease, "shutdown")})
+    assert executor.told == [("opened", made.id), ("closed", made.id, "expired")]
+    assert house.states() == ["active", "closed"]
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_session_that_is_closed_just_as_it_opens_is_closed_once(steps: int) -> None:
+    # DR-12
+    house, executor = one()
+    opens = asyncio.Event()
+    told = executor.session_opened
+
+    async def opened(session: str, metadata: Mapping[str, Any]) -> None:
+        await told(session, metadata)
+        await opens.wait()
+
+    executor.session_opened = opened  # type: ignore[method-assign]
+    opening = asyncio.create_task(house.sessions.create("a", ME))
+    await until(lambda: executor.told)
+    session = executor.told[0][1]
+    opens.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    assert await house.sessions.close(session, ME, "at once")
+    await asyncio.wait({opening})
+    await until(lambda: len(executor.told) > 1)
+    await house.sessions.end()
+    assert executor.told == [("opened", session), ("closed", session, "at once")]
 
 
 async def test_a_session_that_is_closed_while_it_is_busy_ends_its_prompt_first() -> None:

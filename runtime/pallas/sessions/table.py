@@ -93,7 +93,9 @@ class Table:
         """It is over from now on, if it was not; what is left to be done about that is the task's."""
         first = self.take_out(lease, reason)
         lease.left = lease.executor
-        task = asyncio.create_task(self._settle(lease, reason, first), name=f"session {lease.id[:8]} ends")
+        # A session that is being opened is closed by the task that opens it, when it finds that it is over.
+        settles = first and not lease.opening
+        task = asyncio.create_task(self._settle(lease, reason, settles), name=f"session {lease.id[:8]} ends")
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return task
@@ -132,8 +134,8 @@ class Table:
             for task in late:
                 task.cancel()
 
-    async def _settle(self, lease: Lease, reason: str, first: bool) -> None:
-        if not first or lease.opening:  # whoever opens it finds that it is over
+    async def _settle(self, lease: Lease, reason: str, settles: bool) -> None:
+        if not settles:
             return
         if reason != SHUTDOWN:
             with suppress(TimeoutError):
