@@ -7,7 +7,7 @@ thread; another fleet on the same database may, and is noticed by the index that
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pallas.arrears import Arrears
 from pallas.conversations import Conversation, Conversations, not_theirs
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # the database is imported by a fleet that has one
 
 log = logging.getLogger(__name__)
 
+PROGRESS_EVERY: Final = 1.0
+"""Seconds between two writes of how far the runs under way are."""
+
 
 class BegunElsewhere(Exception):
     """Another fleet began the thread of a conversation's handle at the same moment: it is that one."""
@@ -48,6 +51,41 @@ class Known(NamedTuple):
     owner: str
 
 
+class _Progress:
+    """Writes down now and then how far the runs under way are, so that a kill does not lose it."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._runs: dict[str, Run] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, run: Run) -> None:
+        """Until it is over."""
+        self._runs[run.id] = run
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write(), name="progress of runs")
+
+    def end(self, run: Run) -> None:
+        """How it ended is written elsewhere."""
+        self._runs.pop(run.id, None)
+
+    async def close(self) -> None:
+        """Write no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _write(self) -> None:
+        while self._runs:
+            await asyncio.sleep(PROGRESS_EVERY)
+            if under_way := [run.record for run in self._runs.values()]:
+                try:
+                    async with asyncio.timeout(WRITE_TIMEOUT):
+                        await self._ledger.threads.progress(under_way)
+                except Exception:
+                    log.warning("the progress of %d runs was not written", len(under_way), exc_info=True)
+
+
 class Keeper:
     """What a kernel asks of its ledger. One event loop only."""
 
@@ -55,12 +93,14 @@ class Keeper:
         self._ledger = ledger
         self._hub = hub
         self.arrears = Arrears()
+        self.progress = _Progress(ledger)
         # Beginnings and ends of turns that are being written.
         self._last: set[asyncio.Task[Any]] = set()
 
     async def close(self, seconds: float) -> None:
         """Give what is being written so long, and try again no more; the rest is found by the next start."""
         await self.arrears.close()
+        await self.progress.close()
         if self._last:
             await asyncio.wait(self._last, timeout=seconds)
         for task in self._last:
@@ -152,6 +192,7 @@ class Keeper:
             raise
         run.thread = conversation.thread
         run.journal = kept.hear
+        self.progress.begin(run)
         return kept
 
     def own[T](self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:

@@ -114,6 +114,7 @@ class Kept:
         # What became of its rows is read again when somebody comes back.
         self._conversation.loaded, self._conversation.next = False, None
         self._over = True
+        self._keeper.progress.end(self._run)
         thread, done = self._record.thread, self._ended(status, fault=reason, partial=partial)
 
         async def write() -> None:
@@ -140,6 +141,7 @@ class Kept:
     async def _last[T](self, work: Coroutine[Any, Any, T]) -> T:
         """The last write of the turn, which ends before anybody else gets the conversation."""
         self._over = True
+        self._keeper.progress.end(self._run)
 
         async def last() -> T:
             await self._written()

@@ -140,9 +140,11 @@ class Threads:
         limit: int = 50,
         cursor: str = "",
     ) -> Page[RunRecord]:
-        """The principal's runs, or everybody's, the newest first."""
+        """The principal's runs, or everybody's, the newest first; ``thread`` is an id or caller's handle."""
         self._grants.require_known(principal)
         owner = None if self._sees_all(principal) else principal.id
+        if thread is not None:
+            thread = next((each.id for each in await self.named(thread, principal)), thread)
         wanted = {"agent": agent, "thread": thread, "owner": owner, "status": status}
         early = [
             run

@@ -197,7 +197,7 @@ async def test_a_long_conversation_is_told_by_a_summary_of_the_agents_own_model(
 async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_thread(
     tmp_path: Path, era: str
 ) -> None:
-    # AG-6
+    # AG-6: what it took until then is kept, too
     project, environment = _project(tmp_path / "p"), _environment(tmp_path)
     with served(project, log=tmp_path / "one.log", **environment) as first:
         await first.says("running")
@@ -216,6 +216,9 @@ async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_t
                     # Callers hear of what is said at once, and the ledger behind the run.
                     while len(pending := await rows(first, thread)) < 4:
                         pass
+                    run = {"tools": 0}
+                    while not run["tools"]:  # behind the run as well
+                        run = (await api.get(f"/runs/{pending[2]['runId']}")).json()
                 first.process.kill()
                 await first.ended()
     assert [row["status"] for row in pending] == ["complete", "complete", "pending", "pending"]
@@ -227,6 +230,10 @@ async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_t
         assert all("stopped in the middle" in row["reason"] for row in kept[2:])
         async with rest(second) as api:
             runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
-        assert sorted(run["status"] for run in runs) == ["error", "ok"]
+        assert sorted(each["status"] for each in runs) == ["error", "ok"]
+        (killed,) = (each for each in runs if each["status"] == "error")
+        assert killed["seconds"] >= run["seconds"] > 0
+        assert (killed["steps"], killed["tools"]) == (run["steps"], 1)
+        assert run["steps"]
         assert await say(second, era, "and now?", thread) == ("turn 2", thread)
         await second.logs("had not ended when the fleet last stopped")

@@ -247,6 +247,10 @@ class ThreadStore:
             lambda connection: turns.add(connection, thread, [message], run=run_id, status="pending", now=now)
         )
 
+    async def progress(self, under_way: Sequence[RunRecord]) -> None:
+        """How long runs have taken so far, and their steps and tools: what is known of them after a kill."""
+        await self._database.write(lambda connection: turns.progress(connection, under_way))
+
     async def finish(
         self,
         thread: str,

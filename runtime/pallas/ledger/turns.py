@@ -16,7 +16,7 @@ from pallas.text import one_line
 from .context import context_of, rewritten
 from .history import history_of
 from .rows import rows_of, run_values, size_of
-from .tables import PENDING, messages, runs, threads
+from .tables import PENDING, RUNNING, messages, runs, threads
 from .words import Words, storable
 
 MAX_TITLE: Final = 80
@@ -68,6 +68,13 @@ _STOP: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run"))
     .values({name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in _ENDED})
+)
+_PROGRESS: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"), RUNNING)
+    .values(
+        {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in ("seconds", "steps", "tools")}
+    )
 )
 _HOW: Final = select(runs.c.status, runs.c.finished_at).where(runs.c.id == bindparam("run"))
 _INSERT_RUN: Final = insert(runs)
@@ -153,6 +160,15 @@ def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "",
     if connection.execute(_STOP, {"run": run.id, **ended}).rowcount == 0:
         start_values = {**values, "thread_id": thread or run.thread or None, "life": life}
         connection.execute(_INSERT_RUN, [start_values])
+
+
+def progress(connection: Connection, under_way: Sequence[RunRecord]) -> None:
+    """How far runs are; nothing for one that is over."""
+    values = [
+        {"run": each.id, "new_seconds": each.seconds, "new_steps": each.steps, "new_tools": each.tools}
+        for each in under_way
+    ]
+    connection.execute(_PROGRESS, values)
 
 
 def finish(

@@ -1,6 +1,6 @@
 """Threads and their messages (SPEC AG-21): one's own, or another's for who administers them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Body, Path, Query
 from starlette.requests import Request
@@ -23,7 +23,16 @@ from .paging import AgentName, Cursor, Filter, Limit, page_of, plain
 from .routing import Routes, principal_of
 from .taken import ThreadChange, ThreadMade
 
-ThreadId = Annotated[str, Path(max_length=200, description="Its id, or the handle that you chose for it")]
+# Told and not enforced: what is none is not found.
+_PRINTABLE: Final[dict[str, Any]] = {"pattern": "^[!-.0-~]+$"}
+ThreadId = Annotated[
+    str,
+    Path(
+        max_length=200,
+        description="Its id, or the handle that you chose for it",
+        json_schema_extra=_PRINTABLE,
+    ),
+]
 Handle = Annotated[
     str, Query(max_length=200, description="Only the thread of that id or of that handle of yours.")
 ]
