@@ -10,6 +10,7 @@ from support.live import running, write_project
 from pallas.executors.fastagent import (
     auth_seam,
     elicitation_seam,
+    environment_seam,
     forward_trace,
     hooks,
     lean_seam,
@@ -29,6 +30,7 @@ EVERY = (
     stderr_seam.HOOK,
     lean_seam.NO_SUMMARY_AFTER,
     *elicitation_seam.HOOKS,
+    *environment_seam.HOOKS,
     *sampling_seam.HOOKS,
 )
 

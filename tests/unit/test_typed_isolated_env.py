@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.config_folder import Folder
 
+from pallas.child_environment import bare_environment
 from pallas.config import ConfigError
-from pallas.executors.typed.isolated_env import environment
 from pallas.log import redact_project, redact_text
 
 
@@ -23,7 +23,7 @@ def test_only_harmless_variables_and_those_that_are_said_are_given() -> None:
         "CREDENTIALS_DIRECTORY": "/run/no",
         "SSH_AUTH_SOCK": "no",
     }
-    assert environment({"CALC_KEY": "yes", "TZ": "Europe/Vienna"}, own) == {
+    assert bare_environment({"CALC_KEY": "yes", "TZ": "Europe/Vienna"}, own) == {
         "PATH": "/bin",
         "LC_ALL": "C.UTF-8",
         "TZ": "Europe/Vienna",

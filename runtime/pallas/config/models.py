@@ -144,7 +144,8 @@ class AgentConfig:
     over it, None where nobody is asked who they are. ``params`` are the defaults of its runs, with
     those of its LLM below them. ``shadows`` are the kinds of others of its name that it stands before.
     ``peers`` are the agents that it may send messages to, as tools where it is a model; ``required`` the
-    downstreams without which it does not answer.
+    downstreams without which it does not answer. ``env`` is added to the environment of an LLM agent in a
+    process of its own.
     """
 
     name: str
@@ -165,6 +166,7 @@ class AgentConfig:
     start_timeout: float = 60.0
     restart: RestartConfig = RestartConfig()
     isolation: Isolation = "none"
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     auth: AuthConfig | None = None
     model_capabilities: Capabilities | None = None
     kind: AgentKind = "llm"

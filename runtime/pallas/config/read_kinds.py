@@ -44,6 +44,7 @@ LLM_KEYS: Final = (
     "max_iterations",
     "loop_repeat_threshold",
     "isolation",
+    "env",
     "model_capabilities",
     "params",
     "providers",
@@ -204,7 +205,7 @@ def read_handler(section: Section, root: Path, name: str) -> HandlerConfig | Non
     """The keys of a handler, None when its code is not named. Nothing is imported."""
     typed = read_typed(section, root, name)
     if typed is not None and "env" in section:
-        typed = replace(typed, env=_environment(section, name))
+        typed = replace(typed, env=read_environment(section, name))
     path: str | None
     if typed is not None:
         path = read_object(section, "handler", root, "my.code:answer")
@@ -252,8 +253,10 @@ def _capacity(section: Section, default: int) -> int:
     return default if given is None else given
 
 
-def _environment(section: Section, name: str) -> dict[str, str]:
-    """``env`` of a typed handler, which only one in a process of its own can have."""
+def read_environment(section: Section, name: str) -> dict[str, str]:
+    """``env`` of what runs in the fleet's process, unless it has one of its own."""
+    if "env" not in section:
+        return {}
     if section.choice("isolation", ("none", "process")) != "process":
         section.error("env", "needs `isolation: process`", "write it, or leave env out")
     env = _pairs(section, "env")

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 import httpx2
 
+from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
 from pallas.events import Hub
 from pallas.log import redact_text
@@ -131,6 +132,8 @@ class Program:
                 await asyncio.wait(readers, timeout=1.0)
                 last = f": {self._last_line}" if self._last_line else ""
                 self.error = one_line(redact_text(f"it ended {_how(process.returncode)}{last}"), 300)
+                if hint := withheld_in([self._last_line], program_environment(self.config.env)):
+                    log.warning("server %s: %s", self.config.name, hint)
             return process.returncode == 0
         finally:
             await self._end(process)
@@ -146,7 +149,7 @@ class Program:
             return await asyncio.create_subprocess_exec(
                 *leashed(_command(self.config)),
                 cwd=self.config.cwd,
-                env={**os.environ, **self.config.env},
+                env=program_environment(self.config.env),
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=PIPE,

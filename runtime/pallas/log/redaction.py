@@ -167,6 +167,7 @@ def redact_project(project: "Project") -> None:
             redact(*_secrets_in(agent.worker.env))
         if agent.typed is not None:
             redact(*_secrets_in(agent.typed.env))
+        redact(*_secrets_in(agent.env))
 
 
 def is_sensitive(name: str) -> bool:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from pallas import __version__
 from pallas.bounds import MAX_MESSAGE
+from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
 from pallas.executors.fastagent import mcp_seam, stdio_seam
 from pallas.log import redact_text
@@ -72,7 +73,7 @@ async def _transport(
     if config.transport == "stdio":
         program, *arguments = config.command
         parameters = StdioServerParameters(
-            command=program, args=arguments, env=dict(endpoint.env), cwd=endpoint.cwd
+            command=program, args=arguments, env=program_environment(endpoint.env), cwd=endpoint.cwd
         )
         return stdio_seam.guarded(config.name, stdio_client(parameters, errlog=seen.stderr()))
     if config.transport == "sse":

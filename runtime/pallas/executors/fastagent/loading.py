@@ -16,6 +16,7 @@ from . import (
     auth_seam,
     commands_seam,
     elicitation_seam,
+    environment_seam,
     filter_seam,
     forward_trace,
     hooks,
@@ -63,6 +64,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             servers_seam,
             lean_seam,
             elicitation_seam,
+            environment_seam,
             sampling_seam,
         ):
             each.install()

@@ -1,12 +1,14 @@
 """The fleet's side of an agent in a process of its own."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from pallas import __version__
 from pallas.bearer import salt
+from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
@@ -21,6 +23,8 @@ from .link import CANCEL_TIMEOUT, Asked, Link
 from .messages import PROTOCOL, Begin, Do, Done, Failed, Forget, Given, Result, Run
 from .spawn import Spawned
 from .threads import Book, pieces
+
+log = logging.getLogger(__name__)
 
 # Seconds that a process has beyond what it was given for parking.
 _LEEWAY: Final = 1.0
@@ -101,7 +105,8 @@ class ProcessExecutor:
 
     async def _spawn(self) -> Link:
         try:
-            process = await Spawned.start(self._name, self._project.root)
+            env = await asyncio.to_thread(agent_environment, self._project, self._config.env)
+            process = await Spawned.start(self._name, self._project.root, env=env)
         except OSError as error:
             raise Fault(
                 FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
@@ -112,7 +117,12 @@ class ProcessExecutor:
         self._ledger = Book()
         project, key = self._for_itself(), salt().hex()
         link.send(Begin(__version__, PROTOCOL, self._name, project, key, self._sources))
-        await link.do("load")
+        try:
+            await link.do("load")
+        except Fault as fault:
+            if hint := withheld_in([fault.message], env):
+                log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
+            raise
         link.loaded = True
         return link
 

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from pallas import __version__
+from pallas.child_environment import bare_environment
 from pallas.codec import Undecodable, fault_of
 from pallas.config import AgentConfig, Project
 from pallas.log import redact_text
@@ -18,7 +19,6 @@ from pallas.text import one_line
 
 from ..process.spawn import Spawned
 from .isolated_calls import Gone
-from .isolated_env import environment
 from .isolated_files import drop_folder, hidden_from, scratch_folder
 from .isolated_link import HandlerLink
 from .isolated_messages import MAX_SOURCES, PROTOCOL, Begin, Failed, NotLoaded, Returned, frame_of
@@ -134,7 +134,7 @@ class IsolatedHost:
                 self._name,
                 scratch,
                 program=PROGRAM,
-                env=environment({"TMPDIR": str(scratch), **own.env}),
+                env=bare_environment({"TMPDIR": str(scratch), **own.env}),
                 frame=frame_of(most) + 2 * MAX_SOURCES,
             )
         except (OSError, ValueError) as error:  # the latter for a value of `env:` that none can have

@@ -1,6 +1,7 @@
 """The fleet's side of an agent that is a program."""
 
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pallas.child_environment import program_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.log import forget, redact
@@ -21,6 +23,8 @@ from .limits import LIMITS, Limits
 from .messages import Refused
 from .running import Running
 from .telling import Telling, told
+
+log = logging.getLogger(__name__)
 
 
 class WorkerExecutor:
@@ -97,6 +101,8 @@ class WorkerExecutor:
                 raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
             await running.greet()
         except BaseException:
+            if hint := withheld_in(running.process.last_lines, self._environment()):
+                log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
             await running.close(0)
             raise
         dialect = running.dialect
@@ -256,12 +262,12 @@ class WorkerExecutor:
                 self._tell_failed(reason)
 
     def _environment(self) -> dict[str, str]:
-        """Ours with the worker's own laid over it; ``python`` is the interpreter that runs this."""
+        """A program's, with the worker's own laid over it; ``python`` is the interpreter that runs this."""
         ours = str(Path(sys.executable).parent)
         path = os.environ.get("PATH", os.defpath)
         if path.split(os.pathsep)[0] != ours:
             path = ours + os.pathsep + path
-        return {**os.environ, "PATH": path, **self._config.env}
+        return program_environment({"PATH": path, **self._config.env})
 
     def _command(self) -> tuple[str, ...]:
         """The command with the path of its program. Raises Fault (CONFIG)."""

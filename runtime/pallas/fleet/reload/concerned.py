@@ -23,6 +23,7 @@ MADE_OF: Final = (
     "loop_repeat_threshold",
     "model_capabilities",
     "isolation",
+    "env",
     "kind",
     "worker",
     "remote",

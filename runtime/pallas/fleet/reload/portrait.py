@@ -39,7 +39,11 @@ def portrait(info: ExecutorInfo, project: Project, config: AgentConfig) -> Portr
     settings = (project.settings.get("mcp") or {}).get("servers") or {}
     marks = {f"server {name}": _mark(settings.get(name)) for name in info.servers}
     marks["auth"] = _mark(config.auth)
-    secret = [config.worker and dict(config.worker.env), config.remote and dict(config.remote.headers)]
+    secret = [
+        dict(config.env),
+        config.worker and dict(config.worker.env),
+        config.remote and dict(config.remote.headers),
+    ]
     marks["secrets"] = _mark(secret)
     return Portrait(
         instruction=info.instruction,

@@ -1,0 +1,57 @@
+"""The environment of stdio servers and of the shell tool: fast-agent gives the second all that the fleet has.
+
+``tests/contract/test_hooks.py`` fails when what is wrapped here moves.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fast_agent.mcp import client_gateway
+from fast_agent.tools import local_shell_executor
+
+from pallas.child_environment import program_environment
+
+from . import hooks
+from .hooks import Hook
+
+
+def install() -> None:
+    """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
+    for hook in HOOKS:
+        hooks.install(hook)
+
+
+def _of_programs(original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_default_environment() -> dict[str, str]:
+        return program_environment({})
+
+    return get_default_environment
+
+
+def _of_shells(original: Callable[..., Any]) -> Callable[..., Any]:
+    def build_child_environment(
+        *,
+        active_home: Any,
+        no_home: bool = False,
+        base: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        base = program_environment({}) if base is None else base
+        built: dict[str, str] = original(
+            active_home=active_home, no_home=no_home, base=base, overrides=overrides
+        )
+        return built
+
+    return build_child_environment
+
+
+HOOKS: Final = (
+    Hook("environment.stdio", client_gateway, "get_default_environment", (), _of_programs),
+    Hook(
+        "environment.shell",
+        local_shell_executor,
+        "build_child_environment",
+        ("active_home", "no_home", "base", "overrides"),
+        _of_shells,
+    ),
+)
