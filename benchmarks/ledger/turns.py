@@ -11,7 +11,7 @@ from pallas.events import Hub
 from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
 from pallas.kernel import Kernel
 from pallas.ledger import Ledger
-from pallas.model import NO_PARAMS, AgentState, Health, HealthStatus, Message, Params, RunRequest
+from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
 
 QUESTION = "How many lamps of the kind with the green shade are in stock, and when do the next ones come?"
 ANSWER = "There are seven of them in stock. The next ones come on Thursday, twenty of them, from Larkmoor."
@@ -56,6 +56,7 @@ class _Agent:
     state: AgentState = AgentState.READY
     reason: str = ""
     run_timeout: float = 60.0
+    failure: FaultType | None = None
     retry_after: float | None = None
 
     async def health(self) -> Health:

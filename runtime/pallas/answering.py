@@ -3,11 +3,14 @@
 from typing import Protocol
 
 from pallas.executors import Executor
-from pallas.model import AgentState, Health, Params
+from pallas.model import AgentState, FaultType, Health, Params
 
 
 class Answering(Protocol):
-    """What the kernel asks of an agent that is alive: the fleet's own object offers it."""
+    """What the kernel asks of an agent that is alive: the fleet's own object offers it.
+
+    ``failure`` is the type of the Fault with which its last start failed; None where it was no Fault.
+    """
 
     @property
     def name(self) -> str: ...
@@ -17,6 +20,8 @@ class Answering(Protocol):
     def executor(self) -> Executor | None: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def failure(self) -> FaultType | None: ...
     @property
     def retry_after(self) -> float | None: ...
     @property

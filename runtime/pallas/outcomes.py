@@ -47,7 +47,9 @@ def what_answers(agent: Answering) -> Executor:
         return executor
     if agent.state in (AgentState.ERROR, AgentState.CRASH_LOOP):
         stage = "start" if agent.state is AgentState.ERROR else agent.state.value
-        raise Fault(FaultType.UPSTREAM, f"{name} cannot answer: {agent.reason}", data={"stage": stage})
+        # A mistake in its files is one for its callers, too: trying again does not help (DR-26).
+        kind = FaultType.CONFIG if agent.failure is FaultType.CONFIG else FaultType.UPSTREAM
+        raise Fault(kind, f"{name} cannot answer: {agent.reason}", data={"stage": stage})
     if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
         raise Fault(
             FaultType.UPSTREAM,

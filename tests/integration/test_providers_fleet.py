@@ -1,5 +1,6 @@
 """Providers of an agent as clients meet them: found, bound to a session, standing in for each other."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -162,6 +163,18 @@ async def test_a_failure_names_the_provider(place: _Place, text: str, kind: tupl
     assert "sk-abc" not in repr(body)
 
 
+async def test_who_stands_in_is_in_the_documents_of_the_other_tools_that_ask(place: _Place) -> None:
+    # DR-32
+    async with bridge(place) as door, virtual(place.fleet, "/virtual/agent-safe/mcp", era=ERAS[1]) as tool:
+        delegated = await tell(door, "tasks_delegate", agentId="safe", prompt="break it")
+        chat = (await tool.call_tool("chat", {"message": "break it"})).structured_content
+        plain = await tell(door, "tasks_delegate", agentId="plain", prompt="hello")
+    for body in (delegated, chat):
+        assert body["backend"] == "far"
+        assert [line.partition(": ")[0] for line in body["rerouted"]] == ["near -> far"]
+    assert not {"backend", "routed", "rerouted"} & plain.keys()
+
+
 async def test_who_stands_in_is_told_in_results_and_events(place: _Place) -> None:
     # DR-32, C13
     async with bridge(place) as door, client(place.fleet, "safe") as safe:
@@ -171,6 +184,9 @@ async def test_who_stands_in_is_told_in_results_and_events(place: _Place) -> Non
             again = await safe.call_tool("send_message", {"message": "hello"})
     assert events == [("near", "far"), ("near", "far")]
     assert result.structured_content["text"] == "far, turn 1, first break it"
+    told = json.loads(result.content[0].text)
+    assert (told["backend"], told["rerouted"]) == ("far", result.meta["local.pallas/rerouted"])
+    assert told == result.structured_content
     for each in (result, again):
         assert each.meta is not None
         assert each.meta["local.pallas/backend"] == "far"

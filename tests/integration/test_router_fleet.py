@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
+from support.bridged import tell
 from support.granted import TOKENS, auth
 from support.granted import rules as granted
 from support.live import ERAS, all_ready, ask, client, running
 from support.ports import free_ports
+from support.virtual import virtual
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
@@ -135,6 +137,19 @@ async def test_the_agent_that_fits_answers_and_who_it_was_is_in_the_result(fleet
         assert [value for key, value in result.meta.items() if key.endswith("/routed")] == ["coder"]
     async with client(fleet, "front", era=era) as another:
         assert await ask(another, "proofread my letters") == "writer: proofread my letters"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_who_it_was_is_in_the_documents_of_the_bridge(fleet: Fleet, era: str) -> None:
+    # DR-32
+    asked = {"agentId": "front", "prompt": "fix this test please"}
+    async with virtual(fleet, "/mcp", era=era) as bridge:
+        session = (await tell(bridge, "sessions_create", agentId="front"))["sessionId"]
+        said = await tell(bridge, "sessions_prompt", sessionId=session, prompt=asked["prompt"])
+        delegated = await tell(bridge, "tasks_delegate", **asked)
+    async with virtual(fleet, "/virtual/agent-front/mcp", era=era) as tool:
+        chat = (await tool.call_tool("chat", {"message": asked["prompt"]})).structured_content
+    assert [body["routed"] for body in (said, delegated, chat)] == ["coder"] * 3
 
 
 async def test_the_choice_is_an_event_and_both_runs_belong_to_one_trace(fleet: Fleet) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
-from pallas.model import NO_PARAMS, AgentState, Health, HealthStatus, Message, Params
+from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params
 
 Answer = Callable[[Turn, Emit], Awaitable[TurnResult]]
 
@@ -61,6 +61,7 @@ class FakeAgent:
     state: AgentState = AgentState.READY
     reason: str = ""
     run_timeout: float = 60.0
+    failure: FaultType | None = None
     retry_after: float | None = None
 
     async def health(self) -> Health:

@@ -23,6 +23,7 @@ from pallas.model import (
     AgentChanged,
     AgentSnapshot,
     AgentState,
+    FaultType,
     Health,
     Notice,
     Params,
@@ -107,6 +108,7 @@ class FleetAgent:
         self.since = time()
         self.reason = ""
         self.story = ""
+        self.failure: FaultType | None = None
         self.settled = asyncio.Event()
         # Kinds of others of its name that it stands before, as whoever keeps those says.
 
@@ -284,6 +286,7 @@ class FleetAgent:
             self._started_in = time() - self._began
         self._taken_over += 1
         self.reason = self.story = ""
+        self.failure = None
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
         self.settled.set()
         if self.executor is not None and self.executor.info.payload is not None:
@@ -310,11 +313,20 @@ class FleetAgent:
         servers = [known[name] for name in executor.info.servers if name in known]
         await self.watched.watch_over(servers, self.config.required)
 
-    def fail(self, reason: str, cause: BaseException | None = None, *, passing: bool = False) -> None:
+    def fail(
+        self,
+        reason: str,
+        cause: BaseException | None = None,
+        *,
+        passing: bool = False,
+        kind: FaultType | None = None,
+    ) -> None:
         """Something went wrong, told in one line; the cause's traceback goes to the log.
 
         ``passing`` says that a start at another time may succeed: then its restart policy says what follows.
+        ``kind`` is the type of the Fault that it was, None where it was none.
         """
+        self.failure = kind
         told, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
         after = aftermath_of(self.supervisor.failed(), told, config) if passing else lasting(told)
         self.reason = after.reason

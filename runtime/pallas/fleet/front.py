@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp
 
 from pallas.directory import Directory
-from pallas.model import AgentState, FleetState
+from pallas.model import AgentState, Event, FleetState, Reloaded
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 
@@ -42,6 +42,7 @@ class Front:
         )
         self.admission = Admission(lambda: fleet.project.sessions.concurrent)
         fleet._members.listen(self._changed)
+        self._unlisten = fleet.hub.listen(self._hear)
         self._tending: asyncio.Task[None] | None = None
         self._began = monotonic()
         self._bridge = BridgePlace(
@@ -72,6 +73,7 @@ class Front:
 
     async def close(self) -> None:
         """The runs are over, and who asked for them over the bridge was told; within two seconds."""
+        self._unlisten()
         self.directory.close()
         await self._bridge.close()
 
@@ -96,6 +98,10 @@ class Front:
         return self._fleet.state is not FleetState.STARTING or any(
             agent.state is AgentState.READY for agent in self._fleet.agents
         )
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Reloaded) and event.outcome == "live":
+            self.sessions.look()  # an agent of another kind may answer under the name now
 
     def _changed(self) -> None:
         self.directory.invalidate()

@@ -199,6 +199,17 @@ class RunResult:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def who_answered(self) -> dict[str, Any]:
+        """Provider, agent, why it was another one and what it lacked, as documents have them, where known."""
+        facts = {
+            "backend": self.backend,
+            "routed": self.routed,
+            "rerouted": list(self.rerouted),
+            "missingServers": dict(self.missing),
+        }
+        return {key: value for key, value in facts.items() if value}
+
+    @property
     def text(self) -> str:
         """All assistant text of the run, in order (SPEC C4)."""
         return "\n\n".join(text for text in self.texts if text)

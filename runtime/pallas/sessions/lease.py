@@ -37,7 +37,8 @@ class Lease:
     way, what runs first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
     ``asked`` once something was said since it was opened; ``opening`` while it cannot be used yet; ``over``
     is why it has ended, empty before. ``quiet`` is set while no prompt is under way, ``told`` once its state
-    was said; ``left`` is what answered for its agent when that left the fleet.
+    was said; ``left`` is what answered for its agent when that left the fleet, ``last`` what did when it was
+    opened or asked last.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Lease:
     over: str = ""
     told: bool = False
     left: Executor | None = None
+    last: Executor | None = None
     prompts: list[Prompt] = field(default_factory=list)
     turn: Conversation = field(init=False)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,8 +72,10 @@ class Lease:
 
     @property
     def executor(self) -> Executor | None:
-        """What answers in it, or did last."""
-        return self.left or self.answering.executor
+        """What answers in it, or did last: never an agent of another kind that took the name since."""
+        now = self.left or self.answering.executor
+        taken = self.last is not None and now is not None and type(now) is not type(self.last)
+        return self.last if taken else now
 
     @property
     def busy(self) -> bool:

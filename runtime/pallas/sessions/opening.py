@@ -121,6 +121,7 @@ class Opening:
 
     async def _opened(self, lease: Lease) -> SessionRecord:
         lease.opening, lease.used_at = False, self._clock()
+        lease.last = lease.answering.executor
         if lease.over:  # meanwhile
             await hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
             raise no_session(lease.id, lease.over)

@@ -1,7 +1,7 @@
 """One prompt of a session: its turn, its run, and what it says of the session when it goes wrong."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -25,7 +25,7 @@ from pallas.runs import Listener
 from pallas.text import one_line
 
 from .lease import Lease, Prompt
-from .refusing import VALID, has_failed, no_session
+from .refusing import VALID, has_failed, is_replaced, no_session
 
 SURFACE: Final = "bridge"
 _FAILING: Final = frozenset({FaultType.UPSTREAM, FaultType.PROTOCOL})
@@ -48,18 +48,25 @@ class Asked:
     caller: str = ""
 
 
-async def answer(kernel: Kernel, lease: Lease, prompt: Prompt, asked: Asked) -> RunResult:
-    """What comes of a prompt, when those before it are over. Raises Fault; the session may have failed."""
+async def answer(
+    kernel: Kernel, lease: Lease, prompt: Prompt, asked: Asked, gone: Callable[[Lease], bool]
+) -> RunResult:
+    """What comes of a prompt, when those before it are over. Raises Fault; the session may have failed.
+
+    ``gone`` says whether the agent of the session is no longer there: no other one answers then (DR-17).
+    """
     began = monotonic()
     async with lease.turn.turn(asked.timeout):
         if lease.over:
             raise no_session(lease.id, lease.over)
         if lease.failed:
             raise has_failed(lease.id, lease.failed)
+        if gone(lease):
+            raise is_replaced(lease.id, lease.agent)
         if prompt.stopped:
             return _cancelled(lease, prompt, "", monotonic() - began)
         left = None if asked.timeout is None else max(0.0, asked.timeout - (monotonic() - began))
-        lease.asked = True
+        lease.asked, lease.last = True, lease.answering.executor
         return await _answered(kernel, lease, prompt, _request(lease, prompt, asked, left), asked.listener)
 
 

@@ -30,7 +30,7 @@ from .lease import Lease, Prompt
 from .metadata import wanted_by
 from .opening import CLOSED, Opening
 from .prompting import Asked, about, answer, stop
-from .refusing import check_prompt, has_failed, is_busy
+from .refusing import check_prompt, has_failed, is_busy, is_replaced
 from .table import GONE, Table
 
 
@@ -134,6 +134,8 @@ class Sessions:
             check_prompt(text, self._limits().prompt_bytes)
             if lease.failed:
                 raise has_failed(lease.id, lease.failed)
+            if self._gone(lease):
+                raise is_replaced(lease.id, lease.agent)
             if lease.busy and not queue:
                 raise is_busy(lease.id)
             asked = Asked(text, principal, images, timeout, params, listener, bearer, trace, caller)
@@ -224,7 +226,7 @@ class Sessions:
         if len(lease.prompts) == 1:
             self._table.tell(lease)
         try:
-            return await answer(self._kernel, lease, prompt, asked)
+            return await answer(self._kernel, lease, prompt, asked, self._gone)
         finally:
             lease.prompts.remove(prompt)
             lease.used_at = self._clock()

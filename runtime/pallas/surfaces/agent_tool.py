@@ -147,7 +147,7 @@ def chat_result(result: RunResult) -> ToolResult:
     found.content.append(TextContent(type="text", text=f"({THREAD_ID}: {thread})"))
     # Clients that know structure show it in place of the text: it has to hold that as well, where both fit.
     if 2 * json_size(result.text) + _AROUND <= MAX_RESULT:
-        found.structured_content = {"text": result.text, **facts}
+        found.structured_content = {"text": result.text, **facts, **result.who_answered}
     return found
 
 

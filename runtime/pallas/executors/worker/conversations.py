@@ -49,6 +49,7 @@ class Conversations:
         self._close = close
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._leases: dict[str, str] = {}
+        self._opened: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -79,8 +80,20 @@ class Conversations:
         while len(self._leases) > 2 * self._most:
             del self._leases[next(iter(self._leases))]
 
+    def opened(self, session: str, id: str) -> None:  # noqa: A002 - as the protocol calls it
+        """The worker's session ``id`` was opened for a session that has had no turn yet."""
+        self._opened[session] = id
+        if len(self._opened) > self._most:
+            self._close(self._opened.popitem(last=False)[1])
+
+    def take_opened(self, session: str) -> str:
+        """The worker's session that was opened for that one, once; empty where there is none."""
+        return self._opened.pop(session, "")
+
     def close(self, session: str) -> None:
         """A session is over, and with it what is kept for its conversation."""
+        if id := self.take_opened(session):  # noqa: A001 - as the protocol calls it
+            self._close(id)
         if (lease := self._leases.pop(session, None)) is not None:
             self.release(lease)
 

@@ -138,8 +138,13 @@ class WorkerExecutor:
             self._running.conversations.release(lease)
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
-        """Whether a prompt could be answered. Raises Fault (TRANSPORT); its own session is made with that."""
-        self._alive()
+        """Open the worker's own session for it. Raises Fault: then no prompt could be answered (DR-28)."""
+        running = self._alive()
+        try:
+            opened = await running.open()
+        except Refused as refused:
+            raise running.dialect.fault(refused, "session/new") from None
+        running.conversations.opened(session, opened)
 
     async def session_closed(self, session: str, reason: str) -> None:
         """Close its session there, if it ever had a turn."""
@@ -198,7 +203,7 @@ class WorkerExecutor:
         try:
             before = ""
             if not kept.id:
-                kept.id = await running.open()
+                kept.id = running.conversations.take_opened(turn.session) or await running.open()
                 before = told(turn.history, self._limits.history)
             stage = "session/prompt"
             running.tellings[kept.id] = telling

@@ -106,13 +106,13 @@ def session_status(record: SessionRecord) -> dict[str, Any]:
 
 
 def answer(result: RunResult) -> dict[str, Any]:
-    """What an agent said, and what is known of how it came about; ``usage`` only where it was counted."""
+    """What an agent said, who said it where there was a choice (DR-32), and ``usage`` where counted."""
     body: dict[str, Any] = {"text": result.text, "stopReason": stop_reason(result.stop_reason)}
     if result.run_id:
         body["requestId"] = result.run_id
     if usage := _usage(result.usage):
         body["usage"] = usage
-    return body
+    return body | result.who_answered
 
 
 def about_run(result: RunResult) -> Mapping[str, Any]:

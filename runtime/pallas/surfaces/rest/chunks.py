@@ -159,19 +159,8 @@ def final(result: RunResult) -> Chunk:
         "type": "final",
         "threadId": result.thread or None,
         "turnIndex": result.turn_index,
-        **_who_answered(result),
+        **result.who_answered,
     }
-
-
-def _who_answered(result: RunResult) -> Chunk:
-    """Where that is not plain: the provider, the agent, why it was another one (DR-32), what it lacked."""
-    facts = {
-        "backend": result.backend,
-        "routed": result.routed,
-        "rerouted": list(result.rerouted),
-        "missingServers": dict(result.missing),
-    }
-    return {key: value for key, value in facts.items() if value}
 
 
 def error(fault: Fault) -> Chunk:
@@ -196,7 +185,7 @@ def answer_of(result: RunResult) -> dict[str, Any]:
         "steps": result.steps,
         "tools": result.tools,
         "usage": usage if counted else None,
-        **_who_answered(result),
+        **result.who_answered,
     }
 
 

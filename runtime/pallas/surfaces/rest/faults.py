@@ -83,7 +83,7 @@ def status_of(fault: Fault, *, of_run: bool = False) -> int:
         return fault.status
     if status := _BY_REASON.get(str(fault.data.get(REASON, ""))):
         return status
-    if fault.type is FaultType.UPSTREAM and fault.data.get("stage") in _UNABLE:
+    if fault.type in (FaultType.UPSTREAM, FaultType.CONFIG) and fault.data.get("stage") in _UNABLE:
         return 503
     if of_run and fault.type is FaultType.AUTH:
         return 502

@@ -1,0 +1,71 @@
+"""An agent whose entry in agents.yaml is wrong answers CONFIG, on every way in."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from mcp import Client
+from support.bridged import kind_of, refused
+from support.live import ERAS, client, running, write_project
+
+from pallas.fleet.fleet import Fleet
+
+CODE = """
+class Idle:
+    id = "idle"
+
+idle = Idle()
+"""
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    keys: dict[str, dict[str, Any]] = {
+        "idle": {"module": None, "kind": "handler", "handler": "things:idle"},
+        "absent": {"module": None, "kind": "worker", "command": ["no-such-program-here"]},
+        "crashes": {
+            "module": None,
+            "kind": "worker",
+            "command": ["python", "-c", "raise SystemExit('no licence')"],
+            "restart": {"policy": "never"},
+        },
+    }
+    root = tmp_path_factory.mktemp("wrong")
+    write_project(root, dict.fromkeys(keys), keys=keys, files={"things.py": CODE})
+    async with running(root, database=f"sqlite:///{root}/ledger.sqlite3") as found:
+        yield found
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("idle", "has neither prompt nor stream", ("CONFIG", -32004, False)),
+        ("absent", "no such program", ("CONFIG", -32004, False)),
+        ("crashes", "no licence", ("UPSTREAM", -32002, False)),
+    ],
+)
+async def test_a_mistake_of_an_entry_is_of_type_config_for_its_callers(
+    fleet: Fleet, name: str, text: str, kind: tuple[str, int, bool], era: str
+) -> None:
+    # DR-26
+    async with client(fleet, name, era=era) as direct:
+        result = await direct.call_tool("send_message", {"message": "hi"})
+        assert result.is_error
+        body = json.loads(result.content[0].text)  # type: ignore[union-attr]
+    bodies = [body]
+    async with Client(f"http://127.0.0.1:{fleet.project.registry_port}/mcp", mode=era) as bridge:
+        bodies.append(await refused(bridge, "sessions_create", agentId=name))
+        bodies.append(await refused(bridge, "tasks_delegate", agentId=name, prompt="hi"))
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/agents/{name}/chat"
+        response = await http.post(url, json={"message": "hi"})
+    assert response.status_code == 503
+    bodies.append(response.json())
+    assert [kind_of(body) for body in bodies] == [kind] * 4, bodies
+    assert all(text in body["error"] for body in bodies)
