@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client
-from support.live import ERAS, agent_module, client, running, write_project
+from support.live import ECHO, ERAS, agent_module, client, running, write_project
 from support.outages import Outage, outages
 from support.ports import free_ports
+from support.processes import below, gone
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
@@ -265,3 +267,57 @@ async def test_a_server_that_cannot_list_its_tools_is_missing_until_it_can(tmp_p
             assert missing == {"right": "cannot be reached"}
             right.lists = True
             await answer_with(one, "right")
+
+
+@ISOLATION
+async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, isolation: str) -> None:
+    # PI-12, PI-17
+    async with outages("left", "right") as (left, right):
+        root = project(tmp_path, (left, right), keys={"isolation": isolation})
+        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet, client(fleet, "one") as one:
+            assert await answer(one, "hi") == ("hi", {})
+            await right.stop()
+            await until(lambda: health(fleet).message == "Unreachable: right")
+            async with asyncio.timeout(30):
+                while await answer(one, "hi") != ("hi", {"right": "cannot be reached"}):
+                    pass  # the probe is told to the agent a moment later
+            await right.start()
+            await answer_with(one, "right")
+
+
+@ISOLATION
+async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_before_the_next(
+    tmp_path: Path, isolation: str
+) -> None:
+    # PI-12
+    write_project(
+        tmp_path,
+        {"one": agent_module("one", ("echo",))},
+        config=ECHO,
+        keys={"one": {"isolation": isolation}},
+    )
+    script = tmp_path / "echo_server.py"
+    source = script.read_text()
+    call = '***CALL_TOOL echo__echo {"text": "x"}'
+
+    async with running(tmp_path, pace=Pace(health=0.2, confirm=0.1)) as fleet, client(fleet, "one") as one:
+
+        async def end_server() -> None:
+            (server,) = below(os.getpid(), script.name)
+            server.kill()
+            await until(lambda: gone(server.pid))
+            await until(lambda: health(fleet).message == "Unreachable: echo")
+
+        assert "echo:x" in (await answer(one, call))[0]
+        await end_server()
+        text, missing = await answer(one, call)
+        assert "echo:x" in text
+        assert missing == {}
+        script.write_text("raise SystemExit(1)")
+        await end_server()
+        assert await answer(one, "hi") == ("hi", {"echo": "cannot be reached"})
+        script.write_text(source)
+        async with asyncio.timeout(60):
+            while "echo:x" not in (await answer(one, call))[0]:
+                pass  # it is tried again before each run
+        await until(lambda: health(fleet).status is HealthStatus.OK)

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import httpx2
 import pytest
 import yaml
 from mcp import Client
 from support.offline import offline_project
+from support.ports import free_ports
 from support.served import Served, served
 
 from pallas.cli.app import run
@@ -401,3 +403,32 @@ def test_what_goes_wrong_is_told_in_a_line_and_by_the_status(
     assert (done.status, done.out) == (status, "")
     assert told in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("key", ["", "lost-key/K"])
+def test_describe_shows_that_the_llm_of_a_made_agent_cannot_be_reached(
+    fleet: Served, typed: Shell, key: str
+) -> None:
+    # PI-12, PR-21
+    name = "keyed" if key else "keyless"
+    (port,) = free_ports(1)
+    more = ("--api-key-ref", key) if key else ()
+    if key:
+        assert typed("create", "secret", "lost-key", "--data", f"K={KEY}").status == 0
+    made = typed(
+        "create", "llm", f"{name}-llm", "--type", "generic", "--model", "m",
+        "--url", f"http://127.0.0.1:{port}/v1", "--no-probe", *more,
+    )  # fmt: skip
+    assert made.status == 0, made
+    assert typed("create", "agent", name, "--llm", f"{name}-llm").status == 0
+    says = f"degraded (LLM: {name}-llm: cannot connect to 127.0.0.1:{port} (ConnectError))"
+    deadline = monotonic() + 60
+    while True:
+        described = typed("describe", "agent", name)
+        (health,) = [line for line in described.out.splitlines() if line.startswith("Health")]
+        if health.split(None, 1)[1].startswith("degraded"):
+            break
+        assert monotonic() < deadline, described.out
+    assert health.split(None, 1)[1] == says
+    body = json.loads(typed("get", "agent", name, "-o", "json").out)
+    assert KEY not in json.dumps(body)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import module_file
+from pallas.config.models import LlmConfig
 from pallas.events import Hub
 from pallas.executors import Executor
 from pallas.kernel import Kernel
@@ -27,6 +28,7 @@ from pallas.model import (
     Health,
     Notice,
     Params,
+    Reach,
     Reloaded,
 )
 from pallas.surfaces.auth.gate import Asking, Gate
@@ -41,6 +43,7 @@ from .agent_snapshot import snapshot_of, takes
 from .door import Door
 from .exchanges import Exchanges
 from .life import Life
+from .own_llms import OwnLlms
 from .reload.failure import story_of
 from .reload.version import Version
 from .succession import MakeExecutor
@@ -80,6 +83,7 @@ class FleetAgent:
         inbound: Inbound,
         pages: Mapping[str, Page] = MappingProxyType({}),
         tasks: "Callable[[], Tasks | None]" = lambda: None,
+        llms: OwnLlms | None = None,
     ) -> None:
         self.project = project
         self.config = config
@@ -88,6 +92,7 @@ class FleetAgent:
         self._kernel = kernel
         self._pages = pages
         self._tasks = tasks
+        self._llms = llms or OwnLlms()
         self.inbound = inbound
         inbound.introduce(config.name, config.auth)
         self._life = Life(self, kernel, make_executor)
@@ -98,7 +103,7 @@ class FleetAgent:
             config.name,
             hub,
             lambda: (self.state, self.reason),
-            lambda: "" if _has_own_llm(self.config) else provider_problem(),
+            lambda: self._own_llm_problem() if _has_own_llm(self.config) else provider_problem(),
         )
         self._server: FastMCP | None = None
         self._began = time()
@@ -341,14 +346,19 @@ class FleetAgent:
 
     async def health(self) -> Health:
         """How the agent is found now; never asks a model (PI-9)."""
-        return await self.watched.ask(self._problems())
+        health = await self.watched.ask(self._problems())
+        self._doubt()
+        return health
 
     async def check_health(self) -> None:
         """Look at the health now, whoever asks or not; never raises."""
         if self.state in (AgentState.STOPPED, AgentState.BACKOFF, AgentState.CRASH_LOOP):
             self.watched.refresh()
             return
+        if (llm := self._own_llm()) is not None:
+            await self._llms.look(self.project, llm)
         await self.watched.look(self._problems())
+        self._doubt()
 
     def snapshot(self) -> AgentSnapshot:
         """The agent as a value. Safe from any thread."""
@@ -379,6 +389,21 @@ class FleetAgent:
         found = self.config.card or (module_file(self.project.root, module) if module else None)
         if found is not None:
             yield found
+
+    def _doubt(self) -> None:
+        """Tell what answers which of its servers a probe did not reach."""
+        doubt = getattr(self.executor, "doubt", None)
+        if doubt is not None:
+            found = (each for each in self.watched.downstreams if each.transport != "stdio")
+            doubt(frozenset(each.name for each in found if each.reach is Reach.UNREACHABLE))
+
+    def _own_llm(self) -> LlmConfig | None:
+        definition = self.config.definition
+        return definition.llm if definition is not None and _has_own_llm(self.config) else None
+
+    def _own_llm_problem(self) -> str:
+        llm = self._own_llm()
+        return self._llms.problem(llm) if llm is not None else ""
 
     def _problems(self) -> tuple[str, ...]:
         return self.executor.problems() if self.executor is not None else ()

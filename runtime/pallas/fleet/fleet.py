@@ -60,6 +60,7 @@ from .messaging import Messaging
 from .offline import OfflineModel
 from .openness import is_loopback, openness
 from .order import StartOrder
+from .own_llms import OwnLlms
 from .pages import Pages
 from .parts import parts_of
 from .ports import ANYWHERE, LOOPBACK
@@ -152,6 +153,7 @@ class Fleet:
             pages=self._pages.of_agents,
             inbound=self.inbound,
             tasks=lambda: self.lasting.tasks,
+            llms=OwnLlms(pace.until_check),
         )
         self._agents = self._members.by_name
         self._control = Control(

@@ -174,6 +174,7 @@ class Made:
         found: dict[str, Any] = {
             "state": agent.state.value,
             "health": agent.watched.shown.status.value,
+            "health_message": agent.watched.shown.message,
             "url": resource_url(self._project(), agent.config),
             "instruction": agent.executor.info.instruction if agent.executor is not None else "",
             "kind": shown.kind,

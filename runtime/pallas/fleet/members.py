@@ -15,6 +15,7 @@ from pallas.surfaces.status import Page
 
 from .agent import FleetAgent
 from .doors import Doors
+from .own_llms import OwnLlms
 from .succession import MakeExecutor
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Members:
         pages: Callable[[], Mapping[str, Page]],
         inbound: Inbound,
         tasks: "Callable[[], Tasks | None]" = lambda: None,
+        llms: OwnLlms | None = None,
     ) -> None:
         self._doors = doors
         self._hub = hub
@@ -46,6 +48,7 @@ class Members:
         self._pages = pages
         self._inbound = inbound
         self._tasks = tasks
+        self._llms = llms or OwnLlms()
         self._leaving: dict[asyncio.Task[None], FleetAgent] = {}
         self._changed: tuple[Callable[[], None], ...] = ()
         self.by_name: dict[str, FleetAgent] = {}
@@ -68,6 +71,7 @@ class Members:
             pages=self._pages(),
             inbound=self._inbound,
             tasks=self._tasks,
+            llms=self._llms,
         )
         self._kernel.attach(agent)
         self.by_name[config.name] = agent

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pallas.text import one_line
+
 from .asking import OK, USAGE, Reach, ask, complain
 from .kinds import Kind, NoSuchKind, split
 from .output import as_yaml, seconds
@@ -56,6 +58,8 @@ async def _described(api: "Api", kind: Kind, name: str) -> str:
 
     body = await api.get(f"{kind.path}/{part(name)}")
     facts = dict(body) if isinstance(body, Mapping) else {}
+    if message := facts.pop("healthMessage", None):
+        facts["health"] = {"status": facts.get("health"), "message": f"({one_line(str(message), 400)})"}
     more = await _more(api, kind, str(facts.get("name") or name), facts)
     rows = [(_label(key), _value(key, value)) for key, value in facts.items() if key not in _LAST]
     rows += more

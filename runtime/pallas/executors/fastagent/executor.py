@@ -91,6 +91,11 @@ class FastAgentExecutor:
         found = (each.servers.missing() for each in self._instances.values())
         return tuple({name: None for missing in found for name in missing if not self._forwarding(name)})
 
+    def doubt(self, servers: frozenset[str]) -> None:
+        """A health probe did not reach these downstreams; the others answer, as far as is known."""
+        for each in self._instances.values():
+            each.servers.doubt(servers)
+
     @property
     def waiting(self) -> int:
         """Runs that wait for a free instance."""
@@ -443,7 +448,7 @@ class FastAgentExecutor:
             remove()
         if instance.models is not None:
             await instance.models.close()
-        if self._harness is not None:
+        if self._harness is not None and not self._stop.is_set():  # else it ends its sessions itself
             await self._harness.sessions.delete(instance.key)
 
     def _hanging(self) -> frozenset[str]:

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # How long a run waits for servers that were missing before; they failed at once the last time.
 SETTLE_SECONDS: Final = 2.0
+# How long a run waits for one that was lost since the last run: a program takes a while to start.
+LOST_SECONDS: Final = 10.0
 # How long one attempt beside the runs may take: a command may have to be downloaded first.
 RETRY_SECONDS: Final = 120.0
 _PAUSE: Final = 1.0
@@ -72,6 +74,8 @@ class Servers:
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._closed = False
+        self._doubted: frozenset[str] = frozenset()
+        self._checked: set[str] = set()
         for aggregator, _ in self._aggregators:
             for name, error in servers_seam.errors_of(aggregator).items():
                 self._why[name] = _why(error, slot.refused.get(name))
@@ -90,19 +94,33 @@ class Servers:
                     found[name] = self._why.get(name) or Missing("cannot be reached")
         return found
 
+    def doubt(self, names: frozenset[str]) -> None:
+        """A health probe did not reach these: the next run asks them, once, before it relies on them."""
+        self._checked &= names
+        self._doubted = names
+
     async def settle(self) -> dict[str, Missing]:
         """Try the missing ones again, for a run that begins; those that are missing then.
 
         A server that did not answer at all the last time is not waited for.
         """
         missing = self.missing()
-        tried = [
-            self._attempt(name)
+        doubted = [name for name in self._doubted - self._checked if name not in missing]
+        self._checked.update(doubted)
+        tried = {
+            name: self._attempt(name)
             for name, each in missing.items()
             if name not in self._unconfigured and (not each.hangs or name in self._forwarded)
-        ]
+        }
+        tried |= {name: self._attempt(name, doubted=True) for name in doubted if self._calls(name)}
+        lost = [task for name, task in tried.items() if name not in self._why]
         if tried:
-            await asyncio.wait(tried, timeout=SETTLE_SECONDS)
+            await asyncio.wait(tried.values(), timeout=SETTLE_SECONDS)
+            if lost:
+                await asyncio.wait(lost, timeout=LOST_SECONDS - SETTLE_SECONDS)
+            for name, task in tried.items():
+                if not task.done():
+                    self._why[name] = Missing("does not answer", hangs=True)
             missing = self.missing()
         self._keep_trying()
         return missing
@@ -137,22 +155,33 @@ class Servers:
             pause = min(2 * pause, _LONGEST_PAUSE)
             await asyncio.wait([self._attempt(name) for name in names])
 
-    def _attempt(self, name: str) -> asyncio.Task[None]:
+    def _calls(self, name: str) -> bool:
+        return any(name in wanted for _, wanted in self._aggregators)
+
+    def _attempt(self, name: str, *, doubted: bool = False) -> asyncio.Task[None]:
         """The attempt to connect that server, one at a time; nothing of a run's context goes along.
+
+        One that is ``doubted`` is asked first, and connected again where it does not answer.
 
         Only where the server gets the caller's bearer is it made on behalf of the run.
         """
         slot = self._slot if name in self._forwarded else self._idle_slot
         if (task := self._attempts.get(name)) is None or task.done():
-            work = self._connect(name, slot)
+            work = self._check(name, slot) if doubted else self._connect(name, slot)
             task = asyncio.create_task(work, name=f"connect {name}", context=context_of(slot))
             self._attempts[name] = task
         return task
 
-    async def _connect(self, name: str, slot: Slot) -> None:
+    async def _check(self, name: str, slot: Slot) -> None:
+        for aggregator, wanted in self._aggregators:
+            if name in wanted and not await servers_seam.answers(aggregator, name, SETTLE_SECONDS / 2):
+                await self._connect(name, slot, lost=aggregator)
+
+    async def _connect(self, name: str, slot: Slot, *, lost: Any = None) -> None:
         slot.refused.pop(name, None)
         for aggregator, wanted in self._aggregators:
-            if name not in wanted or servers_seam.connected(aggregator, name):
+            there = aggregator is not lost and servers_seam.connected(aggregator, name)
+            if name not in wanted or there:
                 continue
             error = await servers_seam.attach(aggregator, name, RETRY_SECONDS)
             if error is not None:

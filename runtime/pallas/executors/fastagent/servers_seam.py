@@ -73,7 +73,23 @@ def connected(aggregator: Any, name: str) -> bool:
     if manager is None or name not in aggregator._attached_server_names:
         return False
     connection = manager.running_servers.get(name)
-    return connection is not None and bool(connection.is_healthy())
+    return connection is not None and bool(connection.is_healthy()) and not _is_closed(connection)
+
+
+def _is_closed(connection: Any) -> bool:
+    """Whether the other end of the pipe is closed: the program of a stdio server has ended."""
+    session = getattr(connection.client.client, "_session", None)
+    return bool(getattr(getattr(session, "_dispatcher", None), "_closed", False))
+
+
+async def answers(aggregator: Any, name: str, seconds: float) -> bool:
+    """Whether a server that is connected lists its tools within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await aggregator._fetch_server_tools(name, cache_mode="refresh")
+    except Exception:
+        return False
+    return connected(aggregator, name)
 
 
 async def attach(aggregator: Any, name: str, seconds: float) -> Exception | None:
@@ -101,6 +117,7 @@ async def _attach(aggregator: Any, name: str) -> None:
             raise RuntimeError("the agent is stopping")
         try:
             if name in aggregator._attached_server_names:
+                _drop_connection(aggregator, name)
                 await aggregator._detach_server_locked(name)
             await aggregator._attach_server_locked(
                 server_name=name, server_config=None, options=MCPAttachOptions()
@@ -110,12 +127,17 @@ async def _attach(aggregator: Any, name: str) -> None:
 
 
 async def _cut(aggregator: Any, name: str, task: asyncio.Task[None]) -> None:
+    _drop_connection(aggregator, name)
+    task.cancel()
+    await asyncio.wait({task}, timeout=_CUT_SECONDS)
+
+
+def _drop_connection(aggregator: Any, name: str) -> None:
+    """End it without a word: in an orderly way it would wait for the server, and with it all the others."""
     manager = aggregator._persistent_connection_manager
     connection = manager.running_servers.get(name) if manager is not None else None
     if connection is not None:
-        connection.cancel_lifecycle()  # asked in an orderly way it would wait for the server once more
-    task.cancel()
-    await asyncio.wait({task}, timeout=_CUT_SECONDS)
+        connection.cancel_lifecycle()
 
 
 def _put_in_order(aggregator: Any) -> None:

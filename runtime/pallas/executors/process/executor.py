@@ -20,7 +20,7 @@ from ..fastagent.peers_fleet import FleetPeers
 from ..peers import PeerPort
 from .asking import Asker
 from .link import CANCEL_TIMEOUT, Asked, Link
-from .messages import PROTOCOL, Begin, Do, Done, Failed, Forget, Given, Result, Run
+from .messages import PROTOCOL, Begin, Do, Done, Doubt, Failed, Forget, Given, Result, Run
 from .spawn import Spawned
 from .threads import Book, pieces
 
@@ -52,6 +52,7 @@ class ProcessExecutor:
         self._closing = False
         self._tell_failed: Callable[[str], None] | None = None
         self._peers: PeerCalls | None = None
+        self._doubted: frozenset[str] = frozenset()
 
     @property
     def pid(self) -> int | None:
@@ -66,6 +67,12 @@ class ProcessExecutor:
     def problems(self) -> tuple[str, ...]:
         """Downstreams that the last attempt to make an instance could not reach."""
         return self._link.state.problems if self._link is not None else ()
+
+    def doubt(self, servers: frozenset[str]) -> None:
+        """A health probe did not reach these downstreams; the others answer, as far as is known."""
+        if self._started and self._link is not None and servers != self._doubted:
+            self._doubted = servers
+            self._link.send(Doubt(tuple(sorted(servers))))
 
     @property
     def waiting(self) -> int:

@@ -36,6 +36,7 @@ from .messages import (
     Cancel,
     Do,
     Done,
+    Doubt,
     Failed,
     Forget,
     Given,
@@ -150,6 +151,9 @@ class _Inside:
                     run.cancel()
                 else:  # it never came to that, or it is over
                     self._say(Failed(said.call, cancelled=True))
+            case Doubt(servers=servers):
+                if self._executor is not None:
+                    self._executor.doubt(frozenset(servers))
             case Peers():
                 self._peers.learn(said.tools)
             case Replied():

@@ -147,6 +147,13 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Downstreams that a health probe did not reach."""
+
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Replied:
     """What a peer answered to ``ask``; ``fault`` is the body of its Fault where it did not."""
 
@@ -267,13 +274,13 @@ class Leave:
     ask: int
 
 
-From = Begin | Do | Given | Run | Cancel | Forget | Peers | Replied
+From = Begin | Do | Given | Run | Cancel | Forget | Peers | Doubt | Replied
 To = Hello | Done | Failed | Made | Result | Happened | Wired | Logged | State | Broken | Ask | Leave
 
 _KINDS: Final[dict[str, type[Any]]] = {
     kind.__name__: kind
     for kind in (
-        Begin, Do, Given, Run, Cancel, Forget, Peers, Replied,
+        Begin, Do, Given, Run, Cancel, Forget, Peers, Doubt, Replied,
         Hello, Done, Failed, Made, Result, Happened, Wired, Logged, State, Broken, Ask, Leave,
     )
 }  # fmt: skip

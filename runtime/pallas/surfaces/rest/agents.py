@@ -32,6 +32,7 @@ def agent_out(resource: Resource) -> Agent:
         availability=status.get("availability") or None,
         state=status.get("state") or None,
         health=status.get("health") or None,
+        healthMessage=status.get("health_message") or None,
         url=status.get("url") or None,
         reason=status.get("reason") or None,
         problem=status.get("problem") or None,

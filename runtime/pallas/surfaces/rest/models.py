@@ -67,9 +67,10 @@ class Agent(Kept):
     """An agent; ``source`` is ``api``, or the place in the project's files that declares it.
 
     ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
-    runs. ``reason`` is why it is in its state, ``problem`` what kept a change from taking effect and
-    ``shadowed`` the place in the files that has its name now. ``payload`` is what a typed handler takes: the
-    ``name`` of its class, its JSON ``schema`` and an ``example``.
+    runs. ``healthMessage`` is what is wrong where ``health`` is not ok, ``reason`` why it is in its state,
+    ``problem`` what kept a change from taking effect and ``shadowed`` the place in the files that has its
+    name now. ``payload`` is what a typed handler takes: the ``name`` of its class, its JSON ``schema`` and an
+    ``example``.
     """
 
     systemPrompt: str
@@ -85,6 +86,7 @@ class Agent(Kept):
     state: str | None
     health: str | None
     url: str | None
+    healthMessage: str | None = None
     reason: str | None = None
     problem: str | None = None
     shadowed: str | None = None

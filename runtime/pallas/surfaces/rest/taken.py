@@ -87,7 +87,18 @@ _PROJECT: Final[dict[str, Any]] = {
 _OF_ALL: Final = frozenset({"id", "ownerId", "version", "createdAt", "updatedAt"})
 READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
     "agent": _OF_ALL
-    | {"source", "kind", "capabilities", "availability", "state", "health", "url", "reason", "problem"}
+    | {
+        "source",
+        "kind",
+        "capabilities",
+        "availability",
+        "state",
+        "health",
+        "healthMessage",
+        "url",
+        "reason",
+        "problem",
+    }
     | {"shadowed", "payload"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
