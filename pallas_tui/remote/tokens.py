@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.token_file import NotPrivate, find
-from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE
+from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE, VARIABLES
 
 from .address import is_loopback
 
@@ -65,10 +65,10 @@ def given_token(token: str = "", variable: str = "", environ: Mapping[str, str] 
             FaultType.CONFIG,
             f"--token-env {variable}: no such variable in the environment, or it is empty; export it first",
         )
-    return environ.get(FULL_VARIABLE, "").strip() or environ.get(READ_VARIABLE, "").strip()
+    return next((found for name in VARIABLES if (found := environ.get(name, "").strip())), "")
 
 
 def hide_tokens(variable: str = "", environ: MutableMapping[str, str] = os.environ) -> None:
     """Take the tokens out of the environment: what is started from here has no use for them."""
-    for name in (FULL_VARIABLE, READ_VARIABLE, variable):
+    for name in (*VARIABLES, variable):
         environ.pop(name, None)

@@ -11,7 +11,7 @@ from typing import Final
 
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.model import Fault, FaultType
-from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE, make_token
+from pallas.surfaces.control.tokens import FULL_VARIABLE, VARIABLES, make_token
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 8.0
@@ -30,8 +30,8 @@ class FleetProcess:
 
         Raises Fault CONFIG when it ends instead, having said why itself, and TIMEOUT.
         """
-        environment = {**os.environ, FULL_VARIABLE: self.token, CERTFILE_VARIABLE: "", KEYFILE_VARIABLE: ""}
-        environment.pop(READ_VARIABLE, None)
+        environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        environment |= {FULL_VARIABLE: self.token, CERTFILE_VARIABLE: "", KEYFILE_VARIABLE: ""}
         # In a group of its own: a Ctrl-C in our terminal is ours to pass on, once.
         self._process = await asyncio.create_subprocess_exec(
             *_leashed(), sys.executable, "-m", "pallas.server", "dev", str(self._root), "--serve",

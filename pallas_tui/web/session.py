@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from textual_serve.app_service import AppService
 
-from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE
+from pallas.surfaces.control.tokens import FULL_VARIABLE, VARIABLES
 from pallas.text import one_line
 
 from ..browser import VARIABLE
@@ -55,7 +55,7 @@ class Session(AppService):
             "ROWS": str(height),
             VARIABLE: "1",
         }
-        for name in (FULL_VARIABLE, READ_VARIABLE):
+        for name in VARIABLES:
             environment.pop(name, None)
         return environment | ({FULL_VARIABLE: self._token} if self._token else {})
 

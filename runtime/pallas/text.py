@@ -33,6 +33,11 @@ def sanitize(text: str, limit: int | None = None) -> str:
     return clean
 
 
+def handle_start(handle: str) -> str:
+    """The beginning of a handle: as much as tells two apart. All of it would open what it names."""
+    return one_line(handle, 9)
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The first line of ``text`` that holds anything, sanitised, at most ``limit`` characters."""
     head = text[: limit * 8].strip()

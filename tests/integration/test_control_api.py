@@ -302,6 +302,8 @@ async def test_what_is_looked_up_comes_as_the_fleet_gives_it(served: Served) -> 
     served.fleet.wire["r1"] = wire
     async with served.client(READ) as http:
         assert codec.decode(AgentDetail, (await http.get("/agents/research")).json()) == detail
+        assert (await http.get("/runs/r1/exchanges")).status_code == 403
+    async with served.client() as http:
         found = (await http.get("/runs/r1/exchanges")).json()
         assert codec.decode(tuple[Exchange, ...], found) == wire
         assert (await http.get("/runs/gone/exchanges")).json() == []

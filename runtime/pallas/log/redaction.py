@@ -64,6 +64,7 @@ _BASIC: Final = re.compile(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,
 _SESSION: Final = re.compile(
     r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
 )
+_HANDLE: Final = re.compile(r"(?P<head>\bconv-[\w-]{3})[\w-]{21}(?![\w-])")
 _USERINFO: Final = re.compile(r"://[^/\s?#\"'<>\\]{1,512}@")
 _SHAPES: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -190,6 +191,8 @@ def redact_text(text: str) -> str:
     folded = _folded(text)
     if "session" in folded:
         text = _SESSION.sub(r"\g<head>…", text)
+    if "conv-" in folded:
+        text = _HANDLE.sub(r"\g<head>…", text)
     if "authorization" in folded or "cookie" in folded:
         text = _HEADER_LINE.sub(_mask_value, text)
     if "bearer" in folded:

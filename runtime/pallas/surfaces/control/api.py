@@ -37,7 +37,7 @@ from .answers import (
     within,
     wrong,
 )
-from .gate import READ_ONLY, Gate, audit
+from .gate import NO_TEXTS, READ_ONLY, Gate, audit
 from .log_range import MAX_RANGE, LogFiles
 from .messages import MessageRoutes, for_lookers
 from .stream import resume_at, stream
@@ -95,7 +95,7 @@ class ControlApi:
         self._streams = 0
         self._working = 0
         self._tokens = tokens
-        redact(*(token for token in (tokens.full, tokens.read) if token))
+        redact(*tokens.given)
         routes = [
             Route("/snapshot", faults(self._snapshot)),
             Route("/events", faults(self._events)),
@@ -122,14 +122,16 @@ class ControlApi:
         """End every stream with a last word. Safe to call twice and from any thread."""
         if not self._closed:
             self._closed = True
-            forget(*(token for token in (self._tokens.full, self._tokens.read) if token))
+            forget(*self._tokens.given)
 
     # Looking
 
     async def _snapshot(self, request: Request) -> Response:
         """The fleet as it is now, which life of it that is, and what the token allows."""
         self._still_here()
-        may = self._fleet.can_control and caller_of(request).access is Access.FULL
+        access = caller_of(request).access
+        if access is Access.FULL and not self._fleet.can_control:
+            access = Access.READ
         snapshot = codec.loads(codec.encode(self._fleet.snapshot()))
         return json_answer(
             {
@@ -137,7 +139,7 @@ class ControlApi:
                 "pallas": __version__,
                 "boot": self.boot,
                 "now": time(),
-                "access": Access.FULL.value if may else Access.READ.value,
+                "access": access.value,
                 "snapshot": snapshot,
             }
         )
@@ -156,7 +158,7 @@ class ControlApi:
         if self._streams >= MAX_STREAMS:
             raise busy(f"{MAX_STREAMS} readers follow this fleet already; close one of them")
 
-        shown = None if caller_of(request).access is Access.FULL else for_lookers
+        shown = None if caller_of(request).access.reads_texts else for_lookers
 
         async def counted() -> Any:
             self._streams += 1
@@ -200,6 +202,9 @@ class ControlApi:
         return _value(detail)
 
     async def _exchanges(self, request: Request) -> Response:
+        if not caller_of(request).access.reads_texts:
+            audit(caller_of(request), request.scope, "refused", "read exchanges")
+            raise Status(403, NO_TEXTS, FaultType.AUTH)
         with self._work():
             wire = await within(
                 LOOKUP_TIMEOUT, request, self._fleet.exchanges(request.path_params["run"][:200])

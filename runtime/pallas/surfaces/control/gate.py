@@ -8,21 +8,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas import codec
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.text import handle_start, one_line
 
-from .tokens import FULL_VARIABLE, READ_VARIABLE, Access, Attempts, Caller, Tokens
+from .tokens import FULL_VARIABLE, READ_VARIABLE, TEXTS_VARIABLE, Access, Attempts, Caller, Tokens
 
 log = logging.getLogger(__name__)
 
 CALLER: Final = "pallas.caller"
 """The key of the scope under which the application behind finds the ``Caller``."""
 _LOOKS: Final = frozenset({"GET", "HEAD"})
+_HANDLES_BELOW: Final = frozenset({"threads", "tasks"})
 _HINT: Final = (
     f"the control API needs a token, that of {FULL_VARIABLE} or {READ_VARIABLE} where the fleet was started, "
     "or, on the same machine and as the same user, the one that the fleet keeps for you: "
     "`pallas dev --attach` finds it"
 )
 READ_ONLY: Final = "read-only: this token may only look"
+NO_TEXTS: Final = (
+    f"read-only: this token shows nothing of what was said; use that of {TEXTS_VARIABLE}, or of "
+    f"{FULL_VARIABLE}, with which the fleet was started"
+)
 
 
 class Gate:
@@ -61,7 +66,7 @@ class Gate:
             await refuse(send, scope, 401, fault, {"www-authenticate": challenge})
             return
         if scope["method"] not in _LOOKS and caller.access is not Access.FULL:
-            audit(caller, scope, "refused", f"{scope['method']} {one_line(scope['path'], 200)}")
+            audit(caller, scope, "refused", f"{scope['method']} {path_shown(scope['path'])}")
             await refuse(send, scope, 403, Fault(FaultType.AUTH, READ_ONLY))
             return
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
@@ -80,6 +85,15 @@ def audit(caller: Caller, scope: Scope, outcome: str, what: str, **more: str) ->
         address,
         extra={"audit": outcome, "principal": caller.fingerprint, **more},
     )
+
+
+def path_shown(path: str) -> str:
+    """A path as a record may hold it: of the handle of a thread or a task its beginning."""
+    parts = path.split("/")
+    for index, part in enumerate(parts[:-1]):
+        if part in _HANDLES_BELOW:
+            parts[index + 1] = handle_start(parts[index + 1])
+    return one_line("/".join(parts), 200)
 
 
 async def refuse(

@@ -1,4 +1,4 @@
-"""Messages between handlers over the control API, for whoever holds the full token: all that was said."""
+"""Messages between handlers over the control API, for a token that may read texts."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,11 +10,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pallas import codec
-from pallas.model import Envelope, Event, FaultType, FleetPort, MessagePassed
+from pallas.model import (
+    Envelope,
+    Event,
+    FaultType,
+    FleetPort,
+    MessagePassed,
+    Routed,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    TodoChanged,
+)
 
 from .answers import HEADERS, Status, caller_of, faults, number_of, within
-from .gate import audit
-from .tokens import Access
+from .gate import NO_TEXTS, audit
 
 TIMEOUT: Final = 35.0
 """Seconds; a little more than the fleet's own deadline."""
@@ -23,7 +33,6 @@ MAX_CHARACTERS: Final = 8 * 1024 * 1024
 """Of XML in one page: a page of large messages has fewer of them, at least one."""
 
 _MAX_NUMBER: Final = 10**9
-_FULL_ONLY: Final = "read-only: messages are shown to whoever holds the full token"
 
 
 class MessageRoutes:
@@ -35,9 +44,9 @@ class MessageRoutes:
 
     async def _list(self, request: Request) -> Response:
         """Those of a run with a number above ``after``, at most ``limit``; none where there are no more."""
-        if caller_of(request).access is not Access.FULL or not self._fleet.can_control:
+        if not caller_of(request).access.reads_texts or not self._fleet.can_control:
             audit(caller_of(request), request.scope, "refused", "read messages")
-            raise Status(403, _FULL_ONLY, FaultType.AUTH)
+            raise Status(403, NO_TEXTS, FaultType.AUTH)
         after = number_of(request, "after", 0, _MAX_NUMBER)
         limit = max(1, number_of(request, "limit", MAX_PAGE, MAX_PAGE))
         run = request.path_params["run"][:200]
@@ -51,8 +60,22 @@ class MessageRoutes:
 
 
 def for_lookers(event: Event) -> Event:
-    """The event for a token that may only look: not why a message was refused, which names other agents."""
-    return replace(event, detail="") if isinstance(event, MessagePassed) and event.detail else event
+    """The event for a token that may only look: without what was said, or why a message was refused."""
+    match event:
+        case RunStarted():
+            return replace(event, preview="")
+        case TextDelta():
+            return replace(event, text="")
+        case RunFinished():
+            return replace(event, partial="")
+        case Routed():
+            return replace(event, why="")
+        case TodoChanged():
+            return replace(event, description="")
+        case MessagePassed():
+            return replace(event, detail="")
+        case _:
+            return event
 
 
 def _bounded(found: tuple[Envelope, ...]) -> tuple[Envelope, ...]:

@@ -72,7 +72,7 @@ def open_control(
             log.log(level, "no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
         else:
             tokens = replace(tokens, full=made, local=True)
-    if not tokens.full and not tokens.read:
+    if not tokens.given:
         log.info(
             "the control API is off: the fleet listens on %s and no token was given; to attach a workbench "
             "set %s (at least 16 characters) where the fleet is started, or bind: 127.0.0.1",

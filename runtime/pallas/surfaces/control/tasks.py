@@ -1,8 +1,8 @@
-"""Tasks over the control API, for whoever holds the full token: they hold what people said."""
+"""Tasks over the control API, for a token that may read texts: they hold what people said."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,14 +10,11 @@ from starlette.routing import Route
 
 from pallas import codec
 from pallas.model import FaultType, FleetPort, Page, TaskRecord
-from pallas.text import one_line
+from pallas.text import handle_start
 
 from .answers import HEADERS, Status, caller_of, faults, within
-from .gate import audit
+from .gate import NO_TEXTS, audit
 from .threads import TIMEOUT, paging
-from .tokens import Access
-
-_FULL_ONLY: Final = "read-only: tasks are shown to whoever holds the full token"
 
 
 class TaskRoutes:
@@ -50,7 +47,7 @@ class TaskRoutes:
         return _encoded(TaskRecord, await self._asked(request, self._fleet.task(_id(request))))
 
     async def _cancel(self, request: Request) -> Response:
-        self._allow(request, f"cancel task {one_line(_id(request), 8)}")
+        self._allow(request, f"cancel task {handle_start(_id(request))}")
         return _encoded(TaskRecord, await self._asked(request, self._fleet.cancel_task(_id(request))))
 
     async def _asked[T](self, request: Request, work: Awaitable[T]) -> T:
@@ -58,9 +55,9 @@ class TaskRoutes:
             return await within(TIMEOUT, request, work)
 
     def _may_read(self, request: Request) -> None:
-        if caller_of(request).access is not Access.FULL or not self._fleet.can_control:
+        if not caller_of(request).access.reads_texts or not self._fleet.can_control:
             audit(caller_of(request), request.scope, "refused", "read tasks")
-            raise Status(403, _FULL_ONLY, FaultType.AUTH)
+            raise Status(403, NO_TEXTS, FaultType.AUTH)
 
 
 def _id(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""Durable threads over the control API: what was said by whom, for whoever holds the full token."""
+"""Durable threads over the control API: what was said by whom, for a token that may read texts."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -12,11 +12,10 @@ from starlette.routing import Route
 
 from pallas import codec
 from pallas.model import FaultType, FleetPort, Image, MessageRecord, Page, ThreadRecord
-from pallas.text import one_line
+from pallas.text import handle_start, one_line
 
 from .answers import HEADERS, Status, body_of, caller_of, faults, json_answer, number_of, within, wrong
-from .gate import audit
-from .tokens import Access
+from .gate import NO_TEXTS, audit
 
 TIMEOUT: Final = 35.0
 """Seconds; a little more than the fleet's own deadline."""
@@ -26,7 +25,6 @@ MAX_PICTURES: Final = 12 * 1024 * 1024
 
 _MAX_CURSOR: Final = 1_000
 _MAX_HANDLE: Final = 500
-_FULL_ONLY: Final = "read-only: conversations are shown to whoever holds the full token"
 
 
 class _Title(BaseModel):
@@ -89,12 +87,12 @@ class ThreadRoutes:
 
     async def _rename(self, request: Request) -> Response:
         thread, title = _id(request), _read(_Title, await body_of(request)).title
-        self._allow(request, f"rename thread {one_line(thread, 60)}")
+        self._allow(request, f"rename thread {handle_start(thread)}")
         return _encoded(ThreadRecord, await self._asked(request, self._fleet.rename_thread(thread, title)))
 
     async def _delete(self, request: Request) -> Response:
         thread = _id(request)
-        self._allow(request, f"delete thread {one_line(thread, 60)}")
+        self._allow(request, f"delete thread {handle_start(thread)}")
         await self._asked(request, self._fleet.delete_thread(thread))
         return json_answer({"deleted": True})
 
@@ -108,10 +106,10 @@ class ThreadRoutes:
             return await within(TIMEOUT, request, work)
 
     def _may_read(self, request: Request) -> None:
-        """Whoever may only look sees what the fleet does, and no more of a conversation than a first line."""
-        if caller_of(request).access is not Access.FULL or not self._fleet.can_control:
+        """Refuse a token that may only look: it sees what the fleet does, and nothing of what was said."""
+        if not caller_of(request).access.reads_texts or not self._fleet.can_control:
             audit(caller_of(request), request.scope, "refused", "read threads")
-            raise Status(403, _FULL_ONLY, FaultType.AUTH)
+            raise Status(403, NO_TEXTS, FaultType.AUTH)
 
 
 def _light(page: Page[MessageRecord]) -> Page[MessageRecord]:

@@ -16,16 +16,24 @@ from ..attempts import BURST as BURST
 from ..attempts import Attempts as Attempts
 
 FULL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+TEXTS_VARIABLE: Final = "PALLAS_CONTROL_TEXTS_TOKEN"
 READ_VARIABLE: Final = "PALLAS_CONTROL_READ_TOKEN"
+VARIABLES: Final = (FULL_VARIABLE, TEXTS_VARIABLE, READ_VARIABLE)
 MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 512
 
 
 class Access(StrEnum):
-    """``read`` may look; ``full`` may also cancel, control and call."""
+    """``read`` may look, ``texts`` may also read what was said, ``full`` may also change things."""
 
     READ = "read"
+    TEXTS = "texts"
     FULL = "full"
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it may read conversations and exchanges."""
+        return self is not Access.READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class Tokens:
     full: str = field(default="", repr=False)
     read: str = field(default="", repr=False)
     local: bool = False
+    texts: str = field(default="", repr=False)
 
     def caller_of(self, presented: str, address: str) -> Caller | None:
         """Who holds that token; None for a wrong one. Takes as long for a right one as for a wrong one.
@@ -55,12 +64,20 @@ class Tokens:
         """
         digest = _digest(presented)
         found: Access | None = None
-        for token, access in ((self.read, Access.READ), (self.full, Access.FULL)):
+        for token, access in self._known():
             same = hmac.compare_digest(_digest(token), digest)
             found = access if token and same else found
         if found is Access.FULL and self.local and not is_loopback(address):
             return None
         return Caller(found, fingerprint(presented)) if found is not None else None
+
+    def _known(self) -> tuple[tuple[str, Access], ...]:
+        return (self.read, Access.READ), (self.texts, Access.TEXTS), (self.full, Access.FULL)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(token for token, _ in self._known() if token)
 
 
 def is_loopback(host: str) -> bool:
@@ -76,6 +93,11 @@ def make_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+_PAIRS: Final = (
+    (READ_VARIABLE, FULL_VARIABLE, "not be read-only"),
+    (TEXTS_VARIABLE, FULL_VARIABLE, "not be read-only"),
+    (READ_VARIABLE, TEXTS_VARIABLE, "show conversations"),
+)
 # What was taken out of the environment: a fleet that is started again in this process needs it again.
 _taken: dict[str, str] = {}
 
@@ -88,16 +110,19 @@ def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[Tokens,
     """
     problems: list[str] = []
     found: dict[str, str] = {}
-    for name in (FULL_VARIABLE, READ_VARIABLE):
+    for name in VARIABLES:
         if (value := environ.pop(name, "").strip()) or (value := _taken.get(name, "")):
             _taken[name] = value
             if problem := _problem(value):
                 problems.append(f"{name} {problem}")
             else:
                 found[name] = value
-    tokens = Tokens(found.get(FULL_VARIABLE, ""), found.get(READ_VARIABLE, ""))
-    if tokens.full and hmac.compare_digest(tokens.full, tokens.read):
-        problems.append(f"{READ_VARIABLE} is the same as {FULL_VARIABLE}, so it would not be read-only")
+    tokens = Tokens(
+        found.get(FULL_VARIABLE, ""), found.get(READ_VARIABLE, ""), texts=found.get(TEXTS_VARIABLE, "")
+    )
+    for name, other, why in _PAIRS:
+        if name in found and other in found and hmac.compare_digest(found[name], found[other]):
+            problems.append(f"{name} is the same as {other}, so it would {why}")
     return tokens, tuple(problems)
 
 

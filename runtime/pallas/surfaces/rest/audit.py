@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from pallas.grants import CHANGED, DENIED
 from pallas.model import Fault, Principal
-from pallas.text import one_line
+from pallas.text import handle_start, one_line
 
+from ..control.gate import path_shown
 from .endpoints import Endpoint
 
 log = logging.getLogger("pallas.audit")
@@ -19,8 +20,8 @@ def audit(
 ) -> None:
     """Write down what became of a request: nothing for one that only looked and was allowed to.
 
-    Never a body, a query or a token: the method, the path, who asked and from where. A grant that was missing
-    is told by who missed it.
+    Never a whole handle, a body, a query or a token: the method, the path, who asked and from where. A grant
+    that was missing is told by who missed it.
     """
     status = answer.status_code
     denied = status in (401, 403)
@@ -31,7 +32,8 @@ def audit(
     outcome = DENIED if denied else CHANGED if status < 400 else "failed"
     who = principal.id if principal is not None else "nobody"
     made = answer.headers.get("location", "").rpartition("/")[2]
-    path = one_line(request.scope["path"], 200)
+    path = path_shown(request.scope["path"])
+    target = str(next(iter(request.path_params.values()), made))
     log.log(
         logging.WARNING if denied else logging.INFO,
         "api: %s: %s %s by %s from %s (%d)",
@@ -46,8 +48,13 @@ def audit(
             "principal": who,
             "verb": endpoint.verb or request.method.lower(),
             "resource": endpoint.resource or endpoint.path.split("/")[1],
-            "target": one_line(str(next(iter(request.path_params.values()), made)), 200),
+            "target": handle_start(target) if _by_handle(endpoint) else one_line(target, 200),
             "path": path,
             "status": status,
         },
     )
+
+
+def _by_handle(endpoint: Endpoint) -> bool:
+    """Whether its path names a thread or a task."""
+    return endpoint.path.startswith(("/threads/", "/tasks/"))
