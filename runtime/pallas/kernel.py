@@ -19,7 +19,7 @@ from pallas.images import check_images
 from pallas.in_flight import InFlight
 from pallas.keeping import BegunElsewhere, Keeper
 from pallas.leases import Leases
-from pallas.limits import check_text, fits, too_large
+from pallas.limits import check_said, check_text, fits, too_large
 from pallas.log import forget, redact
 from pallas.model import (
     Fault,
@@ -198,7 +198,9 @@ class Kernel:
         if len(self._runs) >= MAX_RUNS:
             raise Fault(FaultType.TRANSPORT, f"Server overloaded: {MAX_RUNS} runs are in flight")
         given = read_messages(whole) if (whole := request.params.get("messages")) is not None else None
-        check_text(request.text if given is None else given.text)
+        said = given or request
+        check_said(said.text, images=len(said.images))
+        check_text(said.text)
         executor = self._executor(request.agent)
         check_provider(request.provider, [each.id for each in executor.info.providers_known or ()])
         shown = (request.images, *(message.images for message in request.history))

@@ -24,6 +24,16 @@ def check_text(text: str) -> None:
         )
 
 
+def check_said(text: str, *, images: int) -> None:
+    """Refuse a message that says nothing. Raises Fault (PROTOCOL)."""
+    if not images and not text.strip():
+        raise Fault(
+            FaultType.PROTOCOL,
+            "message: is empty; write something, or attach an image",
+            data={"key": "message"},
+        )
+
+
 def json_size(text: str) -> int:
     """Bytes of a text as it stands in JSON."""
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))

@@ -28,6 +28,14 @@ def conflict(message: str, **data: Any) -> Fault:
     return Fault(FaultType.CONFIG, message, data={REASON: "conflict", **data})
 
 
+def stale(kind: str, name: str, version: int) -> Fault:
+    """It has another version by now than the caller names (CONFIG): ``data`` has the current one."""
+    text = (
+        f"version: {kind} {name} has version {version} by now; read it again, and repeat your change on that"
+    )
+    return conflict(text, key="version", version=version)
+
+
 def taken_run() -> Fault:
     """There is a run of that id already, whoever asked for it (CONFIG)."""
     return conflict("there is a run of that id already; leave run_id out, or choose another")

@@ -1,6 +1,7 @@
 """One thread, whatever way it is talked to, and what a killed fleet leaves of it."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from support.bridged import tell
 from support.live import ERAS, agent_module
 from support.offline import offline_project
-from support.served import Served, served
+from support.served import Served, fault_in, served
 from support.surfaces import SURFACES, door, rest, rows, say, typed
+from support.tasks import TaskClient
 
 SCRIPT = """
 rules:
@@ -237,3 +239,45 @@ async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_t
         assert run["steps"]
         assert await say(second, era, "and now?", thread) == ("turn 2", thread)
         await second.logs("had not ended when the fleet last stopped")
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+@pytest.mark.parametrize("agent", ["boss", "counts"])
+async def test_an_empty_message_is_refused_alike_by_every_surface(
+    fleet: Served, agent: str, text: str
+) -> None:
+    # UN-1
+    await fleet.says("running")
+    _, thread = await say(fleet, ERAS[0], "hello", None, agent)
+    told = {}
+    for era in ERAS:
+        async with fleet.client(agent, era) as client:
+            arguments = {"message": text, "conversation_id": thread}
+            told[era] = fault_in(await client.call_tool("send_message", arguments))
+        async with door(fleet, "/mcp", era) as client:
+            session = (await tell(client, "sessions_create", agentId=agent))["sessionId"]
+            asked = {"sessionId": session, "prompt": text}
+            told[f"bridge {era}"] = fault_in(await client.call_tool("sessions_prompt", asked))
+            asked = {"agentId": agent, "prompt": text}
+            told[f"delegate {era}"] = fault_in(await client.call_tool("tasks_delegate", asked))
+            await tell(client, "sessions_close", sessionId=session)
+    async with door(fleet, "/projects/test/mcp") as client:
+        asked = {"message": text, "threadId": thread}
+        told["tool"] = fault_in(await client.call_tool(f"agent-{agent}__chat", asked))
+    task = await TaskClient(fleet.url(agent)).call(message=text)
+    if not task.get("isError"):
+        task = (await TaskClient(fleet.url(agent)).until(task["taskId"]))["result"]
+    told["task"] = json.loads(task["content"][0]["text"])
+    async with rest(fleet) as api:
+        for stream in (True, False):
+            answer = await api.post(f"/agents/{agent}/chat", json={"message": text, "stream": stream})
+            assert answer.status_code == 400
+            told[f"rest {stream}"] = answer.json()
+    for fault in told.values():
+        kept = {name: fault["data"].get(name) for name in ("type", "retryable", "key")}
+        assert (fault["error"], fault["code"], kept) == (
+            "message: is empty; write something, or attach an image",
+            -32000,
+            {"type": "PROTOCOL", "retryable": False, "key": "message"},
+        )
+    assert len(await rows(fleet, thread)) == 2

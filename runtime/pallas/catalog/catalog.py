@@ -144,25 +144,32 @@ class Catalog:
         await self._live.update()
         return self._view.resource(self._view.found(kind, kept.id))
 
-    async def update(self, kind: ResourceKind, which: str, spec: Any, *, owner: str = "") -> Resource:
+    async def update(
+        self, kind: ResourceKind, which: str, spec: Any, *, owner: str = "", version: int | None = None
+    ) -> Resource:
         """Change what ``spec`` has: absent keys stay, null clears. The version grows if that is different.
 
-        Whose it is stays. Raises Fault as ``create``; not_found; conflict for what a file declares.
+        Whose it is stays. Raises Fault as ``create``; not_found; conflict for what a file declares, and where
+        it has another ``version`` than that.
         """
-        return (await self._change(kind, which, spec))[0]
+        return (await self._change(kind, which, spec, version))[0]
 
-    async def delete(self, kind: ResourceKind, which: str) -> None:
+    async def delete(self, kind: ResourceKind, which: str, *, version: int | None = None) -> None:
         """Take it out; an agent's threads and messages go with it, agents of a project lose that (AG-3).
 
-        Raises Fault: not_found; in_use that names its users (AG-2); conflict for what a file declares.
+        Raises Fault: not_found; in_use that names its users (AG-2); conflict for what a file declares, and
+        where it has another ``version`` than that.
         """
-        await self._whole(self._delete(kind, which))
+        await self._whole(self._delete(kind, which, version))
 
-    async def _delete(self, kind: ResourceKind, which: str) -> None:
+    async def _delete(self, kind: ResourceKind, which: str, version: int | None) -> None:
         async with self._turn:
+            if version is not None:  # another fleet on the same database may have changed it
+                await self._look()
             view = self._view
             kept = view.found(kind, which)
             name = view.shown_name(kept)
+            _check_version(kept, name, version)
             if place := view.declared(kept):
                 raise refusals.conflict(f"{kind} {name} is declared in {place}; take it out there")
             if kind == "secret" and (users := view.header_users(name)):
@@ -170,7 +177,7 @@ class Catalog:
             try:
                 if kind == "agent":  # before its threads go: runs in flight write into them
                     await self._live.remove(name)
-                await self._store.delete(kind, kept.id)
+                await self._store.delete(kind, kept.id, version=version)
                 self._warnings.pop(kept.id, None)
                 await self._look()
                 log.info("%s %s was deleted", kind, name)
@@ -201,17 +208,22 @@ class Catalog:
             "spec": short(resource.spec, resource.kind),
         }
 
-    async def _change(self, kind: ResourceKind, which: str, spec: Any) -> tuple[Resource, bool]:
+    async def _change(
+        self, kind: ResourceKind, which: str, spec: Any, version: int | None = None
+    ) -> tuple[Resource, bool]:
         given = read_spec(kind, spec)
-        told = await self._probe(given, self._view.found(kind, which))
-        return await self._whole(self._put(kind, which, given, told))
+        kept = self._view.found(kind, which)
+        _check_version(kept, self._view.shown_name(kept), version)
+        told = await self._probe(given, kept)
+        return await self._whole(self._put(kind, which, given, told, version))
 
     async def _put(
-        self, kind: ResourceKind, which: str, given: Spec, told: str | None
+        self, kind: ResourceKind, which: str, given: Spec, told: str | None, version: int | None
     ) -> tuple[Resource, bool]:
         async with self._turn:
             view = self._view
             kept = view.found(kind, which)
+            _check_version(kept, view.shown_name(kept), version)
             was = view.spec(kept)
             whole = laid_over(was, given, view.names)
             if view.is_files(kept) and not whole["systemPrompt"]:  # it is known while the agent is alive
@@ -224,7 +236,7 @@ class Catalog:
             columns: Mapping[str, Any] = {"default_params": whole.get("defaultParams")}
             if not view.is_files(kept):
                 columns = self._columns(kind, kept.id, whole, given, kept)
-            await self._store.update(kind, kept.id, columns)
+            await self._store.update(kind, kept.id, columns, version=version)
             await self._look()
         log.info("%s %s was changed", kind, view.shown_name(kept))
         await self._live.update()
@@ -280,3 +292,9 @@ class Catalog:
             hint = "check the secret's value, or write probe: false"
             raise refusals.unprocessable(f"apiKeyRef: {found.message}; {hint}", key="apiKeyRef")
         return found.message
+
+
+def _check_version(kept: Kept, name: str, version: int | None) -> None:
+    """Raises Fault (conflict) where it has another version than that."""
+    if version is not None and version != kept.version:
+        raise refusals.stale(kept.kind, name, kept.version)

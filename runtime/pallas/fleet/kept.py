@@ -102,7 +102,8 @@ async def save_params(fleet: "Fleet", agent: str, given: Mapping[str, Any]) -> s
         )
     resource = await fleet.catalog.get("agent", agent)
     before = Params.read(resource.spec.get("defaultParams") or {}, strict=False)
-    await fleet.catalog.update("agent", agent, {"defaultParams": params.over(before).to_json()})
+    spec = {"defaultParams": params.over(before).to_json()}
+    await fleet.catalog.update("agent", agent, spec, version=resource.version)
     return f"{', '.join(params.values)} saved: {agent} has them for every caller from now on."
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
 
 from pallas import refusals
 from pallas.model import ResourceKind
@@ -106,15 +106,22 @@ class ResourceStore:
 
         return await self._database.write(work)
 
-    async def update(self, kind: ResourceKind, key: str, values: Mapping[str, Any]) -> Kept:
-        """Other values for some columns; the version grows. Raises Fault (not_found) where it is gone."""
+    async def update(
+        self, kind: ResourceKind, key: str, values: Mapping[str, Any], *, version: int | None = None
+    ) -> Kept:
+        """Other values for some columns; the version grows.
+
+        Raises Fault: not_found where it is gone, conflict where it has another ``version`` than that.
+        """
         table, now = _TABLES[kind], self._clock()
 
         def work(connection: Connection) -> Kept:
-            where = table.c.id == key
             change = {**values, "version": table.c.version + 1, "updated_at": now}
-            connection.execute(update(table).where(where).values(change))
-            return _one(connection, kind, key)
+            done = connection.execute(update(table).where(*_of(table, key, version)).values(change))
+            found = _one(connection, kind, key)
+            if not done.rowcount:
+                raise refusals.stale(kind, found.name, found.version)
+            return found
 
         return await self._database.write(work)
 
@@ -128,10 +135,11 @@ class ResourceStore:
         if sealed:
             await self._database.write(work)
 
-    async def delete(self, kind: ResourceKind, key: str) -> None:
+    async def delete(self, kind: ResourceKind, key: str, *, version: int | None = None) -> None:
         """Take a row out. Agents lose their project with it; an agent's threads and messages go with it.
 
-        Raises Fault (in_use) that names who refers to it: agents to an LLM, LLMs to a secret.
+        Raises Fault: in_use that names who refers to it (agents to an LLM, LLMs to a secret), conflict where
+        it has another ``version`` than that.
         """
         table = _TABLES[kind]
 
@@ -147,9 +155,17 @@ class ResourceStore:
                 raise used_by(
                     kind, _one(connection, kind, key).name, "agent" if kind == "llm" else "llm", users
                 )
-            connection.execute(delete(table).where(table.c.id == key))
+            gone = connection.execute(delete(table).where(*_of(table, key, version)))
+            if version is not None and not gone.rowcount:
+                found = _one(connection, kind, key)
+                raise refusals.stale(kind, found.name, found.version)
 
         await self._database.write(work)
+
+
+def _of(table: Table, key: str, version: int | None) -> list[ColumnElement[bool]]:
+    """The row of that id, where it has that version."""
+    return [table.c.id == key, *([table.c.version == version] if version is not None else [])]
 
 
 def _names(connection: Connection, table: Table, where: Any) -> list[str]:

@@ -147,9 +147,11 @@ class Host:
         """Lay them over the agent's defaults."""
         path = f"/agents/{part(self._agent)}"
         told = await self._api.get(path)
-        defaults = (told.get("defaultParams") if isinstance(told, dict) else None) or {}
-        merged = params.over(Params.read(defaults, strict=False))
-        saved = await self._api.put(path, {"defaultParams": merged.to_json()})
+        agent = told if isinstance(told, dict) else {}
+        merged = params.over(Params.read(agent.get("defaultParams") or {}, strict=False))
+        # With the version that was read: what another caller saved meanwhile is not undone.
+        change = {"defaultParams": merged.to_json(), "version": agent.get("version")}
+        saved = await self._api.put(path, change)
         version = saved.get("version") if isinstance(saved, dict) else None
         names = ", ".join(f"{name} {value}" for name, value in parameters.lines(params))
         return f"Default of {self._agent} from now on: {names}" + (

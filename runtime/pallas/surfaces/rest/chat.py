@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pallas import codec
 from pallas.conversations import mint
 from pallas.grant_rules import holds_control
+from pallas.limits import check_said
 from pallas.model import Fault, FaultType, Image, Params, RunRequest
 from pallas.refusals import not_found
 from pallas.text import one_line
@@ -94,8 +95,8 @@ def add_chat(routes: Routes, turns: Turns, recall: Recall, keys: Keys, heartbeat
         params = Params.read(given, strict=False)
         if body.message is None and params.get("messages") is None:
             raise Fault(FaultType.PROTOCOL, "message: is missing", data={"key": "message"})
-        if not (body.message or "").strip() and not body.images and params.get("messages") is None:
-            raise Fault(FaultType.PROTOCOL, "message: is empty", data={"key": "message"})
+        if params.get("messages") is None:  # before an idempotency key is claimed for it
+            check_said(body.message or "", images=len(body.images or ()))
         thread = None
         if body.threadId is not None:
             thread = await parts.threads.find(body.threadId, principal, agent=name)

@@ -1,8 +1,9 @@
 """Agents, LLMs, secrets and projects: made, listed, changed and deleted (SPEC AG-1, AG-2, AG-3)."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+from fastapi import Query
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +25,8 @@ from .taken import (
     SecretChange,
     SecretMade,
 )
+
+Version = Annotated[int | None, Query(ge=1, description="Only if this is its version still.")]
 
 
 class Kind(NamedTuple):
@@ -116,16 +119,20 @@ def _add(routes: Routes, kind: Kind) -> None:
         return kind.send(await catalog.get(word, name))
 
     async def update(request: Request, name: Which, body: kind.change) -> BaseModel:  # type: ignore[name-defined]
-        """What is absent stays as it is, what is null is cleared; its version grows if that changes it."""
+        """What is absent stays as it is, what is null is cleared; its version grows if that changes it.
+
+        With the `version` that you read, a change that somebody else made since is not lost: 409.
+        """
         plain(name)
         if "name" in body and body["name"] not in (name, (await catalog.get(word, name)).name):
             raise Fault(FaultType.PROTOCOL, "name: cannot be changed; make another one", data={"key": "name"})
-        return kind.send(await catalog.update(word, name, _spec(kind, body), owner=principal_of(request).id))
+        version, owner = _version(body), principal_of(request).id
+        return kind.send(await catalog.update(word, name, _spec(kind, body), owner=owner, version=version))
 
-    async def delete(name: Which) -> None:
-        """One that others use is kept (409)."""
+    async def delete(name: Which, version: Version = None) -> None:
+        """One that others use is kept (409), and with `version` one that has another by now."""
         plain(name)
-        await catalog.delete(word, name)
+        await catalog.delete(word, name, version=version)
 
     a = "an" if word in ("agent", "llm") else "a"
     _made(routes, "GET", kind.path, many, f"list_{word}s", f"List {word}s", PageOf[kind.out])  # type: ignore[name-defined]
@@ -159,6 +166,15 @@ def _kept(resource: Resource) -> dict[str, Any]:
         "createdAt": iso(resource.created_at),
         "updatedAt": iso(resource.updated_at),
     }
+
+
+def _version(body: dict[str, Any]) -> int | None:
+    """The version that a change is meant for. Raises Fault (PROTOCOL)."""
+    version = body.get("version")
+    if version is not None and (type(version) is not int or version < 1):
+        text = "version: is not a whole number above 0; send the one that you read, or leave it out"
+        raise Fault(FaultType.PROTOCOL, text, data={"key": "version"})
+    return version
 
 
 def _spec(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:

@@ -113,13 +113,19 @@ def _body(title: str, properties: dict[str, Any], *required: str) -> Any:
 
 
 AgentMade = _body("AgentMade", _AGENT, "name")
-AgentChange = _body("AgentChange", _AGENT)
+_VERSION: Final[dict[str, Any]] = {
+    "version": _null(
+        {"type": "integer", "minimum": 1},
+        "The version that you read: if there is another one by now, the change is refused (409).",
+    )
+}
+AgentChange = _body("AgentChange", _AGENT | _VERSION)
 LlmMade = _body("LlmMade", _LLM, "name")
-LlmChange = _body("LlmChange", _LLM)
+LlmChange = _body("LlmChange", _LLM | _VERSION)
 SecretMade = _body("SecretMade", _SECRET, "name")
-SecretChange = _body("SecretChange", _SECRET)
+SecretChange = _body("SecretChange", _SECRET | _VERSION)
 ProjectMade = _body("ProjectMade", _PROJECT, "name")
-ProjectChange = _body("ProjectChange", _PROJECT)
+ProjectChange = _body("ProjectChange", _PROJECT | _VERSION)
 
 
 class ThreadMade(BaseModel):
