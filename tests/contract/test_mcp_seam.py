@@ -3,14 +3,17 @@
 import inspect
 from typing import Any
 
+import anthropic
+import httpx2
+import openai
 import pytest
 from anyio._backends._asyncio import Process
 from mcp.client import client, session, stdio, streamable_http
 
-from pallas.executors.fastagent import hooks, mcp_seam, stdio_seam, transport_seam
+from pallas.executors.fastagent import answers_seam, hooks, mcp_seam, stdio_seam, transport_seam
 from pallas.executors.fastagent.hooks import Hook
 
-EVERY = (*mcp_seam.HOOKS, *stdio_seam.HOOKS, transport_seam.GUARD)
+EVERY = (*mcp_seam.HOOKS, *stdio_seam.HOOKS, transport_seam.GUARD, answers_seam.HOOK)
 
 
 @pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
@@ -20,6 +23,15 @@ def test_the_target_has_the_parameters_we_know_and_is_wrapped_once(hook: Hook) -
     hooks.install(hook)
     hooks.install(hook)
     assert hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+
+
+def test_models_are_asked_with_clients_that_are_limited() -> None:
+    for library in (openai, anthropic):
+        for name in ("DefaultAioHttpClient", "DefaultAsyncHttpxClient"):
+            kind = getattr(library, name)
+            assert issubclass(kind, httpx2.AsyncClient)
+            assert any(base.__module__.partition(".")[0] == library.__name__ for base in kind.__mro__)
+    assert "self._send_single_request(" in source(httpx2.AsyncClient._send_handling_redirects)
 
 
 def source(function: Any) -> str:

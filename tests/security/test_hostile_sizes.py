@@ -2,12 +2,18 @@
 
 import asyncio
 import json
-import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from support.hostile_servers import HostileHttp, call, confined, hostile_project, serving_in_thread
+from support.hostile_servers import (
+    HostileHttp,
+    call,
+    confined,
+    hostile_project,
+    peak,
+    serving_in_thread,
+    zipped,
+)
 from support.live import ERAS
 from support.served import Served, served, text_of
 
@@ -20,12 +26,6 @@ EVENTS = {"content-type": "text/event-stream"}
 GZIP = {"content-encoding": "gzip"}
 
 Chunks = Callable[[int], Iterator[bytes]]
-
-
-def peak(fleet: Served) -> int:
-    """The most memory that the fleet had so far."""
-    status = Path(f"/proc/{fleet.process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 def head(number: int) -> bytes:
@@ -52,27 +52,20 @@ def parts(count: int) -> Chunks:
     }).encode()])  # fmt: skip
 
 
-def zipped(chunks: Chunks) -> Chunks:
+def packed(chunks: Chunks) -> Chunks:
     """The same, compressed."""
-
-    def small(number: int) -> Iterator[bytes]:
-        packer = zlib.compressobj(wbits=31)
-        for chunk in chunks(number):
-            yield packer.compress(chunk)
-        yield packer.flush()
-
-    return small
+    return lambda number: zipped(chunks(number))
 
 
 HTTP = {
     "plain": (JSON, long_text(64 * MIB)),
-    "bomb": ({**JSON, **GZIP}, zipped(long_text(256 * MIB))),
+    "bomb": ({**JSON, **GZIP}, packed(long_text(256 * MIB))),
     "event": (EVENTS, long_text(64 * MIB, b"event: message\ndata: ")),
-    "event_bomb": ({**EVENTS, **GZIP}, zipped(long_text(256 * MIB, b"event: message\ndata: "))),
+    "event_bomb": ({**EVENTS, **GZIP}, packed(long_text(256 * MIB, b"event: message\ndata: "))),
     "parts": (JSON, parts(300_000)),
     "few_parts": (JSON, parts(5_000)),
     "strange": ({**JSON, "content-encoding": "br"}, long_text(MIB)),
-    "packed": ({**JSON, **GZIP}, zipped(long_text(MIB))),
+    "packed": ({**JSON, **GZIP}, packed(long_text(MIB))),
     "long": (JSON, long_text(8 * MIB)),
 }
 STDIO = {

@@ -4,7 +4,8 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .fake_downstreams import serving
 from .live import agent_module, write_project
+from .served import Served
 
 MEMORY: Final = 6 << 30
 """Bytes of address space that a fleet under attack may have: a failing test must not eat the machine."""
@@ -88,6 +90,20 @@ def confined(memory: int = MEMORY) -> tuple[str, ...]:
 def call(tool: str, server: str = "hostile") -> str:
     """A message that has the passthrough model call a tool."""
     return f"***CALL_TOOL {server}__{tool} {{}}"
+
+
+def peak(fleet: Served) -> int:
+    """The most memory that the fleet had so far."""
+    status = Path(f"/proc/{fleet.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+def zipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks, compressed."""
+    packer = zlib.compressobj(wbits=31)
+    for chunk in chunks:
+        yield packer.compress(chunk)
+    yield packer.flush()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fast_agent.context import Context
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.types import RequestParams
 
-from pallas.executors.fastagent import retry_policy
+from pallas.executors.fastagent import answers_seam, retry_policy
 
 # Providers whose models may keep a connection open between questions, unless they are told not to.
 _LASTING: Final = frozenset({"codexresponses", "openresponses", "responses", "xai", "metaai"})
@@ -55,6 +55,7 @@ def model(
     make: Callable[..., Any], provider: str, settings: Settings, api_key: str | None, base_url: str | None
 ) -> Any:
     """A model that tries once, says what it failed with, and knows no other key than this one."""
+    answers_seam.install()
     options: dict[str, Any] = {"transport": "sse"} if provider in _LASTING else {}
     if base_url:
         options["base_url"] = base_url

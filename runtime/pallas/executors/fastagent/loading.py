@@ -13,6 +13,7 @@ from pallas.text import one_line
 from ..importing import LOADING, ground, import_fault, module_of
 from ..importing import forget as forget
 from . import (
+    answers_seam,
     auth_seam,
     commands_seam,
     elicitation_seam,
@@ -50,6 +51,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
     with LOADING, plain_argv():
         for each in (
             commands_seam,
+            answers_seam,
             log_hook,
             filter_seam,
             forward_trace,

@@ -18,7 +18,7 @@ from fast_agent.types import RequestParams
 from pallas.model import Params
 from pallas.text import one_line
 
-from . import hooks
+from . import answers_seam, hooks
 from .allowlist import Allowed, find_one
 from .hooks import Hook
 from .provider_params import (
@@ -200,6 +200,9 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
     ]
     wanted.append(("reasoning-text", "_handle_reasoning_delta", _REASONING, _every_reasoning))
     wanted.append(("plain-messages", "_create_openai_streaming_response", _STREAMING, _as_they_are))
+    wanted.append(
+        ("bounded-google", "_google_http_options", answers_seam.GOOGLE, answers_seam.bounded_google)
+    )
     found: list[Hook] = []
     for name, method, parameters, wrap in wanted:
         # What a project's own class puts over it still comes to this one.
