@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from pallas.model import Fault, FaultType
+from pallas.text import has_lone_surrogate
 
 # Characters of one message.
 MAX_TEXT: Final = 2 * 1024 * 1024
@@ -15,12 +16,18 @@ MAX_RESULT: Final = 900_000
 
 
 def check_text(text: str) -> None:
-    """Refuse a message that is too long. Raises Fault (PROTOCOL)."""
+    """Refuse a message that is too long, or that no encoding carries. Raises Fault (PROTOCOL)."""
     if len(text) > MAX_TEXT:
         raise Fault(
             FaultType.PROTOCOL,
             f"the message has {len(text)} characters; at most {MAX_TEXT}: send it in parts, or put it where "
             "a tool of the agent can read it",
+        )
+    if has_lone_surrogate(text):
+        raise Fault(
+            FaultType.PROTOCOL,
+            "the message holds half of a surrogate pair (\\ud800 to \\udfff), which no encoding "
+            "carries; send the whole character",
         )
 
 

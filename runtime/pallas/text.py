@@ -1,7 +1,8 @@
 """Text from outside is hostile until it has been through here."""
 
 import re
-from typing import Final
+from operator import is_
+from typing import Any, Final
 
 _ESCAPES: Final = {0x1B: "␛", 0x7F: "␡"}
 
@@ -36,6 +37,28 @@ def sanitize(text: str, limit: int | None = None) -> str:
 def handle_start(handle: str) -> str:
     """The beginning of a handle: as much as tells two apart. All of it would open what it names."""
     return one_line(handle, 9)
+
+
+_LONE: Final = re.compile("[\ud800-\udfff]")
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether ``text`` holds half of a surrogate pair, which no encoding carries."""
+    return not text.isascii() and _LONE.search(text) is not None
+
+
+def encodable(value: Any) -> Any:
+    """A JSON value with each lone surrogate in it replaced; the value itself where there is none."""
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value) if has_lone_surrogate(value) else value
+    if isinstance(value, dict):
+        found: Any = {encodable(key): encodable(each) for key, each in value.items()}
+        same = all(map(is_, found.values(), value.values())) and all(map(is_, found, value))
+        return value if same else found
+    if isinstance(value, list):
+        found = [encodable(each) for each in value]
+        return value if all(map(is_, found, value)) else found
+    return value
 
 
 def one_line(text: str, limit: int = 200) -> str:

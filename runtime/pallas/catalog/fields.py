@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from pallas.config.network import url_problem
+from pallas.config.network import secret_in, url_problem
 from pallas.text import one_line, sanitize
 
 from .references import references_in
@@ -47,8 +47,8 @@ def _url(text: str) -> str:
         return text
     if problem := url_problem(text):
         raise ValueError(problem)
-    if "@" in text.partition("//")[2].partition("/")[0]:
-        raise ValueError("holds a user or password, which anybody could read; use a secret")
+    if secret := secret_in(text):
+        raise ValueError(f"holds {secret}, which anybody could read; use a secret")
     return text
 
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from .models import DownstreamConfig, Where
-from .network import url_problem
+from .network import secret_in, url_problem
 from .notes import nearest
 from .section import Section
 from .tree import Leaf, Table, unset_in
@@ -58,6 +58,9 @@ def _downstream(section: Section, name: str) -> DownstreamConfig | None:
         headers["Authorization"] = f"Bearer {token}"
     _strings(section, "env")
     _check_requests(section)
+    if url and (secret := secret_in(url)):
+        key = "target" if "target" in section else "url"
+        section.warn(key, f"holds {secret}, which logs and pages may show", "send it in headers")
     if forward and transport == "stdio":
         section.warn("forward_inbound_auth", "has no effect on a command", "it is for servers with a url")
     if transport is None:

@@ -3,7 +3,9 @@
 import re
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
+
+from pallas.log.redaction import is_sensitive
 
 _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
@@ -67,6 +69,15 @@ def url_problem(text: str) -> str | None:
     if not parts.hostname or port == 0 or any(char.isspace() for char in text):
         return "is not a URL; write http://HOST:PORT/PATH"
     return None
+
+
+def secret_in(url: str) -> str:
+    """Which secret a URL holds, as words for a message; empty where it holds none."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        return "a user or password"
+    pairs = parse_qsl(f"{parts.query}&{parts.fragment}")
+    return "a secret in its query" if any(value and is_sensitive(key) for key, value in pairs) else ""
 
 
 def public_url_problem(text: str) -> str | None:

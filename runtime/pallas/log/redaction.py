@@ -45,12 +45,13 @@ _VALUELESS: Final = frozenset({"none", "null", "true", "false"})
 _QUOTED_VALUE: Final = r'"(?:[^"\\]|\\.){0,8192}"' + r"|'(?:[^'\\]|\\.){0,8192}'"
 _ESCAPED_VALUE: Final = r"""\\+["'].{0,8192}?\\+["']"""
 _FIELD: Final = re.compile(
-    rf"""(?P<name>{_NAME})(?P<sep>\\*["']\s*[:=,]\s*b?)"""
+    rf"""(?P<name>{_NAME})(?P<sep>\\*["']\s*[:=,]\s*(?:b(?=["']))?)"""
     rf"""(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s,\]\[{{}}()]+)""",
     re.IGNORECASE | re.DOTALL,
 )
 _PAIR: Final = re.compile(
-    rf"(?P<name>{_NAME})(?P<sep>\s?[:=]\s*b?)(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s&]+)",
+    rf"""(?P<name>{_NAME})(?P<sep>\s?[:=]\s*(?:b(?=["']))?)"""
+    rf"(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s&]+)",
     re.IGNORECASE | re.DOTALL,
 )
 _HEADER_LINE: Final = re.compile(
@@ -234,7 +235,7 @@ def _mask_credentials(match: re.Match[str]) -> str:
 
 def _mask_field(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"]
-    bare = value.strip("\\\"'").rstrip(",;.)]}>")
+    bare = value.strip("\\\"'").rstrip(",;.)]}>\\\"'")
     word = bare.lower()
     counted = name.lower() == "tokens" and bare.replace(",", "").isdigit()
     sentence = word in _PROSE and "=" not in match["sep"]

@@ -25,7 +25,7 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.overrides import MAX_MESSAGES
-from pallas.text import one_line
+from pallas.text import has_lone_surrogate, one_line
 from pallas.trace import incoming
 
 from .caller import bearer_in as bearer_in
@@ -271,6 +271,8 @@ def _row(row: Any) -> Message | str:
         return "its role is neither user nor assistant"
     if not isinstance(content, str):
         return "its content is no text"
+    if has_lone_surrogate(content):
+        return "its content holds half of a surrogate pair"
     try:
         images = images_in(row.get("images"), "images")
         check_images(images, vision=True, model="")  # whether the model has it is asked when it runs

@@ -17,6 +17,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from pallas.model import Image, Message, ToolAnswer, ToolCall
+from pallas.text import encodable
 
 from ..packed import Packed
 
@@ -76,7 +77,8 @@ def to_message(native: PromptMessageExtended) -> Message:
 
 
 def _text(blocks: Iterable[ContentBlock]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
+    said = "\n".join(block.text for block in blocks if isinstance(block, TextContent) and block.text)
+    return str(encodable(said))  # nobody could read half of a surrogate pair
 
 
 def _images(blocks: Iterable[ContentBlock]) -> tuple[Image, ...]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from fast_agent.types import RequestParams
 
 from pallas.model import Params
-from pallas.text import one_line
+from pallas.text import encodable, one_line
 
 from . import answers_seam, hooks
 from .allowlist import Allowed, find_one
@@ -218,6 +218,10 @@ def _editing(llm: Any, arguments: dict[str, Any]) -> None:
     if asked is not None and asked.llm is llm:
         asked.edit(arguments)
     drop_empty_tools(arguments)
+    # What a model or a server wrote: a request that cannot be encoded would be tried again for seconds.
+    for key in ("messages", "input", "system", "instructions"):
+        if key in arguments:
+            arguments[key] = encodable(arguments[key])
 
 
 def _openai(make: Any) -> Any:
