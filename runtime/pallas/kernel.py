@@ -430,6 +430,7 @@ class Kernel:
             routed=run.routed,
             rerouted=tuple(run.rerouted),
             missing=dict(run.missing),
+            notices=result.notices,
         )
         if fits(done.text):
             return done

@@ -22,7 +22,10 @@ from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Message, Params, ResourceKind, RunRecord
 
 KEY = "sk-test-4f9a8b7c6d5e"
-FIELDS = {"description", "systemPrompt", "llm", "project", "proxyModelName", "defaultParams", "extras"}
+FIELDS = {
+    "description", "systemPrompt", "llm", "project", "proxyModelName", "defaultParams", "extras",
+    "maxIterations", "loopRepeatThreshold",
+}  # fmt: skip
 
 
 @pytest_asyncio.fixture

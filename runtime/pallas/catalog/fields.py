@@ -17,6 +17,7 @@ MAX_DESCRIPTION: Final = 2_000
 MAX_VALUE: Final = 64 * 1024
 MAX_JSON: Final = 64 * 1024
 MAX_ITEMS: Final = 100
+MAX_COUNT: Final = 1_000_000_000
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _SERVER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -103,11 +104,19 @@ def _header_value(text: str) -> str:
     return text
 
 
+def _repeats(count: int) -> int:
+    if count == 1:
+        raise ValueError("would stop at the first call; allowed: 0 (off), or 2 or more")
+    return count
+
+
 def named(key: str) -> Callable[[Any], Any]:
     """A plain text as an object that has it under ``key``."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Repeats = Annotated[int, Field(ge=0, le=MAX_COUNT), AfterValidator(_repeats)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), AfterValidator(_line)]
 Text = Annotated[str, Field(max_length=MAX_PROMPT), AfterValidator(_clean)]
 Reference = Annotated[str, BeforeValidator(_reference), Field(max_length=200)]

@@ -29,6 +29,8 @@ EMPTY: Final[Mapping[ResourceKind, Mapping[str, Any]]] = {
         "project": None,
         "proxyModelName": "",
         "defaultParams": None,
+        "maxIterations": None,
+        "loopRepeatThreshold": None,
         "extras": {},
     },
     "llm": {
@@ -38,12 +40,20 @@ EMPTY: Final[Mapping[ResourceKind, Mapping[str, Any]]] = {
         "apiKeyRef": None,
         "description": "",
         "defaultParams": None,
+        "maxOutputTokens": None,
         "extra": {},
     },
     "secret": {"keys": []},
     "project": {"description": "", "servers": [], "prompts": []},
 }
 """A spec of each kind that nobody has written anything into: with all of its keys."""
+
+_LIMITS: Final = "$limits"
+"""Where a row keeps the keys of a spec that have no column: below this key of its free JSON."""
+LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent": ("maxIterations", "loopRepeatThreshold"),
+    "llm": ("maxOutputTokens",),
+}
 
 
 class Names:
@@ -90,7 +100,8 @@ def spec_of(kept: Kept, names: Names) -> dict[str, Any]:
             "project": names.name("project", row["project_id"]),
             "proxyModelName": row["proxy_model_name"],
             "defaultParams": row["default_params"],
-            "extras": row["extras"] or {},
+            **limits_of(kept),
+            "extras": _without_limits(row["extras"]),
         }
     if kept.kind == "llm":
         secret = names.name("secret", row["secret_id"])
@@ -101,7 +112,8 @@ def spec_of(kept: Kept, names: Names) -> dict[str, Any]:
             "apiKeyRef": {"name": secret, "key": row["secret_key"]} if secret is not None else None,
             "description": row["description"],
             "defaultParams": row["default_params"],
-            "extra": row["extra"] or {},
+            **limits_of(kept),
+            "extra": _without_limits(row["extra"]),
         }
     if kept.kind == "secret":
         return {"keys": sorted(row["keys"])}
@@ -122,7 +134,7 @@ def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict
             "project_id": _id(names, "project", spec["project"]),
             "proxy_model_name": spec["proxyModelName"],
             "default_params": spec["defaultParams"],
-            "extras": spec["extras"] or None,
+            "extras": _with_limits(kind, spec, spec["extras"]),
         }
     if kind == "llm":
         ref = spec["apiKeyRef"]
@@ -134,9 +146,26 @@ def values_of(kind: ResourceKind, spec: Mapping[str, Any], names: Names) -> dict
             "secret_key": ref["key"] if ref else "",
             "description": spec["description"],
             "default_params": spec["defaultParams"],
-            "extra": spec["extra"] or None,
+            "extra": _with_limits(kind, spec, spec["extra"]),
         }
     return {"description": spec["description"], "servers": spec["servers"], "prompts": spec["prompts"]}
+
+
+def limits_of(kept: Kept) -> dict[str, int | None]:
+    """The limits of an agent or an LLM, None for those that nobody has set."""
+    free = kept.values["extras" if kept.kind == "agent" else "extra"] or {}
+    found = free.get(_LIMITS)
+    found = found if isinstance(found, Mapping) else {}
+    return {key: found.get(key) for key in LIMITS[kept.kind]}
+
+
+def _without_limits(free: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (free or {}).items() if key != _LIMITS}
+
+
+def _with_limits(kind: str, spec: Mapping[str, Any], free: Mapping[str, Any]) -> dict[str, Any] | None:
+    limits = {key: spec[key] for key in LIMITS[kind] if spec[key] is not None}
+    return _without_limits(free) | ({_LIMITS: limits} if limits else {}) or None
 
 
 def laid_over(spec: Mapping[str, Any], given: Spec, names: Names) -> dict[str, Any]:

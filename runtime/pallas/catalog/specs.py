@@ -26,6 +26,7 @@ from .fields import (
     MAX_ITEMS,
     MAX_VALUE,
     SECRET_REFERENCE,
+    Count,
     HeaderName,
     HeaderValue,
     JsonObject,
@@ -33,6 +34,7 @@ from .fields import (
     Line,
     ModelName,
     Reference,
+    Repeats,
     ServerName,
     Text,
     Url,
@@ -64,7 +66,7 @@ class KeyRef(_Spec):
 
 
 class AgentSpec(_Spec):
-    """An agent. ``defaultParams`` null means that none are set."""
+    """An agent. ``defaultParams`` null means that none are set; its limits are those of agents.yaml."""
 
     description: Line | None = None
     system_prompt: Text | None = None
@@ -72,11 +74,16 @@ class AgentSpec(_Spec):
     project: Reference | None = None
     proxy_model_name: Line | None = None
     default_params: JsonObject | None = None
+    max_iterations: Count | None = None
+    loop_repeat_threshold: Repeats | None = None
     extras: JsonObject | None = None
 
 
 class LlmSpec(_Spec):
-    """A model at a provider; ``probe`` false makes it without asking the provider, and is not kept."""
+    """A model at a provider. It writes ``maxOutputTokens`` at once at most, where that is given.
+
+    ``probe`` false makes it without asking the provider, and is not kept.
+    """
 
     type: LlmType | None = None
     model: ModelName | None = None
@@ -84,6 +91,7 @@ class LlmSpec(_Spec):
     api_key_ref: Annotated[KeyRef, SECRET_REFERENCE] | None = None
     description: Line | None = None
     default_params: JsonObject | None = None
+    max_output_tokens: Count | None = None
     extra: JsonObject | None = None
     probe: bool | None = Field(default=None, exclude=True)
 

@@ -14,6 +14,7 @@ from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.text import one_line
 
 from .references import SecretRef, filled
+from .shape import limits_of
 from .specs import read_params
 
 SOURCE: Final = "api"
@@ -82,7 +83,8 @@ class _Build:
             description=row.values["description"] or title,
             definition=definition,
             params=params_of(row).over(params_of(llm)) if llm is not None else params_of(row),
-            model_capabilities=_capabilities(llm.values["extra"] or {}) if llm is not None else None,
+            model_capabilities=_capabilities(llm) if llm is not None else None,
+            **_loop(row),
             where=Where(SOURCE),
         )
 
@@ -152,16 +154,30 @@ def _joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text.strip())
 
 
-def _capabilities(extra: Mapping[str, Any]) -> Capabilities | None:
-    """What ``extra`` of an LLM says of it; None where that is nothing."""
+def _loop(row: Kept) -> dict[str, Any]:
+    """Limits of the agent's loop, those that it has of its own."""
+    limits = limits_of(row)
+    given = {
+        "max_iterations": limits["maxIterations"],
+        "loop_repeat_threshold": limits["loopRepeatThreshold"],
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _capabilities(llm: Kept) -> Capabilities | None:
+    """What an LLM says of its model, ``maxOutputTokens`` also in ``extra``; None where that is nothing."""
+    extra: Mapping[str, Any] = llm.values["extra"] or {}
     given = {
         "vision": extra.get("vision"),
         "context_window": extra.get("contextWindow", extra.get("context_window")),
-        "max_output_tokens": extra.get("maxOutputTokens", extra.get("max_output_tokens")),
+        "max_output_tokens": limits_of(llm)["maxOutputTokens"]
+        or extra.get("maxOutputTokens", extra.get("max_output_tokens")),
     }
     known = {
         key: value
         for key, value in given.items()
         if (type(value) is bool if key == "vision" else type(value) is int and value > 0)
     }
-    return replace(Capabilities(), **known) if known else None
+    if not known:
+        return None
+    return replace(Capabilities(), **known, output_declared="max_output_tokens" in known)

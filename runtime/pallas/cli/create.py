@@ -54,6 +54,30 @@ ParamsFile = Annotated[
 ]
 
 
+MaxOutput = Annotated[
+    int | None,
+    typer.Option(
+        "--max-output-tokens",
+        metavar="N",
+        show_default=False,
+        help="Tokens that the model can write at once; no answer asks for more.",
+    ),
+]
+MaxIterations = Annotated[
+    int | None,
+    typer.Option("--max-iterations", metavar="N", show_default=False, help="Steps of a run at most."),
+]
+LoopRepeats = Annotated[
+    int | None,
+    typer.Option(
+        "--loop-repeat-threshold",
+        metavar="N",
+        show_default=False,
+        help="The same call with the same result so often ends a run; 0 is off.",
+    ),
+]
+
+
 @creations.command("secret")
 def create_secret(
     context: typer.Context,
@@ -111,6 +135,7 @@ def create_llm(
     probe: Annotated[
         bool, typer.Option("--probe/--no-probe", help="Ask the provider whether it takes the key.")
     ] = True,
+    max_output: MaxOutput = None,
     temperature: Temperature = None,
     max_tokens: MaxTokens = None,
     top_p: TopP = None,
@@ -143,6 +168,7 @@ def create_llm(
         "url": address,
         "apiKeyRef": api_key_ref,
         "description": description,
+        "maxOutputTokens": max_output,
     }
     defaults = Defaults(
         temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
@@ -187,6 +213,8 @@ def create_agent(
             autocompletion=complete_project,
         ),
     ] = "",
+    max_iterations: MaxIterations = None,
+    loop_repeats: LoopRepeats = None,
     temperature: Temperature = None,
     max_tokens: MaxTokens = None,
     top_p: TopP = None,
@@ -209,7 +237,14 @@ def create_agent(
     from pallas.cli.resources.creating import Defaults
     from pallas.cli.resources.creating import create_agent as make
 
-    spec = {"description": description, "systemPrompt": system_prompt, "llm": llm, "project": project}
+    spec = {
+        "description": description,
+        "systemPrompt": system_prompt,
+        "llm": llm,
+        "project": project,
+        "maxIterations": max_iterations,
+        "loopRepeatThreshold": loop_repeats,
+    }
     defaults = Defaults(
         temperature, max_tokens, top_p, top_k, seed, tuple(stop or ()), tuple(extra or ()), params_file
     )

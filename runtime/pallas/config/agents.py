@@ -197,6 +197,7 @@ def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | 
         vision=bool(merged.get("vision", default.vision)),
         context_window=merged.get("context_window", default.context_window),
         max_output_tokens=merged.get("max_output_tokens", default.max_output_tokens),
+        output_declared="max_output_tokens" in merged,
     )
 
 

@@ -68,11 +68,15 @@ class Icon:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Declared, never inferred (PR-13). Window and output in tokens."""
+    """Declared, never inferred (PR-13). Window and output in tokens.
+
+    ``output_declared`` says that the output was written down, also where it is the same as the default.
+    """
 
     vision: bool = False
     context_window: int = 131_072
     max_output_tokens: int = 16_384
+    output_declared: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

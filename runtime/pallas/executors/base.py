@@ -59,7 +59,8 @@ class TurnResult:
     """What came of a turn: ``texts`` in order, and the ``messages`` to add to the conversation.
 
     ``replaces`` says that the messages stand for the whole conversation: it was compacted. ``backend`` is the
-    id of the provider that answered, where there is a choice of them.
+    id of the provider that answered, where there is a choice of them; ``notices`` are told to the caller
+    beside the answer, in a line each.
     """
 
     texts: tuple[str, ...]
@@ -68,6 +69,7 @@ class TurnResult:
     stop_reason: str = "endTurn"
     replaces: bool = False
     backend: str = ""
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

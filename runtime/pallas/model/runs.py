@@ -180,7 +180,7 @@ class RunResult:
     empty and None where nothing is kept. ``backend`` is the provider that answered, where the agent has a
     choice of them; ``routed`` is the agent that a router chose, ``rerouted`` says in a line each why another
     provider answered than the one that was asked for (DR-32). ``missing`` are the MCP servers whose
-    tools it had to do without, by name, and why.
+    tools it had to do without, by name, and why. ``notices`` are told beside the answer, in a line each.
     """
 
     run_id: str
@@ -197,6 +197,7 @@ class RunResult:
     routed: str = ""
     rerouted: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
     @property
     def who_answered(self) -> dict[str, Any]:
@@ -206,6 +207,7 @@ class RunResult:
             "routed": self.routed,
             "rerouted": list(self.rerouted),
             "missingServers": dict(self.missing),
+            "notices": list(self.notices),
         }
         return {key: value for key, value in facts.items() if value}
 

@@ -118,6 +118,8 @@ def result_of(result: RunResult) -> ToolResult:
         meta[f"{META}/routed"] = result.routed
     if result.rerouted:
         meta[f"{META}/rerouted"] = list(result.rerouted)
+    if result.notices:
+        meta[f"{META}/notices"] = list(result.notices)
     if result.missing:
         meta[f"{META}/missingServers"] = dict(result.missing)
     if result.usage.input_tokens is not None or result.usage.output_tokens is not None:

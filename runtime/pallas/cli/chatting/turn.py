@@ -18,7 +18,7 @@ CANCEL_PATIENCE: Final = 5.0
 """Seconds that a run which was asked to stop has to say so."""
 _PACE: Final = 0.2
 _MAX_ARGS: Final = 120
-_CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers")
+_CHOSEN: Final = ("backend", "routed", "rerouted", "missingServers", "notices")
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Answer:
     """What came of a message. ``fault`` is why there is none; ``document`` is one that came whole.
 
     ``chosen`` says who answered, where that is not plain, and without what: backend, routed, rerouted,
-    missingServers, as the API has them.
+    missingServers, and notices, as the API has them.
     """
 
     text: str = ""
@@ -153,6 +153,9 @@ class Turn:
         rerouted = self._answer.chosen.get("rerouted")
         for line in rerouted if isinstance(rerouted, list) else ():
             self._tell(f"(another provider: {one_line(str(line), 300)})")
+        notices = self._answer.chosen.get("notices")
+        for line in notices if isinstance(notices, list) else ():
+            self._tell(f"({one_line(str(line), 300)})")
         missing = self._answer.chosen.get("missingServers")
         for name, why in missing.items() if isinstance(missing, dict) else ():
             self._tell(f"(without {one_line(str(name), 100)}: {one_line(str(why), 200)})")

@@ -10,8 +10,18 @@ API_VERSION: Final = "pallas/v1"
 API_VERSIONS: Final = (API_VERSION, "mcpctl.io/v1")
 
 SPEC_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "agent": ("description", "systemPrompt", "llm", "project", "proxyModelName", "defaultParams", "extras"),
-    "llm": ("type", "model", "url", "apiKeyRef", "description", "defaultParams", "extra"),
+    "agent": (
+        "description",
+        "systemPrompt",
+        "llm",
+        "project",
+        "proxyModelName",
+        "defaultParams",
+        "maxIterations",
+        "loopRepeatThreshold",
+        "extras",
+    ),
+    "llm": ("type", "model", "url", "apiKeyRef", "description", "defaultParams", "maxOutputTokens", "extra"),
     "secret": ("keys", "data"),
     "project": ("description", "servers", "prompts"),
 }

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any
 
@@ -11,8 +11,8 @@ from fast_agent.types import PromptMessageExtended
 
 from pallas.bearer import Slot
 from pallas.config import AgentConfig
-from pallas.model import Message, TextDelta, Usage
-from pallas.text import sanitize
+from pallas.model import Message, Params, TextDelta, Usage
+from pallas.text import one_line, sanitize
 
 from ..base import Emit, Turn, TurnResult
 from . import models, params_seam, sampling_seam, seam
@@ -110,7 +110,19 @@ async def generate(
         for each in instance.all:
             each.clear(clear_prompts=False)
     said = guard.said_by(agent)
-    return _result(loaded, history, question, answer, usage, len(instance.prefix), said)
+    result = _result(loaded, history, question, answer, usage, len(instance.prefix), said)
+    return replace(result, notices=_notices(model, turn.params, limit))
+
+
+def _notices(model: str, params: Params, limit: int | None) -> tuple[str, ...]:
+    """What the caller is told of its parameters (AG-9)."""
+    wanted = params.get("max_tokens")
+    if wanted is None or limit is not None or not model:
+        return ()
+    return (
+        f"max_tokens {wanted} went to the provider as it is: how much {one_line(model, 100)} can write is "
+        "not known; declare maxOutputTokens of its LLM, or model_capabilities.max_output_tokens of the agent",
+    )
 
 
 def _result(

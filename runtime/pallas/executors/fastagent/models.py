@@ -54,12 +54,12 @@ def max_output(model: str, capabilities: Capabilities | None) -> int | None:
 
     None where nobody can tell.
     """
-    declared = capabilities.max_output_tokens if capabilities is not None else None
+    declared = _declared_output(capabilities)
     if not model or _ours(model):
         return declared
     known = ModelDatabase.get_max_output_tokens(model)
-    if known is None or declared is None or declared == Capabilities().max_output_tokens:
-        return known  # what was not written down is no limit of a model that is known better
+    if known is None or declared is None:
+        return known if declared is None else declared
     return min(known, declared)
 
 
@@ -110,6 +110,14 @@ def providers_of(models: Iterable[str], project: Project) -> tuple[str, ...] | N
             return None
         found.add(spec.provider.config_name)
     return tuple(sorted(found))
+
+
+def _declared_output(capabilities: Capabilities | None) -> int | None:
+    """What was written down; the default is no limit of a model that nobody has declared."""
+    if capabilities is None:
+        return None
+    output = capabilities.max_output_tokens
+    return output if capabilities.output_declared or output != Capabilities().max_output_tokens else None
 
 
 def _referred(model: str, project: Project) -> str:

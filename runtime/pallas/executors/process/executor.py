@@ -263,4 +263,5 @@ def _result(asked: Asked) -> TurnResult:
         stop_reason=answer.stop_reason,
         replaces=answer.replaces,
         backend=answer.backend,
+        notices=answer.notices,
     )

@@ -239,7 +239,15 @@ class _Inside:
                 await self._channel.room()
             self._threads.end(call, asked.lease, result.messages, replaces=result.replaces)
             self._say(
-                Result(call, result.texts, result.usage, result.stop_reason, result.replaces, result.backend)
+                Result(
+                    call,
+                    result.texts,
+                    result.usage,
+                    result.stop_reason,
+                    result.replaces,
+                    result.backend,
+                    result.notices,
+                )
             )
         except asyncio.CancelledError:
             self._say(Failed(call, cancelled=True))

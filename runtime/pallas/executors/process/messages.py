@@ -215,6 +215,7 @@ class Result:
     stop_reason: str
     replaces: bool
     backend: str = ""
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class RouterExecutor:
             usage=result.usage,
             stop_reason=result.stop_reason,
             backend=result.backend,
+            notices=result.notices,
         )
 
     async def _choose(self, turn: Turn, who: Principal, emit: Emit) -> Choice:

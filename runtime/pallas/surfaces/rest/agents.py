@@ -21,6 +21,8 @@ def agent_out(resource: Resource) -> Agent:
         project=_reference(status, spec, "project"),
         proxyModelName=spec.get("proxyModelName") or None,
         defaultParams=spec.get("defaultParams"),
+        maxIterations=spec.get("maxIterations"),
+        loopRepeatThreshold=spec.get("loopRepeatThreshold"),
         extras=spec.get("extras") or None,
         ownerId=resource.owner,
         version=resource.version,

@@ -78,6 +78,8 @@ class Agent(Kept):
     project: Ref | None
     proxyModelName: str | None
     defaultParams: JsonObject | None
+    maxIterations: int | None
+    loopRepeatThreshold: int | None
     extras: JsonObject | None
     source: str
     kind: str
@@ -108,6 +110,7 @@ class Llm(Kept):
     url: str | None
     apiKeyRef: KeyRef | None
     defaultParams: JsonObject | None
+    maxOutputTokens: int | None
     extra: JsonObject | None
     warning: str | None = None
 

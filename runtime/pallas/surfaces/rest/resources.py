@@ -51,6 +51,7 @@ def llm_out(resource: Resource) -> Llm:
         url=spec.get("url") or None,
         apiKeyRef=KeyRef(name=ref["name"], key=ref["key"]) if ref else None,
         defaultParams=spec.get("defaultParams"),
+        maxOutputTokens=spec.get("maxOutputTokens"),
         extra=spec.get("extra") or None,
         warning=resource.status.get("warning") or None,
     )

@@ -53,6 +53,7 @@ _KEY_REF: Final = {
         {"type": "null"},
     ]
 }
+_COUNT: Final = {"type": "integer", "minimum": 1}
 _AGENT: Final[dict[str, Any]] = {
     "description": _null(_TEXT),
     "systemPrompt": _null(_TEXT),
@@ -60,6 +61,10 @@ _AGENT: Final[dict[str, Any]] = {
     "project": _REFERENCE,
     "proxyModelName": _null(_TEXT, "Kept and shown; has no effect."),
     "defaultParams": _null(_OBJECT, "Parameters of every run that does not say otherwise."),
+    "maxIterations": _null(_COUNT, "Steps of a run at most."),
+    "loopRepeatThreshold": _null(
+        {"type": "integer", "minimum": 0}, "The same call with the same result so often ends a run; 0 is off."
+    ),
     "extras": _null(_OBJECT),
 }
 _LLM: Final[dict[str, Any]] = {
@@ -69,6 +74,7 @@ _LLM: Final[dict[str, Any]] = {
     "apiKeyRef": _KEY_REF,
     "description": _null(_TEXT),
     "defaultParams": _null(_OBJECT),
+    "maxOutputTokens": _null(_COUNT, "Tokens that the model can write at once; no more are asked for."),
     "extra": _null(_OBJECT),
     "probe": _null({"type": "boolean"}, "False: make it without asking the provider."),
 }
