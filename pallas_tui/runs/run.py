@@ -102,6 +102,7 @@ class Run:
     surface: str = ""
     thread: str = ""
     partial: str = ""
+    cause: str = ""
     trace_id: str = ""
     span_id: str = ""
     parent_span: str = ""
@@ -156,7 +157,12 @@ class Run:
     def ending(self) -> str:
         """Why it came to nothing, and the beginning of what it had written by then."""
         written = one_line(self.partial, 120)
-        return " ".join(part for part in (self.fault, f"(had written: {written})" if written else "") if part)
+        told = (
+            self.fault,
+            f"({self.cause})" if self.cause else "",
+            f"(had written: {written})" if written else "",
+        )
+        return " ".join(part for part in told if part)
 
     def compact(self, event: Compacted) -> None:
         """Its conversation came near the model's window."""
@@ -280,6 +286,7 @@ class Run:
     def finish(self, event: RunFinished) -> None:
         """It is over, and so is everything in it."""
         self.state, self.seconds, self.fault = event.outcome, event.seconds, event.fault
+        self.cause = event.cause
         self.partial = event.partial
         self.tokens = event.tokens_in, event.tokens_out
         self._close(event.at, "ok" if event.outcome == "ok" else "unknown")

@@ -380,7 +380,7 @@ class Kernel:
             log.exception("run %s of %s failed", run.id, run.agent)
             _, fault = run.end_of(error)
             raise Fault(
-                FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details"
+                FaultType.INTERNAL, "the run failed; the log has the details", cause=run.cause
             ) from error
         finally:
             run.finish(outcome, fault, usage, partial)

@@ -3,6 +3,7 @@
 from pallas.answering import Answering
 from pallas.executors import Executor
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunStarted, TraceContext
+from pallas.reasons import for_callers
 from pallas.runs import Run
 from pallas.text import one_line
 
@@ -31,7 +32,7 @@ def cut_short(run: Run, request: RunRequest) -> Fault:
     """What the caller of a run is told that somebody else ended."""
     if (broken := run.broken) is not None:
         data = {**broken.data, **run.rest(request)}
-        return Fault(broken.type, broken.message, retryable=broken.retryable, data=data)
+        return Fault(broken.type, broken.message, retryable=broken.retryable, data=data, cause=broken.cause)
     because = f": {run.why}" if run.why else ""
     return Fault(
         FaultType.UPSTREAM,
@@ -49,17 +50,19 @@ def what_answers(agent: Answering) -> Executor:
         stage = "start" if agent.state is AgentState.ERROR else agent.state.value
         # A mistake in its files is one for its callers, too: trying again does not help (DR-26).
         kind = FaultType.CONFIG if agent.failure is FaultType.CONFIG else FaultType.UPSTREAM
-        raise Fault(kind, f"{name} cannot answer: {agent.reason}", data={"stage": stage})
+        text = f"{name} cannot answer: {for_callers(agent.reason)}"
+        raise Fault(kind, text, data={"stage": stage}, cause=agent.reason)
     if agent.reason and agent.state in (AgentState.STOPPING, AgentState.STOPPED):
         raise Fault(
             FaultType.UPSTREAM,
-            f"{name} is {agent.reason}; start it in the workbench, or start the fleet again",
+            f"{name} is {for_callers(agent.reason)}; start it in the workbench, or start the fleet again",
             data={"stage": "stopped"},
         )
     # While it is started again it is not in ``backoff``, and a moment is all that can be said.
     again = agent.retry_after if agent.state is AgentState.BACKOFF else None
     seconds = {} if again is None else {"retry_after": round(again + 0.05, 1)}
-    what = f"failed ({agent.reason})" if agent.state is AgentState.BACKOFF else f"is {agent.state.value}"
+    why = for_callers(agent.reason)
+    what = f"failed ({why})" if agent.state is AgentState.BACKOFF else f"is {agent.state.value}"
     when = f"in {seconds['retry_after']:g} s" if seconds else "in a moment"
     data = {"stage": agent.state.value, **seconds}
-    raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data)
+    raise Fault(FaultType.TRANSPORT, f"{name} {what}; try again {when}", data=data, cause=agent.reason)

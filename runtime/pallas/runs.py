@@ -121,6 +121,7 @@ class Run:
     why: str = ""
     over: bool = False
     partial: str = ""
+    cause: str = ""
     steps: int = 0
     tools: int = 0
     began: float = field(default_factory=perf_counter)
@@ -223,8 +224,10 @@ class Run:
         if isinstance(error, asyncio.CancelledError):
             return self.cancelled_as, self.ended_by
         if isinstance(error, Fault):
+            self.cause = one_line(redact_text(error.cause), 500)
             return "error", one_line(redact_text(error.message), 300)
-        return "error", f"internal error ({type(error).__name__})"
+        self.cause = f"{type(error).__name__}; the log has the traceback"
+        return "error", "internal error"
 
     def rest(self, request: RunRequest) -> dict[str, str]:
         """What is left of it where it is cut short, for its caller."""
@@ -284,6 +287,8 @@ class Run:
         if self.over:
             return
         self.over, self.partial = True, partial
+        if not self.cause and self.broken is not None:
+            self.cause = one_line(redact_text(self.broken.cause), 500)
         seconds = self.seconds
         self.stats.admitted -= 1
         self.stats.total += 1
@@ -300,7 +305,7 @@ class Run:
             seconds,
             self.steps,
             self.tools,
-            f": {one_line(fault, 500)}" if fault else "",
+            f": {one_line(fault, 500)}{f' ({self.cause})' if self.cause else ''}" if fault else "",
             extra={"agent": self.agent, "run_id": self.id, **({"partial": partial} if partial else {})},
         )
         self.emit(
@@ -314,6 +319,7 @@ class Run:
                 tokens_in=usage.input_tokens,
                 tokens_out=usage.output_tokens,
                 fault=fault,
+                cause=self.cause,
                 partial=partial,
             )
         )

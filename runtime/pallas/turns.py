@@ -165,7 +165,8 @@ class Turns:
                     # Another fleet deleted it: who comes again by a handle of its own begins anew.
                     self._forget(run, conversation)
                 text = "\n\n".join(result.texts)
-                raise Fault(fault.type, fault.message, data={**fault.data, "partial": text}) from None
+                data = {**fault.data, "partial": text}
+                raise Fault(fault.type, fault.message, data=data, cause=fault.cause) from None
         before = () if replaces else (conversation.messages or (() if run.given else request.history))
         self._store(run, conversation, before, messages)
 

@@ -73,7 +73,7 @@ async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
         _break_harness(fleet, monkeypatch)
         result = await asyncio.wait_for(slow, 60)
         body: dict[str, Any] = json.loads(result.content[0].text)  # type: ignore[union-attr]
-        assert body["error"].startswith("one failed while it answered this: its harness ended (RuntimeError)")
+        assert body["error"].startswith("one failed while it answered this: its harness ended; the log")
         assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
         await until(lambda: AgentState.BACKOFF in moves(fleet, after=mark))
         await reaches(fleet, AgentState.READY)

@@ -112,7 +112,7 @@ async def test_work_that_breaks_is_a_task_that_failed_without_a_result(ledger: L
         assert done["status"] == "failed"
         assert "result" not in done
         assert done["error"]["code"] == -32603
-        assert done["error"]["message"] == "the task failed (RuntimeError); the log has the details"
+        assert done["error"]["message"] == "the task failed; the log has the details"
 
 
 async def test_a_request_whose_header_names_another_task_or_none_is_refused(tmp_path: Any) -> None:

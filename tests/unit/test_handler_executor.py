@@ -157,7 +157,7 @@ async def test_the_words_of_an_exception_stay_in_the_log_with_their_line(
     async with handling(prompt) as executor:
         with caplog.at_level(logging.ERROR), pytest.raises(Fault) as fault:
             await said(executor)
-        assert fault.value.message == "upper failed (KeyError); the log has the details"
+        assert fault.value.message == "upper failed; the log has the details"
         assert fault.value.type is FaultType.UPSTREAM
         (record,) = caplog.records
         assert "unit/test_handler_executor.py:" in record.getMessage()
@@ -188,9 +188,9 @@ async def test_a_handler_that_calls_exit_ends_its_answer_and_nothing_else() -> N
         raise SystemExit(3)
 
     async with handling(prompt) as executor:
-        with pytest.raises(Fault, match=r"upper failed \(exit\)"):
+        with pytest.raises(Fault, match="upper failed; the log"):
             await said(executor)
-        with pytest.raises(Fault, match=r"upper failed \(exit\)"):
+        with pytest.raises(Fault, match="upper failed; the log"):
             await said(executor)
 
 
@@ -296,9 +296,7 @@ async def test_hooks_are_told_of_sessions_and_what_they_raise_is_a_fault(
         with pytest.raises(Fault) as refused:
             await executor.session_opened("two", {"refuse": True})
         assert refused.value.type is FaultType.UPSTREAM
-        assert refused.value.message == (
-            "on_session_create of upper failed (ValueError); the log has the details"
-        )
+        assert refused.value.message == ("on_session_create of upper failed; the log has the details")
         with pytest.raises(Fault, match=r"took longer than 0\.05 s"):
             await executor.session_opened("three", {"slow": True})
         await executor.session_cancelled("one")

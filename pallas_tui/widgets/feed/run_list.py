@@ -71,6 +71,8 @@ def facts_of(run: Run, now: float) -> Iterator[Fact]:
         yield Fact("warning", run.warning, LEVELS["warning"])
     if run.fault:
         yield Fact("fault", run.fault, LEVELS["error"])
+    if run.cause:
+        yield Fact("cause", run.cause, LEVELS["error"])
     if run.partial:
         yield Fact("had written", one_line(run.partial, _PARTIAL), DIM)
 

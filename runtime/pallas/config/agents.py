@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 from pallas.model import AgentKind
 
-from .files import file_like, is_file, is_folder, module_file, module_like, module_problem
+from .files import file_like, is_file, is_folder, module_problem
 from .icons import read_icons
 from .models import AgentConfig, Capabilities, InstanceScope, Isolation, Need, RestartConfig
 from .notes import suggest
@@ -29,7 +29,7 @@ from .read_kinds import (
     read_worker,
 )
 from .read_providers import read_providers
-from .read_typed import Named, read_peers
+from .read_typed import Named, check_module, read_peers
 from .section import Section
 from .supervision import RESTART, read_needs, read_restart
 from .where import Where
@@ -229,14 +229,8 @@ def _code(section: Section, root: Path) -> tuple[str | None, Path | None]:
             "module", "is missing", "required: module, for example `module: agents.jarvis`, or card"
         )
     module = section.text("module", check=module_problem)
-    if module and module_file(root, module) is None:
-        path = module.replace(".", "/")
-        section.error(
-            "module",
-            f"there is no file for {module}",
-            f"looked for {path}.py and {path}/__init__.py in the project",
-            suggest(module_like(root, module)),
-        )
+    if module:
+        check_module(section, "module", root, module)
     card = read_file_name(section, "card", root)
     return module, card
 

@@ -31,6 +31,7 @@ from pallas.model import (
     Reach,
     Reloaded,
 )
+from pallas.reasons import for_callers
 from pallas.surfaces.auth.gate import Asking, Gate
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.auth.metadata import resource_at
@@ -345,10 +346,12 @@ class FleetAgent:
             self._hub.publish(Notice(level="error", text=text, agent=self.name))
 
     async def health(self) -> Health:
-        """How the agent is found now; never asks a model (PI-9)."""
-        health = await self.watched.ask(self._problems())
+        """How the agent is found now, for callers; never asks a model (PI-9)."""
+        found = await self.watched.ask(self._problems())
         self._doubt()
-        return health
+        if not self.reason or self.reason not in found.message:
+            return found
+        return replace(found, message=found.message.replace(self.reason, for_callers(self.reason)))
 
     async def check_health(self) -> None:
         """Look at the health now, whoever asks or not; never raises."""

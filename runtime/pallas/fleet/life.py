@@ -131,7 +131,8 @@ class Life:
         try:
             version = await self._attempt.within(limit, self._version(fresh=fresh), f"start {agent.name}")
         except Fault as fault:
-            agent.fail(fault.message, fault.__cause__, passing=passes(fault), kind=fault.type)
+            why = "; ".join(part for part in (fault.message, fault.cause) if part)
+            agent.fail(why, fault.__cause__, passing=passes(fault), kind=fault.type)
         except TimeoutError:
             where = f"see what it waits for, or raise start_timeout at {agent.config.where}"
             agent.fail(f"it was still {agent.state.value} after {limit:g} s; {where}", passing=True)

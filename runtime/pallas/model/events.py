@@ -287,6 +287,7 @@ class RunFinished(RunEvent):
     """The run is over. ``seconds`` is wall time; tokens are None where the provider gave none.
 
     ``partial`` is what a run had answered that was cut short, sanitised; empty for one that was answered.
+    ``cause`` is what callers are not told beside ``fault``.
     """
 
     outcome: Outcome
@@ -296,6 +297,7 @@ class RunFinished(RunEvent):
     tokens_in: int | None = None
     tokens_out: int | None = None
     fault: str = ""
+    cause: str = ""
     partial: str = ""
 
 

@@ -43,7 +43,8 @@ class Fault(Exception):
     ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault
     that stands for a provider's 429 or 5xx is retryable, others are not. ``data`` holds plain
     JSON values. Tracebacks stay in the log, at their origin. ``of_agent`` says that the agent's own work
-    came to this; else something refused the work, or ended it.
+    came to this; else something refused the work, or ended it. ``cause`` is what operators are told beside the
+    message, in the log and the workbench: it is in no body.
     """
 
     of_agent = False
@@ -56,6 +57,7 @@ class Fault(Exception):
         retryable: bool | None = None,
         code: int | None = None,
         data: Mapping[str, Any] | None = None,
+        cause: str = "",
     ) -> None:
         super().__init__(message)
         self.type = type
@@ -63,6 +65,7 @@ class Fault(Exception):
         self.code = _CODES[type] if code is None else code
         self.retryable = type in _RETRYABLE if retryable is None else retryable
         self.data: Mapping[str, Any] = dict(data or {})
+        self.cause = cause
 
     def __repr__(self) -> str:
         return f"Fault({self.type.value}, {self.message!r})"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pallas.contract import TodoUntil
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, Payload, PayloadFault
+from pallas.text import one_line
 
 from . import legacy, todos
 from .fitting import fit, system_error
@@ -24,6 +25,17 @@ log = logging.getLogger("pallas.pump")
 def unknown() -> Fault:
     """A target that is not allowed, and one that is not there: nobody can tell them apart (HC-14)."""
     return Fault(FaultType.UPSTREAM, "The message could not be delivered", data={"system": "routing"})
+
+
+def _of_error(frame: Frame, fault: Fault, passing: Passing) -> Fault:
+    """The Fault of a handler that failed at a SystemError: what that was of comes first, for operators."""
+    error = passing.kept.event
+    if error.route != "error" or fault.type is not FaultType.UPSTREAM:
+        return fault
+    what = "a message that it sent" if passing.sender == SYSTEM else "an agent that it asked"
+    how = "could not be delivered" if passing.sender == SYSTEM else "failed"
+    text = f"{frame.agent} failed: {what} {how}, and it does not handle that; the log has the details"
+    return Fault(FaultType.UPSTREAM, text, cause=f"{error.detail}; then {fault.cause or fault.message}")
 
 
 class Router:
@@ -66,11 +78,11 @@ class Router:
         """It did not return what it should: its own mistake is told to itself, all else to its caller."""
         if isinstance(fault, NotTaken) and not passing.own:  # the mistake of who sent that
             mine = passing.sender == frame.caller
-            self._fail(frame, fault if mine else Fault(FaultType.UPSTREAM, fault.message))
+            self._fail(frame, fault if mine else Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause))
         elif isinstance(fault, PayloadFault):
             self._refuse(frame, "", None, fault, fault.message)
         else:
-            self._fail(frame, fault)
+            self._fail(frame, _of_error(frame, fault, passing))
 
     def late(self, frame: Frame, reply: Reply) -> None:
         """It returned though nobody waits any more (HC-18)."""
@@ -198,20 +210,21 @@ class Router:
     def _refuse(self, frame: Frame, to: str, payload: Payload | None, fault: Fault, detail: str) -> None:
         """The sender is told, in its frame; it may try again there (HC-13)."""
         self._tell.refused(frame, to, payload, fault, detail)
+        why = f"its message to {one_line(to, 120)} was refused: {detail}" if to else detail
         if fault.system_code in ("routing", "validation"):
             frame.refusals += 1
         if frame.refusals >= MAX_REFUSALS:
             text = f"{frame.agent} sent {MAX_REFUSALS} messages in a row that could not be delivered"
-            self._fail(frame, Fault(FaultType.UPSTREAM, text))
+            self._fail(frame, Fault(FaultType.UPSTREAM, text, cause=why))
             return
         self._count()
-        self._run.put(frame, system_error(fault), SYSTEM, "error", fault=fault, detail=detail)
+        self._run.put(frame, system_error(fault), SYSTEM, "error", fault=fault, detail=why)
 
     def _fail(self, frame: Frame, fault: Fault) -> None:
         """The frame is over; its caller is told why, as far as it may know (HC-22, HC-32)."""
         # Of somebody further down, it is not for who called.
         if fault.system_code == "validation" and not isinstance(fault, NotTaken):
-            fault = Fault(FaultType.UPSTREAM, fault.message)
+            fault = Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause)
         parent, left = frame.parent, frame.id
         sender = frame.endpoints[-1].shown if frame.endpoints else frame.agent
         self._run.prune(frame, "failed")
@@ -220,7 +233,13 @@ class Router:
         if parent is not None:
             self._count()
             self._run.put(
-                parent, system_error(fault), sender, "error", left=left, fault=fault, detail=fault.message
+                parent,
+                system_error(fault),
+                sender,
+                "error",
+                left=left,
+                fault=fault,
+                detail=" ".join(each for each in (fault.message, fault.cause and f"({fault.cause})") if each),
             )
         elif not self._run.firsts:  # nobody else can answer
             self._run.finish(None, fault)

@@ -33,8 +33,9 @@ async def opened(agent: Answering, session: str, metadata: Mapping[str, Any]) ->
             text = f"{agent.name} did not open the session within {OPEN_SECONDS:g} s; try again"
             raise Fault(FaultType.TIMEOUT, text) from None
         log.exception("%s: a session could not be opened", agent.name, extra={"agent": agent.name})
-        told = one_line(redact_text(f"{type(error).__name__}: {error}"), 300)
-        raise Fault(FaultType.UPSTREAM, f"{agent.name} refused the session: {told}") from error
+        cause = one_line(redact_text(f"{type(error).__name__}: {error}"), 300)
+        text = f"{agent.name} refused the session; the log has the details"
+        raise Fault(FaultType.UPSTREAM, text, cause=cause) from error
 
 
 async def closed(agent: str, executor: Executor | None, session: str, reason: str) -> None:

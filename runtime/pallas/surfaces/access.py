@@ -115,4 +115,4 @@ def _is_told(error: Exception) -> bool:
 def _internal(name: str, error: Exception) -> Fault:
     kind = type(error.__cause__ or error).__name__
     log.error("%s failed: %s: %s", name, kind, one_line(str(error)), exc_info=error)
-    return Fault(FaultType.INTERNAL, f"{name} failed inside this server ({kind}); the log has the details")
+    return Fault(FaultType.INTERNAL, f"{name} failed inside this server; the log has the details")

@@ -226,9 +226,9 @@ class Tasks:
             end = failed(work, fault, gone=self._stopping())
         except asyncio.CancelledError:
             end = failed(work, CANCELLED, gone=self._stopping())
-        except Exception as error:
+        except Exception:
             log.exception("task %s of %s broke", work.record.id[:8], work.record.agent)
-            text = f"the task failed ({type(error).__name__}); the log has the details"
+            text = "the task failed; the log has the details"
             end = broken(Fault(FaultType.INTERNAL, text))
         finally:
             work.doing = False

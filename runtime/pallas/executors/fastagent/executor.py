@@ -367,7 +367,7 @@ class FastAgentExecutor:
         """Tell, once, that nothing can be answered any more."""
         if self._tell_failed is not None and not self._stop.is_set():
             self._stop.set()
-            self._tell_failed(f"its harness ended ({type(error).__name__}); the log has the details")
+            self._tell_failed("its harness ended; the log has the details")
 
     async def _make(self, number: int, grant: Grant | None) -> Instance:
         if self._harness is None or self._fast is None:

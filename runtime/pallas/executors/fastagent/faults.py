@@ -65,7 +65,7 @@ def fault_of(error: BaseException) -> Fault:
     """The Fault for an exception: known causes say how to mend them, others only their kind."""
     if isinstance(error, Fault):
         return error
-    first = _safe(str(error)) or type(error).__name__
+    first = _safe(str(error)) or "it does not say why"
     if isinstance(error, ServerInitializationError) or servers_in(error):
         names = ", ".join(servers_in(error)) or "a server"
         return Fault(
@@ -83,7 +83,8 @@ def fault_of(error: BaseException) -> Fault:
         return _provider_fault(status, str(error), error)
     if isinstance(error, TimeoutError):
         return Fault(FaultType.TIMEOUT, "the model or a tool did not answer in time")
-    return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
+    cause = f"{type(error).__name__}; the log has the traceback"
+    return Fault(FaultType.INTERNAL, "the run failed; the log has the details", cause=cause)
 
 
 _REFUSED: Final[Mapping[CredentialSource, str]] = {

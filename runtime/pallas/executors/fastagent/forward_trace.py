@@ -189,7 +189,7 @@ def _closed(error: Exception) -> bool:
 
 
 def _mistake(error: Exception) -> str:
-    return f"it failed inside ({type(error).__name__}); the log has the details under pallas.forward.trace"
+    return "it failed inside; the log has the details under pallas.forward.trace"
 
 
 def _short(text: str) -> str:

@@ -1,6 +1,8 @@
 """From a module or a card to a FastAgent object."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from fast_agent import FastAgent
 
@@ -76,7 +78,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
         try:
             # A definition is nobody's code.
             with ground(project, agent.name, fresh=fresh and agent.definition is None):
-                fast = _made(project, agent)
+                fast = _made(project, agent, fresh=fresh)
         except Fault:
             raise
         except BaseException as error:  # a user's module may raise anything, and it is only that
@@ -106,9 +108,21 @@ def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) ->
     return one_line(f"{shown}:{line}" if line else f"{shown}")
 
 
-def _module(project: Project, agent: AgentConfig) -> FastAgent:
+def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
+    """The module. One of an installed package is run again for a fresh start: two have two ``fast``."""
+    if not fresh or module_file(project.root, name) is not None or (before := sys.modules.get(name)) is None:
+        return module_of(project.root, name)
+    del sys.modules[name]
+    try:
+        return module_of(project.root, name)
+    except BaseException:
+        sys.modules[name] = before
+        raise
+
+
+def _module(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     assert agent.module
-    module = module_of(project.root, agent.module)
+    module = _imported(project, agent.module, fresh=fresh)
     fast = getattr(module, "fast", None)
     if not isinstance(fast, FastAgent):
         found = "no `fast`" if fast is None else f"`fast` is {type(fast).__name__}"
@@ -119,10 +133,10 @@ def _module(project: Project, agent: AgentConfig) -> FastAgent:
     return fast
 
 
-def _made(project: Project, agent: AgentConfig) -> FastAgent:
+def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
     if agent.definition is not None:
         return define(project, agent)
-    return _card(project, agent) if agent.card else _module(project, agent)
+    return _card(project, agent) if agent.card else _module(project, agent, fresh=fresh)
 
 
 def _card(project: Project, agent: AgentConfig) -> FastAgent:

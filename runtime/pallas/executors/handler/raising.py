@@ -40,15 +40,10 @@ def raised(agent: str, error: BaseException, root: Path, what: str = "") -> Faul
         return passed_on(error, f"{who}: ")
     kind = error.kind if isinstance(error, Exited) else type(error).__name__
     place = _place(error, root)
-    log.error(
-        "%s failed%s: %s",
-        who,
-        f" at {place}" if place else "",
-        f"{kind}: {words(error)}",
-        exc_info=error,
-        extra={"agent": agent},
-    )
-    return Fault(FaultType.UPSTREAM, f"{who} failed ({kind}); the log has the details")
+    at = f" at {place}" if place else ""
+    said = f"{kind}: {words(error)}"
+    log.error("%s failed%s: %s", who, at, said, exc_info=error, extra={"agent": agent})
+    return Fault(FaultType.UPSTREAM, f"{who} failed; the log has the details", cause=f"{said}{at}")
 
 
 def passed_on(fault: Fault, who: str = "") -> Fault:
@@ -59,7 +54,9 @@ def passed_on(fault: Fault, who: str = "") -> Fault:
     given: Any = fault
     kind = given.type if isinstance(given.type, FaultType) else FaultType.UPSTREAM
     retryable = given.retryable if isinstance(given.retryable, bool) else None
-    return Fault(kind, f"{who}{words(fault.message)}", retryable=retryable, data=_plain(fault.data))
+    cause = words(given.cause) if isinstance(getattr(given, "cause", None), str) else ""
+    text = f"{who}{words(fault.message)}"
+    return Fault(kind, text, retryable=retryable, data=_plain(fault.data), cause=cause)
 
 
 def words(said: Any) -> str:

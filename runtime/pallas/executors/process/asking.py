@@ -84,8 +84,8 @@ class Asks:
         except asyncio.CancelledError:
             self._fail(said.ask, Fault(FaultType.TRANSPORT, "the question was cancelled"))
             raise
-        except Exception as error:
-            text = f"the peer could not be asked ({type(error).__name__}); the log has the details"
+        except Exception:
+            text = "the peer could not be asked; the log has the details"
             self._fail(said.ask, Fault(FaultType.INTERNAL, text))
             log.exception("a peer could not be asked")
         else:

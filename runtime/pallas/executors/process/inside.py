@@ -367,7 +367,7 @@ def _message(piece: Piece) -> Message:
 
 
 def _fault(error: Exception) -> Fault:
-    return Fault(FaultType.INTERNAL, f"the run failed ({type(error).__name__}); the log has the details")
+    return Fault(FaultType.INTERNAL, "the run failed; the log has the details")
 
 
 def _die() -> None:

@@ -14,6 +14,7 @@ from pallas import __version__
 from pallas.codec import Undecodable, decode_event, fault_of
 from pallas.log import replay
 from pallas.model import Fault, FaultType, RunEvent
+from pallas.reasons import LAST_SAID
 from pallas.text import one_line
 from pallas.wire import OpenExchange, RunWire
 
@@ -124,7 +125,7 @@ class Link:
         if self._stranger:
             return Fault(FaultType.CONFIG, f"its process {how}")
         last = self.process.last_lines
-        said = f": {last[-1]}" if last and not self.loaded and "exit status" in how else ""
+        said = f"{LAST_SAID}{last[-1]}" if last and not self.loaded and "exit status" in how else ""
         return Fault(
             FaultType.TRANSPORT,
             f"{self._name}: its process {how}; try again in a moment"

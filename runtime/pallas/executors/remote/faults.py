@@ -81,7 +81,7 @@ def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
     cause = leaves[0]
     return Fault(
         FaultType.INTERNAL,
-        f"{whom.name}: asking {whom.url} failed ({type(cause).__name__}); the log has the details",
+        f"{whom.name}: asking {whom.url} failed; the log has the details",
         data=whom.data,
     )
 

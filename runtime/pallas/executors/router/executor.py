@@ -319,7 +319,9 @@ def _telling(turn: Turn, agent: str, emit: Emit) -> Callable[[Event], None]:
 
 def _told(fault: Fault, agent: str) -> Fault:
     data: Mapping[str, Any] = {**fault.data, "routed": fault.data.get("routed", agent)}
-    return Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+    return Fault(
+        fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data, cause=fault.cause
+    )
 
 
 def _without_images(history: Sequence[Message]) -> tuple[Message, ...]:

@@ -14,7 +14,6 @@ from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elements_of
 from pallas.pump.loose import loose
 from pallas.pump.port import Delivery, Reply
-from pallas.text import one_line
 
 from ..handler.raising import Exited, passed_on, raised
 from ..process.ending import OUT_OF_MEMORY
@@ -87,11 +86,9 @@ class Handler(InProcessHost):
         except Fault as fault:
             return Failed(call, "fault", fault=passed_on(fault).to_body())
         except SystemExit as exit_:
-            self._tell(Exited(str(exit_.code)))
-            return Failed(call, "raised", "exit")
+            return Failed(call, "raised", self._tell(Exited(str(exit_.code))))
         except BaseException as error:
-            self._tell(error)
-            return Failed(call, "raised", one_line(type(error).__name__, 100))
+            return Failed(call, "raised", self._tell(error))
         finally:
             self._models.pop(call, None)
             if models is not None:
@@ -141,8 +138,9 @@ class Handler(InProcessHost):
             )
             raise PayloadFault(text)
 
-    def _tell(self, error: BaseException) -> None:
-        raised(self._begin.agent, error, Path(self._begin.root))
+    def _tell(self, error: BaseException) -> str:
+        """Log what was raised; the cause in a line."""
+        return raised(self._begin.agent, error, Path(self._begin.root)).cause[:1_000]
 
 
 def _config(begin: Begin) -> AgentConfig:

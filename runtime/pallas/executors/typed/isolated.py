@@ -255,5 +255,5 @@ class IsolatedHost:
             case "cancelled":
                 return Fault(FaultType.UPSTREAM, "cancelled its own work; nothing was answered")
             case _:
-                kind = one_line(said.message, 100)
-                return Fault(FaultType.UPSTREAM, f"failed ({kind}); the log has the details")
+                cause = one_line(redact_text(said.message), 1_000)
+                return Fault(FaultType.UPSTREAM, "failed; the log has the details", cause=cause)

@@ -58,7 +58,7 @@ class Asks:
             self._say(Answered(asked.call, asked.ask, fault=fault.to_body()))
         except Exception as error:
             log.error("%s: a model could not be asked", self._agent, exc_info=error)
-            text = f"the model could not be asked ({type(error).__name__}); the log has the details"
+            text = "the model could not be asked; the log has the details"
             failed = Fault(FaultType.INTERNAL, text)
             self._say(Answered(asked.call, asked.ask, fault=failed.to_body()))
         else:

@@ -45,7 +45,7 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
     except Fault as fault:
         if fault.type not in (FaultType.TIMEOUT, FaultType.TRANSPORT):
             raise
-        raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data) from None
+        raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data, cause=fault.cause) from None
     if isinstance(said, dict) and "protocolVersion" in said:
         dialect: Dialect = acp.AgentClient(name, config, peer, said)
         return dialect

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType
+from pallas.reasons import LAST_SAID
 from pallas.text import one_line
 
 from .conversations import Conversations, Kept
@@ -102,7 +103,7 @@ class Running:
     def death(self) -> Fault:
         """What a call is told that it cannot answer any more."""
         text = f"{self._name}: its worker {self._ending()}; try again in a moment"
-        return Fault(FaultType.TRANSPORT, text, data={"stage": "worker"})
+        return Fault(FaultType.TRANSPORT, text, data={"stage": "worker"}, cause=self._said())
 
     async def open(self) -> str:
         """The id of a new session there; one that nobody waits for any more is closed again. Raises Fault."""
@@ -159,8 +160,12 @@ class Running:
         how = self._how or (ended.result() if ended.done() else "")
         if not how:
             return "is being stopped"
+        return how
+
+    def _said(self) -> str:
+        """The last that it wrote to stderr, for operators."""
         said = self.process.last_said
-        return how + (f"; the last on its stderr: {said}" if said else "")
+        return f"{LAST_SAID}{said}".removeprefix("; ") if said else ""
 
     async def _ended(self, seconds: float) -> None:
         if seconds > 0:
@@ -191,7 +196,9 @@ class Running:
         fault = self.death()
         self.peer.fail(fault)
         if not self._leaving:
-            self._broke(one_line(f"its worker {self._ending()}", 400))
+            said = self.process.last_said
+            how = f"its worker {self._ending()}{LAST_SAID if said else ''}{said}"
+            self._broke(one_line(how, 400))
 
     def _own[T](self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=f"{self._name}: {what}")

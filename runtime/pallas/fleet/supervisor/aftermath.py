@@ -5,6 +5,7 @@ from typing import Final
 
 from pallas.config.models import RestartConfig
 from pallas.model import AgentState, Fault, FaultType
+from pallas.reasons import for_callers
 
 from .policy import Fate, Verdict
 
@@ -59,5 +60,5 @@ def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) ->
     if seconds is not None:
         data["retry_after"] = round(seconds + 0.05, 1)
         again += f" in {data['retry_after']:g} s"
-    text = f"{name} failed while it answered this: {cause}; {again}"
-    return Fault(FaultType.TRANSPORT, text, retryable=True, data=data)
+    text = f"{name} failed while it answered this: {for_callers(cause)}; {again}"
+    return Fault(FaultType.TRANSPORT, text, retryable=True, data=data, cause=cause)

@@ -1,0 +1,20 @@
+"""Why an agent does not answer: all of it for operators, and what of that callers are told."""
+
+import re
+from typing import Final
+
+LAST_SAID: Final = "; the last on its stderr: "
+"""Stands between how a process ended and what it wrote, which is for operators alone."""
+_HIDDEN: Final = "the log has the details"
+_PLACE: Final = re.compile(
+    r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]*)*"  # an absolute path, and no URL
+    r"|\b[\w./-]+\.(?:py|ya?ml|md|json|toml|so)\b"
+    r"|\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)\b"
+    r"|\bTraceback\b|\bline \d+"
+)
+
+
+def for_callers(reason: str) -> str:
+    """The reason without what a process wrote; a general one where it names a file or an exception."""
+    told = reason.partition(LAST_SAID)[0]
+    return _HIDDEN if _PLACE.search(told) else told
