@@ -157,12 +157,8 @@ class Run:
     def ending(self) -> str:
         """Why it came to nothing, and the beginning of what it had written by then."""
         written = one_line(self.partial, 120)
-        told = (
-            self.fault,
-            f"({self.cause})" if self.cause else "",
-            f"(had written: {written})" if written else "",
-        )
-        return " ".join(part for part in told if part)
+        beside = (self.cause, f"had written: {written}" if written else "")
+        return " ".join([*filter(None, [self.fault]), *(f"({each})" for each in beside if each)])
 
     def compact(self, event: Compacted) -> None:
         """Its conversation came near the model's window."""

@@ -1,4 +1,4 @@
-"""What callers are told of failures: no class, file, traceback or words of a program; operators get all of it."""
+"""Callers are told no class, file, traceback or words of a program; operators get all of it."""
 
 import json
 import re

@@ -43,8 +43,8 @@ class Fault(Exception):
     ``code`` and ``retryable`` follow from ``type`` (SPEC 7.3) unless given: an UPSTREAM fault
     that stands for a provider's 429 or 5xx is retryable, others are not. ``data`` holds plain
     JSON values. Tracebacks stay in the log, at their origin. ``of_agent`` says that the agent's own work
-    came to this; else something refused the work, or ended it. ``cause`` is what operators are told beside the
-    message, in the log and the workbench: it is in no body.
+    came to this; else something refused the work, or ended it. ``cause`` is what operators are told beside
+    the message, in the log and the workbench: it is in no body.
     """
 
     of_agent = False

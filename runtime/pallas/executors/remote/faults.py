@@ -78,11 +78,11 @@ def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
             "input, that cannot be passed on",
             data=whom.data,
         )
-    cause = leaves[0]
     return Fault(
         FaultType.INTERNAL,
         f"{whom.name}: asking {whom.url} failed; the log has the details",
         data=whom.data,
+        cause=type(leaves[0]).__name__,
     )
 
 

@@ -1,0 +1,52 @@
+"""Rows of ``history`` that are no messages are left out, and the log says what is wrong with them."""
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from support.live import ERAS, ask, client, running, write_project
+
+from pallas.fleet.fleet import Fleet
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ROWS: list[tuple[Any, str]] = [
+    (3, "it is no object"),
+    (None, "it is no object"),
+    ([], "it is no object"),
+    ("user: hi", "it is no object"),
+    ({}, "its role is neither user nor assistant"),
+    ({"role": []}, "its role is neither user nor assistant"),
+    ({"role": "system", "content": "x"}, "its role is neither user nor assistant"),
+    ({"role": "user"}, "its content is no text"),
+    ({"role": "user", "content": {"a": 1}}, "its content is no text"),
+    ({"role": "user", "content": "x", "images": 3}, "images"),
+    ({"role": "user", "content": "x", "images": [3]}, "images[0] needs data"),
+    ({"role": "user", "content": "x", "images": [{"data": "%", "mime_type": "image/png"}]}, "base64"),
+]
+PYTHON = re.compile(r"Error\b|' object|NoneType|<class|subscriptable|not iterable|unhashable|keyword")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    async with running(write_project(tmp_path_factory.mktemp("rows"), {"one": None})) as found:
+        yield found
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_row_that_is_left_out_is_explained_in_words(
+    fleet: Fleet, era: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # PR-18
+    async with client(fleet, "one", era=era) as caller:
+        for row, reason in ROWS:
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                rows = [row, {"role": "user", "content": "kept"}]
+                assert (await ask(caller, "hello", history=rows)).endswith("hello")
+            (told,) = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+            assert "1 of 2 rows of history were left out; history[0]: " in told
+            assert reason in told, told
+            assert not PYTHON.search(told), told
