@@ -5,7 +5,7 @@ from typing import Final
 
 LAST_SAID: Final = "; the last on its stderr: "
 """Stands between how a process ended and what it wrote, which is for operators alone."""
-_HIDDEN: Final = "the log has the details"
+_HIDDEN: Final = "its code failed; the log has the details"
 _PLACE: Final = re.compile(
     r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]*)*"  # an absolute path, and no URL
     r"|\b[\w./-]+\.(?:py|ya?ml|md|json|toml|so)\b"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import ssl
 import sys
 from pathlib import Path
@@ -189,6 +190,40 @@ def hello(root: Path, listeners: str = "", code: str = FORWARDING) -> Path:
     (root / "handlers" / "hello.py").write_text(code)
     (root / "organism.yaml").write_text(FORWARDS.replace("PORT", str(port)) + listeners)
     return root / "handlers" / "heard.txt"
+
+
+READS = """
+import asyncio
+import sys
+
+
+async def console(payload: ConsolePrompt, metadata: HandlerMetadata) -> HandlerResponse | None:
+    line = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    if not line:
+        return None
+    return HandlerResponse(payload=ConsoleInput(text=line.strip(), target="greeter"), to="console-router")
+"""
+
+
+async def test_an_organisms_console_reads_the_input_of_a_served_fleet(tmp_path: Path) -> None:
+    # HC-26
+    heard = hello(tmp_path / "project", CONSOLE, FORWARDING + READS)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pallas.server", "--serve", "--project", str(tmp_path / "project")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "served.log")},
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"ann\nbob\n")
+        await until(lambda: heard.exists() and heard.read_text().count("\n") == 2, timeout=60)
+        assert heard.read_text() == "HELLO ANN of shouter\nHELLO BOB of shouter\n"
+    finally:
+        process.stdin.close() if process.stdin is not None else None
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
 
 
 async def refusals(fleet: Fleet, name: str) -> Any:

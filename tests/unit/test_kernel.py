@@ -172,7 +172,7 @@ async def test_an_unknown_agent_and_one_in_error_say_so() -> None:
     with pytest.raises(Fault, match="Agent not found: nobody"):
         await kernel.run(RunRequest("nobody", "x"))
     agent.state, agent.reason = AgentState.ERROR, "agents/echo.py:3: NameError: name 'x' is not defined"
-    with pytest.raises(Fault, match="echo cannot answer: the log has the details") as caught:
+    with pytest.raises(Fault, match="echo cannot answer: its code failed; the log has the details") as caught:
         await kernel.run(RunRequest("echo", "x"))
     assert caught.value.cause == agent.reason
     agent.state = AgentState.CONNECTING

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pallas.config import ConfigError, export_env, load_project
+from pallas.config.listeners import has_console
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.fleet.heap import begin
 from pallas.log import close_logging, redact_project, setup_logging
@@ -48,7 +49,8 @@ def serve(
             print(f"{project.agents_file.name}: no agent {agent!r}; known: {known}", file=sys.stderr)
             return UNUSABLE
         begin()
-        _leave_stdin()
+        if not has_console(project.agents):  # that one may ask the person at this terminal
+            _leave_stdin()
         log_file = setup_logging(project.log_level)
         redact_project(project)
         try:

@@ -59,6 +59,12 @@ class _Read:
     draft: Draft
 
 
+def has_console(agents: Mapping[str, AgentConfig]) -> bool:
+    """Whether an organism.yaml declares a listener ``console``."""
+    config = agents.get(CONSOLE)
+    return config is not None and config.typed is not None and config.typed.listener
+
+
 def read_listeners(top: Section, root: Path) -> dict[str, Draft]:
     """Every listener as an agent, by its name; those that share a name are numbered from the second on.
 

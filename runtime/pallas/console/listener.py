@@ -5,7 +5,6 @@ import uuid
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.config import Project
 from pallas.config.listeners import CONSOLE
 from pallas.contract import ConsolePrompt
 from pallas.model import ANONYMOUS, Event, Fault, MessagePassed, Outcome, RunFinished, RunStarted
@@ -21,12 +20,6 @@ log = logging.getLogger(__name__)
 
 MAX_FAILURES: Final = 3
 """Runs in a row that end before a line was sent: after these the console gets no further prompt."""
-
-
-def has_console(project: Project) -> bool:
-    """Whether an organism.yaml declares a listener ``console``."""
-    config = project.agents.get(CONSOLE)
-    return config is not None and config.typed is not None and config.typed.listener
 
 
 async def converse(fleet: "Fleet") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits
+from pallas.config.listeners import has_console
 from pallas.model import Envelope, Event, Principal, Usage
 
 from .making import is_typed
@@ -78,11 +79,10 @@ class Messaging:
                 await self.pump.boot(self._publish)
         finally:
             self._booted.set()
-        if typed:
-            from pallas.console.listener import converse, has_console
+        if typed and has_console(self._fleet.project.agents):
+            from pallas.console.listener import converse
 
-            if has_console(self._fleet.project):
-                await converse(self._fleet)
+            await converse(self._fleet)
 
     async def close(self) -> None:
         """End what is under way."""
