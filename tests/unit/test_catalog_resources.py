@@ -66,6 +66,8 @@ async def test_an_agent_is_made_found_changed_and_deleted_by_name_and_by_id(stan
         "project": {"name": "team"},
         "proxyModelName": "cheap",
         "defaultParams": {"temperature": 0.2, "top_p": 0.9},
+        "maxIterations": 5,
+        "loopRepeatThreshold": 0,
         "extras": {"note": 1},
     }
     made = await catalog.create("agent", "reviewer", spec, "ann")
