@@ -25,6 +25,16 @@ def handshake_headers(session: str = "") -> dict[str, str]:
     return {**both, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
 
 
+def meta(version: str) -> dict[str, Any]:
+    """What each request of the newer protocol says of its client."""
+    prefix = "io.modelcontextprotocol"
+    return {
+        f"{prefix}/protocolVersion": version,
+        f"{prefix}/clientInfo": {"name": "raw", "version": "1"},
+        f"{prefix}/clientCapabilities": {},
+    }
+
+
 async def call(url: str, era: str, message: str, progress: int = 0) -> asyncio.StreamWriter:
     """Send ``send_message`` and leave: the connection is the caller's. With ``progress`` it is asked for.
 
@@ -37,12 +47,7 @@ async def call(url: str, era: str, message: str, progress: int = 0) -> asyncio.S
         headers["mcp-protocol-version"] = "2025-11-25"
     else:
         headers |= {"mcp-protocol-version": era, "mcp-method": "tools/call", "mcp-name": "send_message"}
-        meta = "io.modelcontextprotocol"
-        params["_meta"] = {
-            f"{meta}/protocolVersion": era,
-            f"{meta}/clientInfo": {"name": "raw", "version": "1"},
-            f"{meta}/clientCapabilities": {},
-        }
+        params["_meta"] = meta(era)
     if progress:
         params.setdefault("_meta", {})["progressToken"] = progress
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
