@@ -98,7 +98,9 @@ async def test_a_downstream_that_asks_for_oauth_starts_no_flow(
             health = await desk.call_tool("get_health", {})
             result = await desk.call_tool("send_message", {"message": "hello"})
             assert "guarded" in repr(health.content)
-            assert result.is_error
+            assert not result.is_error
+            missing = (result.meta or {})["local.pallas/missingServers"]
+            assert missing == {"guarded": "asks for a credential (HTTP 401)"}
         assert {seen.path for seen in set_up.downstream.seen} == {"/mcp"}
         assert set_up.asked == []
     assert opened == []

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -18,7 +18,7 @@ from pallas.config.models import DownstreamConfig
 from pallas.config.survey import sought
 from pallas.images import check_images
 from pallas.log import redact_text
-from pallas.model import ANONYMOUS, Fault, FaultType, ServerMissing
+from pallas.model import ANONYMOUS, Fault, FaultType
 from pallas.text import one_line, sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
@@ -39,7 +39,7 @@ from .providers import Asked, Providers, refuse_model
 from .providers_failover import Heard, answered, with_id
 from .providers_llm import Models, answer_with, note_failures
 from .reads import Reads, noting
-from .servers import Missing, Servers, fault_for
+from .servers import Servers, hanging_of, served
 from .tools_seam import tools_of
 
 log = logging.getLogger(__name__)
@@ -88,11 +88,11 @@ class FastAgentExecutor:
 
     def problems(self) -> tuple[str, ...]:
         """Downstreams that an instance has to do without now, those aside that want a caller's bearer."""
-        found = (each.servers.missing() for each in self._instances.values())
-        return tuple({name: None for missing in found for name in missing if not self._forwarding(name)})
+        found = (name for each in self._instances.values() for name in each.servers.missing())
+        return tuple({name: None for name in found if not self._forwarding(name)})
 
     def doubt(self, servers: frozenset[str]) -> None:
-        """A health probe did not reach these downstreams; the others answer, as far as is known."""
+        """A health probe did not reach these downstreams, and did reach the others."""
         for each in self._instances.values():
             each.servers.doubt(servers)
 
@@ -224,7 +224,7 @@ class FastAgentExecutor:
         try:
             async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
                 with lending(grant, instance.slot):
-                    async with self._served(instance, turn, heard.emit):
+                    async with served(instance.servers, turn, heard.emit, self._config.required):
                         if instance.peers is None:
                             return await self._answered(instance, turn, progress, heard)
                         return await self._with_peers(instance.peers, instance, turn, progress, heard)
@@ -374,9 +374,9 @@ class FastAgentExecutor:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         key = f"pool-{number}"
         slot = Slot(grant)
-        hanging = self._hanging()
-        seconds = min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
-        until = asyncio.get_running_loop().time() + seconds
+        hanging = hanging_of(each.servers for each in self._instances.values())
+        until = asyncio.get_running_loop().time()
+        until += min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
         try:
             with (
                 connecting(slot),
@@ -403,6 +403,7 @@ class FastAgentExecutor:
         if number == 1:
             self._first = everyone
         servers = Servers(
+            self._config.name,
             everyone,
             slot,
             unconfigured=self._unconfigured,
@@ -410,7 +411,6 @@ class FastAgentExecutor:
             skipped=hanging,
             returned=partial(self._returned, everyone),
         )
-        self._say_missing(servers)
         instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers)
         self._instances[key] = instance
         if self._peers is not None:
@@ -451,52 +451,11 @@ class FastAgentExecutor:
         if self._harness is not None and not self._stop.is_set():  # else it ends its sessions itself
             await self._harness.sessions.delete(instance.key)
 
-    def _hanging(self) -> frozenset[str]:
-        """Servers that did not answer at all the last time: a new instance connects them when it is there."""
-        found = (each.servers.missing() for each in self._instances.values())
-        hanging = {name for missing in found for name, each in missing.items() if each.hangs}
-        return frozenset(hanging)
-
-    def _say_missing(self, servers: Servers) -> None:
-        for name, each in servers.missing().items():
-            log.warning(
-                "%s: server %s is missing: %s",
-                self._config.name,
-                one_line(name, 80),
-                each.why,
-                extra={"agent": self._config.name, "downstream": name},
-            )
-
-    def _returned(self, everyone: tuple[Any, ...], name: str) -> None:
-        log.info(
-            "%s: server %s is connected again",
-            self._config.name,
-            one_line(name, 80),
-            extra={"agent": self._config.name, "downstream": name},
-        )
+    def _returned(self, everyone: tuple[Any, ...]) -> None:
+        """A server of these agents is connected again."""
         task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
         self._listing.add(task)
         task.add_done_callback(self._listing.discard)
-
-    @asynccontextmanager
-    async def _served(self, instance: Instance, turn: Turn, emit: Emit) -> AsyncIterator[None]:
-        """Connect what is missing, tell what stays missing, before the run and after it. Raises Fault."""
-        told: set[str] = set()
-
-        def tell(missing: Mapping[str, Missing]) -> None:
-            for name in missing.keys() - told:
-                told.add(name)
-                why = missing[name].why
-                emit(ServerMissing(run_id=turn.run_id, agent=turn.agent, server=one_line(name, 80), why=why))
-
-        missing = await instance.servers.settle()
-        tell(missing)
-        if lacking := {name: each for name, each in missing.items() if name in self._config.required}:
-            raise fault_for(lacking)
-        try:
-            yield
-        finally:
-            tell(instance.servers.look())
 
     async def _with_peers(
         self, peers: PeerTools, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard

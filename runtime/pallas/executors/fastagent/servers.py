@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.bearer import Slot, context_of
-from pallas.model import CredentialSource, Fault, FaultType
+from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.text import one_line
 
+from ..base import Emit, Turn
 from . import servers_seam
 from .faults import refused_fault
 
@@ -35,12 +37,13 @@ _REFUSED: Final[Mapping[CredentialSource, str]] = {
 class Missing:
     """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or 403.
 
-    ``hangs``: it did not fail, it did not answer.
+    ``hangs``: it did not fail, it did not answer. ``detail`` is one line for operators.
     """
 
     why: str
     refused: tuple[int, CredentialSource] | None = None
     hangs: bool = False
+    detail: str = ""
 
 
 class Servers:
@@ -48,19 +51,21 @@ class Servers:
 
     ``unconfigured`` says of servers why they are never called. ``forwarded`` are those that get the caller's
     bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's. ``returned``
-    hears the name of a server that was connected again.
+    is called when a server was connected again.
     """
 
     def __init__(
         self,
+        agent: str,
         agents: Iterable[Any],
         slot: Slot,
         *,
         unconfigured: Mapping[str, str],
         forwarded: frozenset[str],
         skipped: frozenset[str] = frozenset(),
-        returned: Callable[[str], None] = lambda name: None,
+        returned: Callable[[], None] = lambda: None,
     ) -> None:
+        self._agent = agent
         self._slot = slot
         # Connections that are opened for all runs: how that goes says nothing of any of them.
         self._idle_slot = Slot()
@@ -76,11 +81,13 @@ class Servers:
         self._closed = False
         self._doubted: frozenset[str] = frozenset()
         self._checked: set[str] = set()
+        self._told: frozenset[str] = frozenset()
         for aggregator, _ in self._aggregators:
             for name, error in servers_seam.errors_of(aggregator).items():
                 self._why[name] = _why(error, slot.refused.get(name))
         for name in skipped:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
+        self._log_news()
         self._keep_trying()
 
     def missing(self) -> dict[str, Missing]:
@@ -110,9 +117,11 @@ class Servers:
         tried = {
             name: self._attempt(name)
             for name, each in missing.items()
-            if name not in self._unconfigured and (not each.hangs or name in self._forwarded)
+            if name not in self._unconfigured and not each.hangs
         }
         tried |= {name: self._attempt(name, doubted=True) for name in doubted if self._calls(name)}
+        for name in self._forwarded & missing.keys() - tried.keys() - self._unconfigured.keys():
+            self._attempt(name)  # only a run can; a later one has what comes of it
         lost = [task for name, task in tried.items() if name not in self._why]
         if tried:
             await asyncio.wait(tried.values(), timeout=SETTLE_SECONDS)
@@ -121,12 +130,11 @@ class Servers:
             for name, task in tried.items():
                 if not task.done():
                     self._why[name] = Missing("does not answer", hangs=True)
-            missing = self.missing()
-        self._keep_trying()
-        return missing
+        return self.look()
 
     def look(self) -> dict[str, Missing]:
         """Those that are missing after a run; they are tried again beside the runs from now on."""
+        self._log_news()
         self._keep_trying()
         return self.missing()
 
@@ -138,6 +146,19 @@ class Servers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=10.0)
+
+    def _log_news(self) -> None:
+        """Log each server that is missing once, until it is connected again."""
+        missing = self.missing()
+        before, self._told = self._told, frozenset(missing)
+        for name, each in missing.items():
+            if name not in before:
+                why = f"{each.why} ({each.detail})" if each.detail else each.why
+                self._log(logging.WARNING, name, f"is missing: {why}")
+
+    def _log(self, level: int, name: str, text: str) -> None:
+        extra = {"agent": self._agent, "downstream": name}
+        log.log(level, "%s: server %s %s", self._agent, one_line(name, 80), text, extra=extra)
 
     def _keep_trying(self) -> None:
         if not self._closed and (self._watch is None or self._watch.done()) and self._retried():
@@ -153,7 +174,8 @@ class Servers:
         while names := self._retried():
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            await asyncio.wait([self._attempt(name) for name in names])
+            # One that does not answer must not keep the others from being tried.
+            await asyncio.wait([self._attempt(name) for name in names], timeout=_LONGEST_PAUSE)
 
     def _calls(self, name: str) -> bool:
         return any(name in wanted for _, wanted in self._aggregators)
@@ -188,7 +210,39 @@ class Servers:
                 self._why[name] = _why(error, slot.refused.get(name))
                 return
         self._why.pop(name, None)
-        self._returned(name)
+        self._log(logging.INFO, name, "is connected again")
+        self._told -= {name}
+        self._returned()
+
+
+def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
+    """Servers that did not answer at all the last time: a new instance connects them when it is there."""
+    found = (each for servers in others for each in servers.missing().items())
+    return frozenset(name for name, missing in found if missing.hangs)
+
+
+@asynccontextmanager
+async def served(servers: Servers, turn: Turn, emit: Emit, required: Collection[str]) -> AsyncIterator[None]:
+    """Connect what is missing before the run, and tell before it and after it what it has to do without.
+
+    Raises Fault where one of those that are ``required`` is missing.
+    """
+    told: set[str] = set()
+
+    def tell(missing: Mapping[str, Missing]) -> None:
+        for name in missing.keys() - told:
+            told.add(name)
+            server, why = one_line(name, 80), missing[name].why
+            emit(ServerMissing(run_id=turn.run_id, agent=turn.agent, server=server, why=why))
+
+    missing = await servers.settle()
+    tell(missing)
+    if lacking := {name: each for name, each in missing.items() if name in required}:
+        raise fault_for(lacking)
+    try:
+        yield
+    finally:
+        tell(servers.look())
 
 
 def fault_for(missing: Mapping[str, Missing]) -> Fault:
@@ -210,12 +264,15 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
 
 
 def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
+    # fast-agent's own text says where to look, the last line of its details what happened.
+    said = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
+    detail = one_line(said[-1], 300) if said else type(error).__name__
     if refused is not None:
         status, source = refused
-        return Missing(_REFUSED[source].format(status=status), refused)
+        return Missing(_REFUSED[source].format(status=status), refused, detail=detail)
     if isinstance(error, TimeoutError):
-        return Missing("does not answer", hangs=True)
-    return Missing("cannot be reached")
+        return Missing("does not answer", hangs=True, detail=detail)
+    return Missing("cannot be reached", detail=detail)
 
 
 def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
