@@ -9,6 +9,7 @@ from support.live import running, write_project
 
 from pallas.executors.fastagent import (
     auth_seam,
+    changes_seam,
     elicitation_seam,
     environment_seam,
     forward_trace,
@@ -29,6 +30,7 @@ EVERY = (
     auth_seam.PREPARE,
     stderr_seam.HOOK,
     lean_seam.NO_SUMMARY_AFTER,
+    changes_seam.HOOK,
     *elicitation_seam.HOOKS,
     *environment_seam.HOOKS,
     *sampling_seam.HOOKS,

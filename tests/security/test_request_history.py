@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from support.served import fault_in, text_of
 from support.waiting import until
 
 from pallas.executors.fastagent import messages
+from pallas.images import check_images
 from pallas.log import close_logging, setup_logging
+from pallas.model import Fault, Image
+from pallas.overrides import read_messages
 
 ROWS = 10_000
 
@@ -106,3 +110,19 @@ async def test_a_long_history_goes_to_the_model_without_a_pass_over_each_field(
     flat = [(role, text if isinstance(text, str) else text[0]["text"]) for role, text in sent]
     assert flat == [*((each["role"], each["content"]) for each in given), ("user", "now")]
     assert passes < ROWS
+
+
+def test_messages_of_a_call_have_the_same_limit() -> None:
+    row = {"role": "user", "content": "x"}
+    assert len(read_messages([row] * ROWS).history) == ROWS - 1
+    with pytest.raises(Fault, match="messages has 10001 rows; at most 10000"):
+        read_messages([row] * (ROWS + 1))
+
+
+def test_pictures_of_a_message_are_counted_and_measured() -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(3_000_000)
+    large = Image(b64encode(png).decode(), "image/png")
+    with pytest.raises(Fault, match="21 images; at most 20"):
+        check_images((large,) * 21, vision=True, model="m")
+    with pytest.raises(Fault, match="3000000"):
+        check_images((large,), vision=True, model="m")

@@ -17,6 +17,7 @@ from ..importing import forget as forget
 from . import (
     answers_seam,
     auth_seam,
+    changes_seam,
     commands_seam,
     elicitation_seam,
     environment_seam,
@@ -67,6 +68,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             quick_connect,
             servers_seam,
             lean_seam,
+            changes_seam,
             elicitation_seam,
             environment_seam,
             sampling_seam,

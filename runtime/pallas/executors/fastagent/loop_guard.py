@@ -13,7 +13,7 @@ from fast_agent.types import PromptMessageExtended, RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import TextContent
 
-from pallas.model import LoopStop, LoopStopped
+from pallas.model import Fault, FaultType, LoopStop, LoopStopped
 from pallas.text import one_line
 
 from ..base import Emit
@@ -22,6 +22,8 @@ from .faults import raise_if_cancelled
 
 # What fast-agent puts between a server and its tool.
 _SEPARATOR: Final = "__"
+MAX_CALLS: Final = 200
+"""Tool calls that a model may make in one answer."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class LoopGuard:
         return replace(
             hooks,
             before_llm_call=both(_unless_cancelled, hooks.before_llm_call),
+            after_llm_call=both(_unless_too_many, hooks.after_llm_call),
             after_tool_call=both(hooks.after_tool_call, self._after_tools),
             after_turn_complete=both(both(self._after_turn, hooks.after_turn_complete), _let_go),
         )
@@ -119,6 +122,17 @@ class LoopGuard:
 
     def _tell(self, reason: LoopStop, tool: str, count: int) -> None:
         self._emit(LoopStopped(run_id=self._run_id, agent=self._agent, reason=reason, tool=tool, count=count))
+
+
+async def _unless_too_many(runner: ToolRunner, answer: PromptMessageExtended) -> None:
+    """Make no call of an answer that asks for too many: each could be one to a server, all at once."""
+    if (count := len(answer.tool_calls or ())) > MAX_CALLS:
+        raise Fault(
+            FaultType.UPSTREAM,
+            f"the model asked for {count} tool calls at once; at most {MAX_CALLS} are made: ask again, or "
+            "use another model",
+            data={"limit": MAX_CALLS, "count": count},
+        )
 
 
 _REPEATED: Final = (

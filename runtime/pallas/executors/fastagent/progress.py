@@ -21,6 +21,8 @@ _NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
 _NESTED_TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
 # One piece of text from further down; whoever sends more at once is no agent of ours.
 _MAX_PIECE: Final = 64_000
+MAX_LINES: Final = 20_000
+"""Progress lines of servers that one run tells of."""
 
 
 class RunProgress:
@@ -45,6 +47,7 @@ class RunProgress:
         self._calls: dict[str, tuple[str, str]] = {}
         self._spans: dict[str, str] = {}
         self._nested: dict[tuple[str, str, str], list[str]] = {}
+        self._lines = 0
         self.labels = _NO_LABELS
         self.steps = 0
         self.tools = 0
@@ -80,6 +83,9 @@ class RunProgress:
         if actor is not None:
             if match := _STEP.match(message):
                 self._step(actor, int(match[1]), match[2])
+            return
+        self._lines += 1
+        if self._lines > MAX_LINES:
             return
         if match := _NESTED_TEXT.fullmatch(message):
             self._nested_text(match[1], match[2])
