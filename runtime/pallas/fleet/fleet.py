@@ -357,7 +357,7 @@ class Fleet:
     async def start(self) -> None:
         """Start everything; returns when each agent is ready or in error.
 
-        Order (PR-5): preflight and registry, the project's programs, agents others depend on, the
+        Order (PR-5, C5): the registry, preflight, the project's programs, agents others depend on, the
         rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
         """
         if not self.doors.reserved:
@@ -381,12 +381,12 @@ class Fleet:
         self._own(watch_log(self.hub))
         await self.front.start()
         await self._offline.start(self.doors)
-        checked = self._own(self._providers.check())
         if self.doors.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
             self.api = await make_api(self)
             app = self._pages.app(control, self.api.app if self.api is not None else None)
             await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
+        checked = self._own(self._providers.check())  # the registry answers by now, and lists the agents
         self._own(self._start_programs())
         self._own(self.messaging.boot())
         await asyncio.wait({checked}, timeout=6.0)
