@@ -52,15 +52,39 @@ class Completer(Protocol):
         ...
 
 
+class TodoList(Protocol):
+    """The todos of one conversation of a handler, for code that keeps them without messages."""
+
+    def register(self, wait_for: str, from_listener: str, description: str) -> str:
+        """The id of a new one. Raises Fault."""
+        ...
+
+    def raised(self) -> Sequence[Any]:
+        """Those for which what they wait for has come, each with ``id``, ``wait_for``, ``description``."""
+        ...
+
+    def pending(self) -> Sequence[Any]:
+        """Those for which it has not."""
+        ...
+
+    def complete(self, id: str) -> bool:  # noqa: A002 - as in the messages
+        """Close one; whether there was one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One message that is being handled. ``scratch`` is the frame's own, gone when the frame is over."""
+    """One message that is being handled. ``scratch`` is the frame's own, gone when the frame is over.
+
+    ``todos`` None where the handler can only send messages to ``system.todo``.
+    """
 
     agent: str
     thread_id: str
     run_id: str = ""
     completer: Completer | None = None
     scratch: MutableMapping[str, Any] = field(default_factory=dict)
+    todos: TodoList | None = None
 
 
 _current: ContextVar[Invocation | None] = ContextVar("pallas_invocation", default=None)

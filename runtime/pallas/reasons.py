@@ -5,6 +5,8 @@ from typing import Final
 
 LAST_SAID: Final = "; the last on its stderr: "
 """Stands between how a process ended and what it wrote, which is for operators alone."""
+_ASIDE: Final = re.compile(r"\([^()]*\)")
+_DETAILS: Final = "(the log has the details)"
 _HIDDEN: Final = "its code failed; the log has the details"
 _PLACE: Final = re.compile(
     r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]*)*"  # an absolute path, and no URL
@@ -12,6 +14,13 @@ _PLACE: Final = re.compile(
     r"|\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)\b"
     r"|\bTraceback\b|\bline \d+"
 )
+
+
+def health_for_callers(message: str, reason: str) -> str:
+    """The message of a health, with what of the agent's ``reason`` and of other agents' callers are told."""
+    told = message.replace(reason, for_callers(reason)) if reason else message
+    told = _ASIDE.sub(lambda found: _DETAILS if _PLACE.search(found[0]) else found[0], told)
+    return told if not _PLACE.search(told) else _DETAILS[1:-1]
 
 
 def for_callers(reason: str) -> str:

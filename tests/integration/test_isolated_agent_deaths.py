@@ -315,7 +315,9 @@ async def test_a_process_may_end_while_it_loads(tmp_path: Path) -> None:
     loaded = load_project(root, {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
     # Whoever starts it names it, and knows when it tries again.
-    with pytest.raises(Fault, match=r"^its process ended with exit status 7: no reason$") as caught:
+    with pytest.raises(
+        Fault, match=r"^its process ended with exit status 7; the last on its stderr: no reason$"
+    ) as caught:
         await executor.load()
     assert caught.value.retryable
     await executor.close(3.0)

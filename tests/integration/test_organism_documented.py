@@ -192,6 +192,55 @@ def hello(root: Path, listeners: str = "", code: str = FORWARDING) -> Path:
     return root / "handlers" / "heard.txt"
 
 
+REGISTERS = """
+from agentserver.message_bus.todo_registry import get_todo_registry
+from xml_pipeline.primitives import TextInput, TextOutput
+
+
+async def greet(payload: Greeting, metadata: HandlerMetadata) -> HandlerResponse:
+    from agentserver.console.console_registry import get_console
+
+    assert get_console() is None
+    todos = get_todo_registry()
+    if not isinstance(payload, Greeting):
+        [raised] = todos.get_raised_for(metadata.thread_id, metadata.own_name)
+        assert raised.id in metadata.todo_nudge and raised.wait_for == "GreetingResponse"
+        assert todos.close(raised.id) and not todos.close(raised.id)
+        return HandlerResponse.respond(TextOutput(f"{payload.message} {raised.description}"))
+    todos.register(metadata.thread_id, metadata.own_name, "GreetingResponse", "old", "for " + payload.name)
+    assert len(todos.get_pending_for(metadata.thread_id, metadata.own_name)) == 1
+    return HandlerResponse(Greeting("back"), to="old")
+
+
+async def old(payload: Greeting, metadata: HandlerMetadata) -> HandlerResponse:
+    return HandlerResponse.respond(GreetingResponse("hi", ""))
+
+
+async def texts(payload: TextInput, metadata: HandlerMetadata) -> HandlerResponse:
+    return HandlerResponse.respond(TextOutput(f"{payload.text} from {payload.source}"))
+"""
+TEXTS = """\
+  - name: texts
+    payload_class: xml_pipeline.primitives.TextInput
+    handler: handlers.hello.texts
+    description: Takes text
+"""
+
+
+async def test_todos_of_the_registry_and_payloads_of_the_package_work(tmp_path: Path) -> None:
+    # HC-34, HC-35
+    hello(tmp_path, TEXTS, FORWARDING + REGISTERS)
+    organism = tmp_path / "organism.yaml"
+    organism.write_text(organism.read_text().replace("peers: [shouter]", "peers: [shouter, old]"))
+    async with running(tmp_path) as fleet:
+        for era in ERAS:
+            async with client(fleet, "greeter", era=era) as caller:
+                answer = await ask(caller, '{"name": "ann"}')
+                assert json.loads(answer) == {"text": "hi for ann", "status": "ok"}
+            async with client(fleet, "texts", era=era) as caller:
+                assert await ask(caller, "hello") == "hello from console"
+
+
 READS = """
 import asyncio
 import sys

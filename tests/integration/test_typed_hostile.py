@@ -189,7 +189,8 @@ async def test_an_interrupt_that_a_handler_raises_ends_its_message_alone(
     with pytest.raises(Fault) as caught:
         await tries(fleet, "interrupt", agent)
     assert caught.value.type is FaultType.UPSTREAM
-    assert "KeyboardInterrupt" in caught.value.message
+    assert "KeyboardInterrupt" in caught.value.cause
+    assert "KeyboardInterrupt" not in caught.value.message
     assert "swordfish" not in caught.value.message
     assert "hello" in await tries(fleet, "hello")
     assert desk.heard == []

@@ -66,7 +66,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "apart": {"payload": "Ask", "isolation": "process"},
     "strays": {"payload": "Ask"},
     "calls": {"payload": "Ask", "peers": ["typed"]},
-    "plain": {"kind": "handler", "handler": "desk:plain"},
+    "plain": {"kind": "handler", "handler": "desk:plain", "depends_on": ["missing"]},
     "missing": {"payload": "Ask", "handler": "lost:typed"},
     "worker": {"kind": "worker", "command": [sys.executable, "worker.py"], "dialect": "ndjson"},
     "never": {
@@ -118,6 +118,8 @@ async def test_a_caller_learns_neither_code_nor_files_nor_words_of_programs(
     for tool in ("send_message", "get_health"):
         text = await told(fleet, agent, tool, era)
         assert not HIDDEN.search(text), text
+    if agent == "plain":
+        assert "needs missing: error (the log has the details)" in await told(fleet, agent, "get_health", era)
     if agent == "strays":
         text = await told(fleet, agent, "send_message", era)
         assert "strays failed: a message that it sent could not be delivered" in text

@@ -41,6 +41,8 @@ NOT_USED: Final[Mapping[str, str]] = {
 """Keys that such files have and that change nothing here, each with why."""
 # Says no more than that it is no agent, which is known.
 TOOL: Final = "tool"
+FOREIGN: Final = ("xml_pipeline", "agentserver")
+"""The package that organisms are written for, and the name that it had before."""
 CONSOLE: Final = "console"
 """The listener that asks a person for lines; it gets its first prompt from the fleet (SPEC HC-26)."""
 CONSOLE_TIMEOUT: Final = 7 * 86_400.0
@@ -103,7 +105,7 @@ def _listener(section: Section, root: Path) -> _Read | None:
     """One entry; None where it has no name that could stand for it."""
     _look_at_keys(section)
     name = section.text("name", check=_name_refusal) if section.need("name", "greeter") else None
-    payload = read_object(section, "payload_class", root, "my.code.Greeting")
+    payload = read_object(section, "payload_class", root, "my.code.Greeting", foreign=FOREIGN)
     handler = _handler(section, root)
     description = section.text("description", most=MAX_DESCRIPTION)
     if "description" not in section:
@@ -160,7 +162,7 @@ def _look_at_keys(section: Section) -> None:
 
 def _handler(section: Section, root: Path) -> str | None:
     if "handler" in section:
-        return read_object(section, "handler", root, "my.code.handle_greeting")
+        return read_object(section, "handler", root, "my.code.handle_greeting", foreign=FOREIGN)
     section.error(
         "handler",
         "is missing",

@@ -72,8 +72,13 @@ def read_peers(section: Section) -> Named:
     return tuple((name, peers[name]) for name in dict.fromkeys(name for name, _ in listed))
 
 
-def read_object(section: Section, key: str, root: Path, example: str) -> str | None:
-    """``module:NAME`` or ``module.NAME`` under ``key`` as the former; noted where there is no such module."""
+def read_object(
+    section: Section, key: str, root: Path, example: str, *, foreign: tuple[str, ...] = ()
+) -> str | None:
+    """``module:NAME`` or ``module.NAME`` under ``key`` as the former; noted where there is no such module.
+
+    Whether there are modules of the packages ``foreign`` is seen when they are imported.
+    """
     if not section.need(key, example):
         return None
     of_class = key.startswith("payload")
@@ -81,7 +86,8 @@ def read_object(section: Section, key: str, root: Path, example: str) -> str | N
     if text is None:
         return None
     module, attribute = split_object(text)
-    check_module(section, key, root, module)
+    if module.partition(".")[0] not in foreign:
+        check_module(section, key, root, module)
     return f"{module}:{attribute}"
 
 

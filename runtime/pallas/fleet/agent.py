@@ -31,7 +31,7 @@ from pallas.model import (
     Reach,
     Reloaded,
 )
-from pallas.reasons import for_callers
+from pallas.reasons import health_for_callers
 from pallas.surfaces.auth.gate import Asking, Gate
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.auth.metadata import resource_at
@@ -349,9 +349,7 @@ class FleetAgent:
         """How the agent is found now, for callers; never asks a model (PI-9)."""
         found = await self.watched.ask(self._problems())
         self._doubt()
-        if not self.reason or self.reason not in found.message:
-            return found
-        return replace(found, message=found.message.replace(self.reason, for_callers(self.reason)))
+        return replace(found, message=health_for_callers(found.message, self.reason))
 
     async def check_health(self) -> None:
         """Look at the health now, whoever asks or not; never raises."""

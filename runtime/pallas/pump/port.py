@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata
-from pallas.invocation import Completer
+from pallas.invocation import Completer, TodoList
 from pallas.model import ANONYMOUS, Event, Image, Params, Principal, RunResult, TraceContext
 from pallas.payloads import Payload, PayloadType
 
@@ -27,7 +27,8 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message for a handler. ``seconds`` is what it may take; ``completer`` asks models for it."""
+    """One message for a handler. ``seconds`` is what it may take; ``completer`` asks models for it,
+    ``todos`` are those of its frame."""
 
     payload: Payload
     metadata: HandlerMetadata
@@ -35,6 +36,7 @@ class Delivery:
     run_id: str
     seconds: float
     completer: Completer | None = None
+    todos: TodoList | None = None
 
 
 @dataclass(frozen=True, slots=True)

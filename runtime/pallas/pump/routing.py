@@ -4,7 +4,7 @@ import logging
 import warnings
 from typing import TYPE_CHECKING
 
-from pallas.contract import TodoUntil
+from pallas.contract import TodoComplete, TodoUntil
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, Payload, PayloadFault
 from pallas.text import one_line
@@ -175,6 +175,22 @@ class Router:
         self._tell.message(frame, payload, frame.agent, TODO, "call")
         self._tell.todo(frame, todo, "open" if isinstance(wanted, TodoUntil) else "closed")
         self._run.put(frame, answer, TODO, "respond")
+
+    def watch(self, frame: Frame, wanted: TodoUntil) -> todos.Todo:
+        """A todo of that frame without a message. Raises PayloadFault."""
+        if frame.todos is None:
+            frame.todos = todos.Todos()
+        todo = frame.todos.register(wanted)
+        self._watched += 1
+        self._tell.todo(frame, todo, "open")
+        return todo
+
+    def unwatch(self, frame: Frame, wanted: TodoComplete) -> bool:
+        """It is done; whether the frame has such a todo."""
+        if frame.todos is None or wanted.id not in frame.todos.open:
+            return False
+        self._tell.todo(frame, frame.todos.complete(wanted), "closed")
+        return True
 
     def _read(self, raw: bytes, endpoint: Endpoint, caller: str) -> tuple[legacy.Addressed, ...]:
         if endpoint.name not in self._hall.warned:

@@ -14,6 +14,7 @@ from pallas.payloads import Payload, PayloadFault
 from pallas.trace import new_span
 
 from .fitting import answer_of, fit, text_of
+from .frame_todos import FrameTodos
 from .frames import Frame, Passing, is_canonical, new_id
 from .hall import Hall
 from .port import Asker, Delivery, Emit, Endpoint, Reply
@@ -43,7 +44,7 @@ class Running:
         self._firsts: dict[Frame, None] = {}
         self._busy = 0
         self._handled = asyncio.Event()
-        self._router = Router(self)
+        self.router = Router(self)
 
     # Frames
 
@@ -52,7 +53,7 @@ class Running:
         endpoints = self.hall.peers.endpoints(to)
         if not endpoints:
             raise Fault(FaultType.CONFIG, f"{to} takes no messages of handlers")
-        self._router.weigh(payload)
+        self.router.weigh(payload)
         for endpoint in endpoints:
             fitted = fit(endpoint, payload, self.hall.peers.limits.bytes)
             frame = self.open(endpoint.name, self.outside, None, fitted.name, thread=thread)
@@ -138,7 +139,7 @@ class Running:
         kept = self.telling.message(
             frame, payload, sender, frame.agent, route, left=left, fault=fault, detail=detail
         )
-        self._router.came(frame, payload, sender)
+        self.router.came(frame, payload, sender)
         if frame.queue is None:
             frame.queue = deque()
         frame.queue.append(Passing(payload, sender, own, kept))
@@ -158,7 +159,7 @@ class Running:
     def ask(self, frame: Frame, payload: Payload, endpoint: Endpoint) -> None:
         """A message for an agent of another kind: a run of its own, below this frame."""
         kept = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
-        self._router.came(frame, payload, endpoint.shown)
+        self.router.came(frame, payload, endpoint.shown)
         self._busy += 1
         passing = Passing(payload, endpoint.shown, own=False, kept=kept)
         work = frame.work = Work(self._works, frame, passing, slot=False)
@@ -211,7 +212,7 @@ class Running:
         frame = work.frame
         try:
             if work.over:
-                self._router.late(frame, reply)
+                self.router.late(frame, reply)
                 return
             frame.work = None
             self._busy -= 1
@@ -225,9 +226,9 @@ class Running:
     ) -> None:
         try:
             if fault is not None:
-                self._router.failed(frame, fault, passing)
+                self.router.failed(frame, fault, passing)
             else:
-                self._router.replied(frame, endpoint, reply)
+                self.router.replied(frame, endpoint, reply)
         except Fault as raised:
             self.finish(None, raised)
         except Exception:
@@ -279,7 +280,8 @@ class Running:
         )
         run_id = self.asker.run_id
         completer = self.hall.peers.completer(self.asker, endpoint.name, frame.id, self._emit)
-        return Delivery(passing.payload, metadata, frame.id, run_id, endpoint.timeout, completer)
+        kept = FrameTodos(frame)
+        return Delivery(passing.payload, metadata, frame.id, run_id, endpoint.timeout, completer, kept)
 
     # How it ends
 

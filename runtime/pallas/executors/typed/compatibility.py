@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lxml import etree
 
+from pallas.config.listeners import FOREIGN
 from pallas.contract import (
     HandlerMetadata,
     HandlerResponse,
@@ -22,10 +23,9 @@ from pallas.contract import (
     TodoRegistered,
     TodoUntil,
 )
+from pallas.invocation import TodoList, current
 from pallas.llm import LLMResponse, complete
 from pallas.payloads import PayloadType
-
-from .loading import FOREIGN
 
 
 def xmlify[T: type](cls: T) -> T:
@@ -81,6 +81,53 @@ async def platform_complete(
     return answered.content
 
 
+class TodoRegistry:
+    """The todos of the message that is being handled; as of another conversation there are none."""
+
+    def register(
+        self,
+        thread_id: str,
+        issuer: str,
+        wait_for: str,
+        from_listener: str | None = None,
+        description: str = "",
+    ) -> str:
+        """Return the id of a new watcher of this conversation. Raises Fault, and RuntimeError elsewhere."""
+        return self._todos().register(wait_for, from_listener or "", description)
+
+    def get_raised_for(self, thread_id: str, agent: str) -> Sequence[Any]:
+        """Return those for which what they wait for has come."""
+        return self._todos().raised()
+
+    def get_pending_for(self, thread_id: str, agent: str) -> Sequence[Any]:
+        """Return those for which it has not."""
+        return self._todos().pending()
+
+    def close(self, watcher_id: str) -> bool:
+        """Close one; return whether there was one."""
+        return self._todos().complete(watcher_id)
+
+    def _todos(self) -> TodoList:
+        invocation = current()
+        if invocation is None or invocation.todos is None:
+            raise RuntimeError(
+                "the registry of todos is for handlers in the fleet's process; send TodoUntil to system.todo"
+            )
+        return invocation.todos
+
+
+_registry: Final = TodoRegistry()
+
+
+def get_todo_registry() -> TodoRegistry:
+    """Return the registry; which todos are in it depends on the message that is being handled."""
+    return _registry
+
+
+def get_console() -> None:
+    """Return None: no console of xml-pipeline is there, so that a handler prints."""
+
+
 def _modules() -> Mapping[str, Mapping[str, Any]]:
     state = {
         "HandlerMetadata": HandlerMetadata,
@@ -91,6 +138,7 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
     text = {each.__name__: each for each in (TextInput, TextOutput)}
     asked = {"complete": complete, "LLMResponse": LLMResponse}
     platform = {"complete": platform_complete, "platform_complete": platform_complete}
+    registry = {"get_todo_registry": get_todo_registry, "TodoRegistry": TodoRegistry}
     xmlable = {each.__name__: each for each in (xmlify, parse_bytes, parse_string, parse_element)}
     found: dict[str, Mapping[str, Any]] = {"third_party": {}, "third_party.xmlable": xmlable}
     for root in FOREIGN:
@@ -101,6 +149,9 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
             f"{root}.primitives": {**todo, **text},
             f"{root}.primitives.todo": todo,
             f"{root}.primitives.text_input": text,
+            f"{root}.message_bus.todo_registry": registry,
+            f"{root}.console": {},
+            f"{root}.console.console_registry": {"get_console": get_console},
             f"{root}.llm": asked,
             f"{root}.llm.router": asked,
             f"{root}.platform": platform,

@@ -95,6 +95,7 @@ class InProcessHost:
                 run_id=delivery.run_id,
                 completer=completer,
                 scratch=storage,
+                todos=delivery.todos,
             )
             with handling(invocation):
                 try:

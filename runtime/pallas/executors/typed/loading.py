@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pallas.contract
 from pallas.config import AgentConfig, Project
+from pallas.config.listeners import FOREIGN
 from pallas.config.survey import survey
 from pallas.log import reapply_logging
 from pallas.model import Fault
@@ -20,8 +21,6 @@ from ..handler.loading import find, place_of, shown_file
 from ..importing import LOADING, ground, import_fault
 from .checks import Handler, check_handler, check_payload, code_of
 
-FOREIGN: Final = ("xml_pipeline", "agentserver")
-"""The package that organisms are written for, and the name that it had before."""
 MAX_KNOWN: Final = 2_000
 """Classes that one handler may know; further ones count as unknown to it."""
 
