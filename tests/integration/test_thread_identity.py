@@ -1,6 +1,8 @@
 """A thread is one thing: one lock, one id, one instance, by whatever name and surface it is reached."""
 
 import asyncio
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, served, text_of
@@ -89,6 +93,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     )
     with served(project, PALLAS_DATABASE_URL=f"sqlite:///{root}/ledger.sqlite3") as running:
         yield running
+
+
+def unsigned(claims: dict[str, str]) -> str:
+    """A JWT that no one signed."""
+    parts = (json.dumps(each).encode() for each in ({"alg": "none", "typ": "JWT"}, claims))
+    return ".".join([*(urlsafe_b64encode(each).decode().rstrip("=") for each in parts), ""])
 
 
 async def in_session(client: Client, text: str) -> tuple[str, str]:
@@ -189,6 +199,27 @@ async def test_a_handler_is_told_one_thread_id_by_every_name_and_surface(
         if session:
             said.add((await in_session(client, "hello"))[0])
     assert len(said) == 1
+
+
+async def test_a_thread_id_stays_with_another_token_of_the_same_identity(fleet: Served) -> None:
+    # HC-8, UN-1
+    await fleet.says("running")
+
+    async def told(token: str, name: str) -> tuple[str, str]:
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            create_mcp_http_client(headers=headers) as http,
+            Client(streamable_http_client(fleet.url("one"), http_client=http), mode=ERAS[0]) as client,
+        ):
+            arguments = {"message": "hello", "conversation_id": name}
+            result = await client.call_tool("send_message", arguments)
+            assert not result.is_error, text_of(result)
+            return text_of(result), (result.meta or {})["local.pallas/threadId"]
+
+    tokens = [unsigned({"iss": "https://issuer", "sub": "ann", "jti": str(number)}) for number in range(3)]
+    said, thread = await told(tokens[0], "new")
+    for token in tokens:
+        assert await told(token, thread) == (said, thread)
 
 
 async def test_two_agents_that_get_one_uuid_at_one_moment_are_both_told_it(fleet: Served) -> None:

@@ -121,7 +121,15 @@ class Subject:
         """One turn through the plain protocol, in a conversation or in none."""
         self.turns += 1
         talk = talk or Talk(None)
-        turn = Turn(f"r{self.turns}", "words", text, lease=talk.lease, history=talk.history, **more)
+        turn = Turn(
+            f"r{self.turns}",
+            "words",
+            text,
+            lease=talk.lease,
+            thread=talk.lease or "",
+            history=talk.history,
+            **more,
+        )
         result = await (executor or self.executor).run(turn, hear)
         talk.history = (*talk.history, *result.messages)
         return result
