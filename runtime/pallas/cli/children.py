@@ -1,10 +1,62 @@
 """The processes below this one, ended without asking: for when the fleet could not do it."""
 
+import ctypes
 import os
 import signal
-from collections.abc import Collection
-from contextlib import suppress
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+# Seconds between two looks for adopted processes that have ended.
+_REAP: Final = 20.0
+
+
+@contextmanager
+def adopting() -> Iterator[None]:
+    """Within the block, processes below this one that lose their parent become its children. On Linux.
+
+    A stdio server's daemon is then found by ``children`` and ended with the fleet. Those that end by
+    themselves are reaped: nothing else waits for them.
+    """
+    if sys.platform != "linux" or ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        yield
+        return
+    over = threading.Event()
+
+    def reap() -> None:
+        while not over.wait(_REAP):
+            reap_adopted()
+
+    threading.Thread(target=reap, name="orphans", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def reap_adopted() -> None:
+    """Reap the children that ended and were not started by this process.
+
+    What it starts is in its own session or leads one; what it adopted may lead one too, and then stays.
+    """
+    own, session = os.getpid(), os.getsid(0)
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a path for each takes longer than reading it
+        if not name.isdigit():
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            state, parent, _, its_session = _stat(Path("/proc", name, "stat"))[:4]
+            if state == "Z" and int(parent) == own and int(its_session) not in (session, int(name)):
+                os.waitpid(int(name), os.WNOHANG)
+
+
+def _stat(file: Path) -> list[str]:
+    # The name in parentheses may hold anything; what follows its last one is fixed.
+    return file.read_text("utf-8", "replace").rpartition(")")[2].split()
 
 
 def children() -> frozenset[int]:
@@ -12,8 +64,7 @@ def children() -> frozenset[int]:
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold anything; what follows its last one is fixed.
-            state, parent = entry.read_text("utf-8", "replace").rpartition(")")[2].split()[:2]
+            state, parent = _stat(entry)[:2]
             if state != "Z":
                 parents.setdefault(int(parent), []).append(int(entry.parent.name))
     found: set[int] = set()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from pallas.config import ConfigError, Project
@@ -23,7 +23,7 @@ from pallas.fleet.port import offer_control
 from pallas.log import close_logging, is_on_stderr, log_state
 from pallas.model import Fault
 
-from .children import children, end_children
+from .children import adopting, children, end_children
 from .narrator import Narrator
 from .notify import Notifier, ServiceReport
 from .reloading import Reloading
@@ -33,6 +33,8 @@ from .status import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
 log = logging.getLogger(__name__)
 
 _PULSE: Final = 1.0
+_SWEEPS: Final = 5
+_SETTLE: Final = 0.05
 _STANDSTILL: Final = 10.0
 """Seconds without a sign of this thread after which a fleet that shall stop is ended, whatever holds it."""
 PATIENCE: Final = 6.0
@@ -72,13 +74,21 @@ class Serving:
     def run(self) -> int:
         """Serve; the exit status. Does not return when the process has to be ended by force."""
         others = children()
-        threading.Thread(target=self._main, name="fleet", daemon=True).start()
-        try:
-            return self._heed()
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            if left := end_children(but=others):
-                log.warning("%d processes that did not end with the fleet were killed", left)
+        with adopting():
+            threading.Thread(target=self._main, name="fleet", daemon=True).start()
+            try:
+                return self._heed()
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+                self._sweep(others)
+
+    def _sweep(self, others: frozenset[int]) -> None:
+        """End what is left below this process; ending one may bring those below it here."""
+        for _ in range(_SWEEPS):
+            if not (left := end_children(but=others)):
+                return
+            log.warning("%d processes that did not end with the fleet were killed", left)
+            sleep(_SETTLE)
 
     def _heed(self) -> int:
         while True:
