@@ -6,8 +6,7 @@ from typing import Any
 
 from support.hostile_servers import call, confined, hostile_project
 from support.live import ERAS
-from support.served import served, text_of
-from support.waiting import until
+from support.served import fault_in, served, text_of
 
 LONGEST = 60.0
 ENDLESS: dict[str, Any] = {
@@ -46,10 +45,33 @@ async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_
     root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
     with served(root, wrap=confined()) as fleet:
         await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
-        await until(lambda: fleet.process.poll() is None and fleet.log.stat().st_size > 0)
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
             result = await victim.call_tool("send_message", {"message": "hi"})
-        assert result.is_error
+            health = text_of(await victim.call_tool("get_health", {}))
+        assert text_of(result) == "hi"
+        assert result.meta is not None
+        missing = result.meta["local.pallas/missingServers"]["hostile"]
+        assert "its stdout is no JSON-RPC" in missing
+        # The words are the operator's.
+        assert "no such module" not in missing
+        await fleet.logs("no JSON-RPC message: Traceback: no such module")
+        assert "hostile" in health
         async with asyncio.timeout(LONGEST), fleet.client("other", ERAS[0]) as other:
             assert text_of(await other.call_tool("send_message", {"message": "hi"})) == "hi"
         assert fleet.log.stat().st_size < MOST_LOG
+
+
+async def test_an_agent_that_needs_such_a_server_says_why_it_does_not_answer(tmp_path: Path) -> None:
+    root = hostile_project(
+        tmp_path / "p",
+        {"": {"do": "while True: print('Traceback: no such module')"}},
+        keys={"victim": {"servers": {"hostile": {"required": True}}}},
+    )
+    with served(root, wrap=confined()) as fleet:
+        await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
+        await fleet.says("] running")
+        for era in ERAS:
+            async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
+                result = await victim.call_tool("send_message", {"message": "hi"})
+            assert fault_in(result)["data"]["type"] == "UPSTREAM"
+            assert "its stdout is no JSON-RPC" in fault_in(result)["error"]

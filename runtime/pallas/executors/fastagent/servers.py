@@ -15,6 +15,7 @@ from pallas.text import one_line
 from ..base import Emit, Turn
 from . import servers_seam
 from .faults import refused_fault
+from .stdio_seam import end_of
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +38,15 @@ _REFUSED: Final[Mapping[CredentialSource, str]] = {
 class Missing:
     """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or 403.
 
-    ``hangs``: it did not fail, it did not answer. ``detail`` is one line for operators.
+    ``hangs``: it did not fail, it did not answer. ``ended``: it was ended for what it wrote. ``detail`` is
+    one line for operators.
     """
 
     why: str
     refused: tuple[int, CredentialSource] | None = None
     hangs: bool = False
     detail: str = ""
+    ended: bool = False
 
 
 class Servers:
@@ -256,9 +259,11 @@ def fault_for(missing: Mapping[str, Missing]) -> Fault:
         return Fault(
             FaultType.CONFIG, f"downstream {names} is {'; '.join(sorted(hints))}; set it and restart"
         )
+    ended = sorted({each.why for each in missing.values() if each.ended})
+    why = f" ({one_line('; '.join(ended), 400)})" if ended else ""
     return Fault(
         FaultType.UPSTREAM,
-        f"downstream {names} cannot be reached; start it or correct its entry under mcp.servers",
+        f"downstream {names} cannot be reached{why}; start it or correct its entry under mcp.servers",
         retryable=True,
     )
 
@@ -272,6 +277,8 @@ def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Miss
         return Missing(_REFUSED[source].format(status=status), refused, detail=detail)
     if isinstance(error, TimeoutError):
         return Missing("does not answer", hangs=True, detail=detail)
+    if reason := end_of(error):
+        return Missing(reason, ended=True, detail=reason)
     return Missing("cannot be reached", detail=detail)
 
 

@@ -60,6 +60,17 @@ def was_ended(error: BaseException) -> bool:
     return isinstance(error, MCPError) and isinstance(error.data, dict) and _ENDED in error.data
 
 
+def end_of(error: BaseException) -> str:
+    """Why a server was ended here while it was connected; empty where the error is another one."""
+    if was_ended(error):
+        return str(error)
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for each in (*inner, error.__cause__, error.__context__):
+        if each is not None and (found := end_of(each)):
+            return found
+    return ""
+
+
 class _Garbage(ValueError):
     """A line that is no message."""
 
@@ -98,7 +109,7 @@ class _Guard:
         now = monotonic()
         self._recent.append(now)
         if len(self._recent) == MAX_GARBAGE and now - self._recent[0] < GARBAGE_SECONDS:
-            self.cut(f"its stdout is no JSON-RPC ({MAX_GARBAGE} lines are not, such as {shown!r})")
+            self.cut(f"its stdout is no JSON-RPC, {MAX_GARBAGE} lines of it were no message")
 
     def cut(self, reason: str) -> None:
         """End the server."""
