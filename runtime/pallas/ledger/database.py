@@ -6,6 +6,7 @@ nothing but the database, so no transaction lasts longer than a few statements (
 
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, Table
@@ -26,6 +27,10 @@ UPGRADE_SECONDS: Final = 3600.0
 """The same of making tables anew, which copies them."""
 MAX_WAITING: Final = 10_000
 """Writes that wait at a time; more are refused."""
+
+_TELL_EVERY: Final = 10.0
+_LATER: Final = "try again later, the log of the fleet has the reason"
+_told = ("", -_TELL_EVERY)
 
 type Work[T] = Callable[[Connection], T]
 
@@ -68,27 +73,58 @@ def insert_new(connection: Connection, table: Table) -> Any:
     return postgresql.insert(table)
 
 
+class DatabaseFault(Fault):
+    """A Fault of the database: ``message`` is for callers, ``detail`` says what and where, for operators."""
+
+    def __init__(self, type: FaultType, message: str, detail: str) -> None:  # noqa: A002 - the word of Fault
+        super().__init__(type, message)
+        self.detail = detail
+
+
+def in_detail(fault: Fault) -> str:
+    """What whoever runs the fleet reads of a Fault."""
+    return fault.detail if isinstance(fault, DatabaseFault) else fault.message
+
+
 def over(shown: str) -> Fault:
     """The Fault of work for a database that was closed."""
-    return Fault(FaultType.TRANSPORT, f"the database {shown} is closed: the fleet is stopping")
+    text = "the database {} is closed: the fleet is stopping"
+    return DatabaseFault(FaultType.TRANSPORT, text.format("of the fleet"), text.format(shown))
 
 
 def too_many(shown: str) -> Fault:
     """The Fault of a write that finds no room to wait."""
-    return Fault(
+    text = "writes wait for the database {} already: it does not keep up; try again later"
+    return _noted(
         FaultType.TRANSPORT,
-        f"{MAX_WAITING} writes wait for the database {shown} already: it does not keep up; try again later",
+        f"{MAX_WAITING} {text.format('of the fleet')}",
+        f"{MAX_WAITING} {text.format(shown)}",
     )
 
 
 def too_late(shown: str, seconds: float) -> Fault:
     """The Fault of work that did not come to its end in time."""
-    return Fault(
-        FaultType.TIMEOUT, f"the database {shown} did not answer within {seconds:g} s; try again later"
-    )
+    text = f"did not answer within {seconds:g} s; try again later"
+    return _noted(FaultType.TIMEOUT, f"the database of the fleet {text}", f"the database {shown} {text}")
 
 
 def failed(shown: str, error: SQLAlchemyError) -> Fault:
     """The Fault for what the database said: without the statement and its values, which are people's text."""
     reason = one_line(str(error.orig if isinstance(error, DBAPIError) and error.orig else error), 200)
-    return Fault(FaultType.TRANSPORT, f"the database {shown} failed: {reason}")
+    detail = f"the database {shown} failed: {reason}"
+    return _noted(FaultType.TRANSPORT, f"the database of the fleet failed; {_LATER}", detail)
+
+
+def unreachable(shown: str, reason: str) -> Fault:
+    """The Fault for a database server that does not answer."""
+    detail = f"the database {shown} cannot be reached: {reason}"
+    return _noted(FaultType.TRANSPORT, f"the database of the fleet cannot be reached; {_LATER}", detail)
+
+
+def _noted(kind: FaultType, message: str, detail: str) -> Fault:
+    """The Fault, with its detail in the log: callers are in no place to do anything about it."""
+    global _told
+    if (now := monotonic()) - _told[1] >= _TELL_EVERY or _told[0] != detail:
+        _told = detail, now
+        log.error("%s", detail)
+    return DatabaseFault(kind, message, detail)

@@ -18,7 +18,7 @@ from pallas.model import Fault, FaultType
 
 from . import lives
 from .address import Address, address_of
-from .database import UPGRADE_SECONDS, Database, insert_new
+from .database import UPGRADE_SECONDS, Database, DatabaseFault, in_detail, insert_new
 from .pruning import prune
 from .resources import ResourceStore
 from .runs import KEY_SECONDS, RunStore
@@ -95,7 +95,7 @@ class Ledger:
             now = self._clock()
             await self.database.write(lambda connection: lives.bury(connection, self.life, now))
         except Fault as fault:
-            log.warning("what ran was not put down as stopped; the next start does it: %s", fault.message)
+            log.warning("what ran was not put down as stopped; the next start does it: %s", in_detail(fault))
         finally:
             await self._locks.release()
             await self.database.close()
@@ -108,7 +108,7 @@ class Ledger:
                 await self.database.write(self._forget_keys)
                 await self._prune()
             except Fault as fault:
-                log.warning("the ledger could not be tended: %s", fault.message)
+                log.warning("the ledger could not be tended: %s", in_detail(fault))
             else:
                 if found:
                     log.warning("%s of a fleet that died: put into error", _runs(len(found)))
@@ -147,9 +147,11 @@ async def open_ledger(
         ledger = Ledger(database, locks, life, await database.write(_salt), clock)
         ledger.recovered = await ledger.recover()
         ledger._tending = asyncio.create_task(ledger._tend(), name="ledger")
-    except BaseException:
+    except BaseException as error:
         await locks.release()
         await database.close()
+        if isinstance(error, DatabaseFault):  # nobody calls yet: it is for whoever starts the fleet
+            raise Fault(error.type, error.detail) from None
         raise
     if ledger.recovered:
         log.warning(
@@ -173,7 +175,7 @@ async def _open(address: Address) -> tuple[Database, lives.Locks]:
         if fault.type is FaultType.CONFIG:
             raise
         hint = "look at database_url: in agents.yaml, or PALLAS_DATABASE_URL"
-        raise Fault(FaultType.CONFIG, f"{fault.message}; {hint}") from None
+        raise Fault(FaultType.CONFIG, f"{in_detail(fault)}; {hint}") from None
     return server, AdvisoryLocks(server)
 
 

@@ -11,7 +11,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from pallas.model import Fault, FaultType
 from pallas.text import one_line
 
-from .database import DEADLINE, MAX_WAITING, OPEN_SECONDS, Work, failed, over, to_text, too_late, too_many
+from .database import (
+    DEADLINE,
+    MAX_WAITING,
+    OPEN_SECONDS,
+    Work,
+    failed,
+    over,
+    to_text,
+    too_late,
+    too_many,
+    unreachable,
+)
 
 POOL: Final = 10
 """Connections of one fleet, beside the one that holds its lock."""
@@ -84,7 +95,7 @@ class PostgresDatabase:
 
     def _unreachable(self, why: str) -> Fault:
         reason = one_line(why, 200) or f"no answer within {CONNECT_SECONDS:g} s"
-        return Fault(FaultType.TRANSPORT, f"the database {self.shown} cannot be reached: {reason}")
+        return unreachable(self.shown, reason)
 
     async def _do[T](self, work: Work[T], seconds: float) -> T:
         if self._closed:

@@ -13,6 +13,33 @@ from pallas.model import Fault, FaultType
 # A client that is still sending hears nothing: so much more is read, for so long, before it is answered.
 DRAIN: Final = 64 * 1024 * 1024
 DRAIN_SECONDS: Final = 10.0
+_TWO_LENGTHS: Final = Fault(
+    FaultType.PROTOCOL, "the request has both Content-Length and Transfer-Encoding; send one of them"
+)
+
+
+def one_length(app: ASGIApp) -> ASGIApp:
+    """``app``, where a request that says its length in two ways is refused (400) and its connection closed.
+
+    A proxy may read the one and we the other: what follows would be a request to us and text to the proxy.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {b"content-length", b"transfer-encoding"} <= {
+            name.lower() for name, _ in scope["headers"]
+        }:
+            body = json.dumps(_TWO_LENGTHS.to_body()).encode()
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+            return
+        await app(scope, receive, send)
+
+    return answer
 
 
 class BodyLimit:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from pallas.model import Fault, FaultType
 from pallas.patience import done_within
 
+from .body_limit import one_length
 from .connections import BOUNDS, Bounds, Connection, Pool
 from .holder import holder_of
 
@@ -227,7 +228,7 @@ class Listener:
     ) -> None:
         self._sock = sock
         config = uvicorn.Config(
-            app,
+            one_length(app),
             log_config=None,
             access_log=False,
             lifespan="on" if lifespan else "off",

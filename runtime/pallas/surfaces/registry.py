@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from pallas.config.models import AgentConfig, Capabilities, Project
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.preflight import ProviderReport
+from pallas.refusals import not_found
 
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .control import BASE
@@ -82,7 +83,7 @@ def registry_app(
             Mount(BASE, control if control is not None else _not_found("Not found")),
             *([Mount(API, rest)] if rest is not None else []),
         ],
-        exception_handlers={404: lambda _, __: _not_found("Not found")},
+        exception_handlers={404: _nothing_here},
     )
 
 
@@ -136,6 +137,14 @@ def _json(body: Mapping[str, Any], status: int = 200) -> Response:
     text = json.dumps(body, ensure_ascii=False)
     headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
     return Response(text, status, headers, media_type="application/json")
+
+
+def _nothing_here(request: Request, _: Exception) -> Response:
+    """404; a Fault below the API, of which a mount sees no path with a line break in it."""
+    if request.scope["path"].startswith(f"{API}/"):
+        fault = not_found(f"there is nothing under this path; GET {API}/openapi.json lists all")
+        return _json(fault.to_body(), 404)
+    return _not_found("Not found")
 
 
 def _not_found(error: str) -> Response:
