@@ -3,9 +3,12 @@
 import inspect
 
 import pytest
+from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.mcp import mcp_aggregator, mcp_connection_manager
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
+from mcp.client.session import ClientSession
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from pallas.executors.fastagent import hooks, servers_seam
 
@@ -22,6 +25,8 @@ def test_the_hook_fits_and_is_installed_once() -> None:
         (MCPAggregator, "_attach_server_locked", ["self", "server_name", "server_config", "options"]),
         (MCPAggregator, "_detach_server_locked", ["self", "server_name"]),
         (MCPAggregator, "_reset_runtime_indexes", ["self"]),
+        (MCPAggregator, "_fetch_server_tools", ["self", "server_name", "cache_mode"]),
+        (McpAgent, "_apply_instruction_templates", ["self"]),
         (MCPAggregator, "_require_server_registry", ["self"]),
         (ServerConnection, "is_healthy", ["self"]),
         (ServerConnection, "cancel_lifecycle", ["self"]),
@@ -41,6 +46,11 @@ def test_an_aggregator_has_the_attributes_that_it_reads() -> None:
     assert (aggregator._closed, aggregator.initialized) == (False, False)
     assert "self.running_servers: dict[str, ServerConnection]" in inspect.getsource(MCPConnectionManager)
     assert MCPAttachOptions().force_reconnect is False
+
+
+def test_the_end_of_a_stdio_server_shows_in_the_dispatcher_of_its_session() -> None:
+    assert "self._dispatcher" in inspect.getsource(ClientSession.__init__)
+    assert "self._closed = True" in inspect.getsource(JSONRPCDispatcher.run)
 
 
 def test_a_lost_connection_is_taken_out_of_those_that_run() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from mcp import Client
 from support.live import ERAS, agent_module, client, running, write_project
+from support.offline import model_record, offline_project
 from support.outages import Outage, outages
 from support.waiting import until
 
@@ -135,3 +136,31 @@ async def test_a_new_version_of_a_degraded_agent_answers_and_connects_what_retur
             await right.start()
             await answer_with(one, "right")
             await until(lambda: shown(fleet).health.status is HealthStatus.OK)
+
+
+async def test_instructions_of_a_server_are_told_to_the_model_when_it_returns(tmp_path: Path) -> None:
+    # PI-12
+    instructed = """
+from fast_agent import FastAgent
+
+fast = FastAgent("one")
+
+
+@fast.agent(name="one", instruction="You are one. {{serverInstructions}}", servers=["left", "right"])
+async def main() -> None: ...
+"""
+    async with outages("left", "right") as (left, right):
+        await right.stop()
+        script = "rules: [{say: fine}]"
+        offline_project(tmp_path, {"one": instructed}, script, config=entries(left, right))
+        async with running(tmp_path) as fleet, client(fleet, "one") as one:
+            assert await answer(one, "hi") == ("fine", {"right": "cannot be reached"})
+            told = str(model_record(fleet).requests[-1])
+            assert "Ask left nicely." in told and "Ask right nicely." not in told
+            await right.start()
+            async with asyncio.timeout(60):
+                while (await answer(one, "hi"))[1]:
+                    pass  # it is tried again before each run
+            told = str(model_record(fleet).requests[-1])
+            assert "Ask left nicely." in told and "Ask right nicely." in told
+            assert "right__say" in told

@@ -16,6 +16,8 @@ from .waiting import until
 class Outage:
     """A server with the tool ``say``, which answers ``NAME:text``; it speaks both protocol versions.
 
+    Its instructions are ``Ask NAME nicely.``
+
     ``refuse`` is the HTTP status of every answer, 0 for real ones. With ``token`` every request needs that
     bearer, else it gets 401. ``gate`` holds requests back until it is set; ``on_request`` is called for each
     request before that. Probes of the health pass all of this, and count in ``seen`` alone. ``lists`` is
@@ -60,7 +62,7 @@ class Outage:
         await asyncio.wait({task}, timeout=10)
 
     def _app(self) -> ASGIApp:
-        server: FastMCP = FastMCP(self.name)
+        server: FastMCP = FastMCP(self.name, instructions=f"Ask {self.name} nicely.")
 
         @server.tool
         async def say(text: str) -> str:

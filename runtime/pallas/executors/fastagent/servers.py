@@ -75,9 +75,10 @@ class Servers:
         self._forwarded = forwarded
         self._unconfigured = unconfigured
         self._returned = returned
-        found = (servers_seam.aggregator_of(agent) for agent in agents)
+        self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
+        found = (servers_seam.aggregator_of(each) for each in self._agents)
         # With the names of its servers: a closed one cannot be asked for them.
-        self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found if each is not None)
+        self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found)
         self._why: dict[str, Missing] = {}
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -92,6 +93,8 @@ class Servers:
             self._why.setdefault(name, Missing("does not answer", hangs=True))
         self._log_news()
         self._keep_trying()
+        # The servers that are missing in the agents' instructions.
+        self._unsaid = frozenset(self.missing())
 
     def missing(self) -> dict[str, Missing]:
         """The servers that are not connected now, by name, and why."""
@@ -133,7 +136,12 @@ class Servers:
             for name, task in tried.items():
                 if not task.done():
                     self._why[name] = Missing("does not answer", hangs=True)
-        return self.look()
+        missing = self.look()
+        if self._unsaid != missing.keys():  # between two runs: none is told another instruction in its middle
+            self._unsaid = frozenset(missing)
+            for agent in self._agents:
+                await servers_seam.instruct(agent)
+        return missing
 
     def look(self) -> dict[str, Missing]:
         """Those that are missing after a run; they are tried again beside the runs from now on."""

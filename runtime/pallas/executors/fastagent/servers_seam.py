@@ -21,6 +21,7 @@ from .hooks import Hook
 
 CONNECT_SECONDS: Final = 20.0
 """How long a new instance waits for its servers."""
+_PLACE: Final = "{{serverInstructions}}"
 # How long an attempt that is cut off has to let go of what it holds.
 _CUT_SECONDS: Final = 5.0
 
@@ -80,6 +81,12 @@ def _is_closed(connection: Any) -> bool:
     """Whether the other end of the pipe is closed: the program of a stdio server has ended."""
     session = getattr(connection.client.client, "_session", None)
     return bool(getattr(getattr(session, "_dispatcher", None), "_closed", False))
+
+
+async def instruct(agent: Any) -> None:
+    """Put what the connected servers say of themselves into an instruction that has a place for it."""
+    if _PLACE in (getattr(agent, "_instruction_template", None) or ""):
+        await agent._apply_instruction_templates()
 
 
 async def answers(aggregator: Any, name: str, seconds: float) -> bool:
