@@ -8,12 +8,28 @@ import httpx2
 import openai
 import pytest
 from anyio._backends._asyncio import Process
+from fast_agent.llm.provider.google import google_converter, llm_google_native
+from fast_agent.llm.provider.google.llm_google_native import GoogleNativeLLM
 from mcp.client import client, session, stdio, streamable_http
 
-from pallas.executors.fastagent import answers_seam, hooks, mcp_seam, stdio_seam, transport_seam
+from pallas.executors.fastagent import (
+    answers_seam,
+    google_seam,
+    hooks,
+    mcp_seam,
+    params_seam,
+    stdio_seam,
+    transport_seam,
+)
 from pallas.executors.fastagent.hooks import Hook
 
-EVERY = (*mcp_seam.HOOKS, *stdio_seam.HOOKS, transport_seam.GUARD, answers_seam.HOOK)
+EVERY = (
+    *mcp_seam.HOOKS,
+    *stdio_seam.HOOKS,
+    transport_seam.GUARD,
+    answers_seam.HOOK,
+    google_seam.references(),
+)
 
 
 @pytest.mark.parametrize("hook", EVERY, ids=lambda hook: hook.name)
@@ -32,6 +48,15 @@ def test_models_are_asked_with_clients_that_are_limited() -> None:
             assert issubclass(kind, httpx2.AsyncClient)
             assert any(base.__module__.partition(".")[0] == library.__name__ for base in kind.__mro__)
     assert "self._send_single_request(" in source(httpx2.AsyncClient._send_handling_redirects)
+
+
+def test_googles_schemas_and_clients_come_from_the_functions_that_are_wrapped() -> None:
+    converting = inspect.getsource(google_converter.GoogleConverter._clean_schema_for_google)
+    assert "self._resolve_refs(schema, schema)" in converting
+    (options,) = (hook for hook in params_seam.hooks_for(GoogleNativeLLM) if hook.name == "bounded-google")
+    target = inspect.unwrap(vars(options.owner)[options.attribute])
+    assert tuple(inspect.signature(target).parameters) == options.parameters
+    assert "self._google_http_options(" in inspect.getsource(llm_google_native)
 
 
 def source(function: Any) -> str:

@@ -1,12 +1,15 @@
 """Output schemas of a server cost one call at most, never the fleet."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.hostile_servers import call, confined, hostile_project
 from support.live import ERAS
+from support.providers import provider
 from support.served import Served, served, text_of
 
 LONGEST = 30.0
@@ -98,3 +101,42 @@ async def test_a_result_that_fits_is_given_and_one_that_does_not_is_refused(flee
     assert "aaa" in said["fits"], said
     assert "nvalid structured content" in said["wrong"], said
     assert "4999" in said["many"], said
+
+
+BOMBS: dict[str, Any] = {
+    "unfolds": {"input": nested(40, "allOf"), "do": "text('x')"},
+    "circle": {
+        "input": {
+            "type": "object",
+            "properties": {"next": {"$ref": "#/$defs/n"}, "all": {"$ref": "#"}},
+            "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+        },
+        "do": "text('x')",
+    },
+    "plain": {
+        "input": {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"type": "integer"}},
+        },
+        "do": "text('x')",
+    },
+}
+
+
+async def test_references_in_an_input_schema_are_not_unfolded_without_end(tmp_path: Path) -> None:
+    # Gemini takes no references: its library's caller writes out what they refer to.
+    model = "google.gemini-2.5-flash"
+    async with provider() as behind:
+        root = hostile_project(tmp_path / "p", BOMBS, model=model, settings=behind.config(model))
+        with served(root, wrap=confined()) as fleet:
+            await fleet.says("] running")
+            for era in ERAS:
+                async with asyncio.timeout(LONGEST), fleet.client("victim", era) as victim:
+                    said = await victim.call_tool("send_message", {"message": "hi"})
+                assert text_of(said) == "ok"
+            await alive(fleet)
+        shown = json.dumps(behind.asked[-1].body["tools"])
+    assert all(f"hostile__{tool}" in shown for tool in BOMBS)
+    assert "$ref" not in shown
+    assert "INTEGER" in shown.upper()

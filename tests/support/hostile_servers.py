@@ -64,15 +64,24 @@ def hostile_project(
     root: Path,
     tools: Mapping[str, Any] | None = None,
     servers: Mapping[str, Any] | None = None,
+    *,
+    model: str = "passthrough",
+    settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Path:
-    """Two agents of the passthrough model: ``victim`` with the hostile servers, and ``other`` without."""
+    """Two agents: ``victim`` with ``model`` and the hostile servers, and ``other`` without them.
+
+    ``settings`` are added to the configuration of fast-agent.
+    """
     entry = {"command": sys.executable, "args": ["hostile.py"]}
     found = {**({"hostile": entry} if tools is not None else {}), **(servers or {})}
     return write_project(
         root,
-        {"victim": agent_module("victim", tuple(found)), "other": None},
-        config={"mcp": {"servers": found}},
+        {
+            "victim": agent_module("victim", tuple(found), model=model),
+            "other": agent_module("other", model="passthrough"),
+        },
+        config={**(settings or {}), "mcp": {"servers": found}},
         files={"hostile.py": PROGRAM, "tools.json": json.dumps(tools or {})},
         **{"top": {"bind": "127.0.0.1"}, **more},
     )

@@ -18,7 +18,7 @@ from fast_agent.types import RequestParams
 from pallas.model import Params
 from pallas.text import encodable, one_line
 
-from . import answers_seam, hooks
+from . import answers_seam, google_seam, hooks
 from .allowlist import Allowed, find_one
 from .hooks import Hook
 from .provider_params import (
@@ -210,6 +210,8 @@ def hooks_for(kind: type) -> tuple[Hook, ...]:
         owner = next((each for each in ours if method in vars(each)), None)
         if owner is not None:
             found.append(Hook(name, owner, method, parameters, wrap))
+            if name == "bounded-google":
+                found.append(google_seam.references())
     return tuple(found)
 
 
