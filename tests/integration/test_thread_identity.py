@@ -17,7 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.live import ERAS, agent_module
 from support.offline import offline_project
 from support.served import Served, served, text_of
-from support.surfaces import MORE, SURFACES, rest, rows, say
+from support.surfaces import BRIDGES, MORE, SURFACES, rest, rows, say
 
 SCRIPT = """
 delay: 0.02
@@ -243,7 +243,7 @@ async def test_an_instance_of_a_conversation_is_that_of_its_thread(fleet: Served
     first, thread = await say(fleet, ERAS[0], "count", handle, "own")
     assert "call 1 of" in first
     number = 1
-    for way in ("rest", "stream", "tool", "workbench", *ERAS):
+    for way in ("rest", "stream", "tool", "workbench", "delegate", *BRIDGES, *ERAS):
         for name in (thread, handle):
             number += 1
             assert f"call {number} of" in (await say(fleet, way, "count", name, "own"))[0]

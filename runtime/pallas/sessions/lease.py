@@ -33,8 +33,9 @@ class Lease:
     """A session. Times are Unix seconds.
 
     ``answering`` is the very agent that it was opened with. ``handle`` is that of its conversation, which is
-    new until ``begun``; ``thread`` the durable thread of that, once it is known. ``prompts`` are those under
-    way, what runs first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
+    new until ``begun``; ``thread`` the durable thread of that, once it is known. ``joined`` is the handle of
+    a thread that was there before: others may use its instance. ``prompts`` are those under way, what runs
+    first; ``turn`` is whose turn it is among them. ``failed`` is why it takes none any more.
     ``asked`` once something was said since it was opened; ``opening`` while it cannot be used yet; ``over``
     is why it has ended, empty before. ``quiet`` is set while no prompt is under way, ``told`` once its state
     was said; ``left`` is what answered for its agent when that left the fleet, ``last`` what did when it was
@@ -52,6 +53,7 @@ class Lease:
     provider: str = ""
     params: Params = NO_PARAMS
     begun: bool = False
+    joined: str = ""
     thread: str = ""
     turns: int = 0
     failed: str = ""

@@ -49,7 +49,8 @@ class Opening:
         known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
         lease = self._lease(agent, principal, wanted)
         if wanted.thread:
-            lease.handle, lease.begun, lease.thread = wanted.thread, True, known
+            lease.handle = lease.joined = wanted.thread
+            lease.begun, lease.thread = True, known
         self._table.add(lease)
         try:
             await hooks.opened(lease.answering, lease.id, wanted.metadata)

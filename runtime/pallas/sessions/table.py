@@ -142,4 +142,5 @@ class Table:
                 async with asyncio.timeout(STOP_SECONDS):
                     await lease.quiet.wait()
         await hooks.closed(lease.agent, lease.left, lease.id, reason)
-        self._kernel.let_go(lease.answering, lease.handle)
+        if lease.handle != lease.joined:
+            self._kernel.let_go(lease.answering, lease.handle)
