@@ -23,6 +23,7 @@ from support.bridged import bridged, refused, tell
 from support.issuer import Issuer, SigningKey
 from support.live import ERAS, ask, running
 from support.raw_client import INITIALIZE, handshake_headers
+from support.tasks import TaskClient
 from support.virtual import virtual
 
 from pallas.fleet.fleet import Fleet
@@ -43,7 +44,9 @@ def token(sub: str = "ada", iss: str = ISSUER, **more: Any) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    async with running(bridged(tmp_path_factory.mktemp("turns"), ("desk",)), database="memory") as found:
+    root = tmp_path_factory.mktemp("turns")
+    database = f"sqlite:///{root}/ledger.sqlite3"  # tasks are for what lasts
+    async with running(bridged(root / "project", ("desk",)), database=database) as found:
         yield found
 
 
@@ -242,6 +245,22 @@ async def test_a_session_of_the_bridge_goes_on_with_the_next_token(fleet: Fleet,
         assert OTHER_IDENTITY in body["error"]
     async with virtual(fleet, "/mcp", era=era, bearer=token()) as door:
         await tell(door, "sessions_close", sessionId=session)
+
+
+async def test_a_task_goes_on_with_the_next_token(fleet: Fleet) -> None:
+    def asks(bearer: str) -> TaskClient:
+        return TaskClient(fleet.agents[0].url, bearer=bearer)
+
+    arguments = {"message": "my word is tulip"}
+    begun = await asks(token()).ask("tools/call", "send_message", name="send_message", arguments=arguments)
+    task = begun["result"]["taskId"]
+    assert (await asks(token()).ask("tasks/get", task, taskId=task))["result"]["taskId"] == task
+    for bearer in (token("eve"), "opaque"):
+        refused = await asks(bearer).ask("tasks/get", task, taskId=task)
+        assert "task not found" in refused["error"]["message"]
+    async with rest(fleet, token()) as http:
+        assert (await http.get(f"/tasks/{task}")).json()["id"] == task
+        assert task not in (await http.get("/tasks")).text
 
 
 async def test_an_identity_that_nobody_checked_is_called_unverified(fleet: Fleet) -> None:
