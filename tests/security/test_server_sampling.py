@@ -12,6 +12,7 @@ from support.curious_server import COMMAND
 from support.live import ERAS, agent_module, client, running, write_project
 from support.scripted import Model, model
 from support.served import text_of
+from support.waiting import until
 
 from pallas.executors.remote.telling import META
 from pallas.fleet.fleet import Fleet
@@ -34,12 +35,12 @@ THINK = {
 
 @asynccontextmanager
 async def curious(
-    folder: Path, *, sampling: dict[str, Any] | None, times: int, method: str = "sampling/createMessage"
+    folder: Path, *, sampling: dict[str, Any] | None, script: str = SCRIPT, **more: Any
 ) -> AsyncIterator[tuple[Fleet, Model]]:
     """A fleet whose agent calls a curious server of each protocol version, and the model that it asks."""
-    arguments = json.dumps({"method": method, "params": THINK, "times": times})
+    arguments = json.dumps({"method": "sampling/createMessage", "params": THINK, **more})
     entry = {"command": sys.executable, "args": [COMMAND], "sampling": sampling}
-    async with model(folder, SCRIPT.replace("ARGUMENTS", arguments)) as asked:
+    async with model(folder, script.replace("ARGUMENTS", arguments)) as asked:
         config = {
             "default_model": "generic.scripted",
             "generic": {"base_url": asked.url, "api_key": "offline"},
@@ -55,6 +56,14 @@ async def curious(
         )
         async with running(root) as fleet:
             yield fleet, asked
+
+
+LATE = """
+rules:
+  - {when: {last: user, text: think for me}, say: "thought", delay: 300}
+  - {when: {last: user}, call: [{tool: older__ask, arguments: ARGUMENTS}]}
+  - {when: {last: tool}, say: "{{ result }}", delay: 1}
+"""
 
 
 async def told(desk: Client, server: str) -> tuple[str, dict[str, Any]]:
@@ -119,3 +128,17 @@ async def test_what_a_server_asks_is_counted_limited_and_logged(tmp_path: Path) 
     assert any("older" in each and "(3 of 3 in this run)" in each for each in lines)
     # One line for the refusals of a run, however many there are.
     assert sum("was refused" in each for each in lines) == 4
+
+
+async def test_nothing_is_asked_of_a_model_for_a_run_that_is_over(tmp_path: Path) -> None:
+    # The first answer of the server is empty; it asks after that, and the model takes minutes.
+    async with (
+        curious(tmp_path, sampling={}, script=LATE, late=True) as (fleet, asked),
+        client(fleet, "desk") as desk,
+    ):
+        said, _ = await told(desk, "go")
+        assert said == "[]"
+        assert thoughts(asked) == 1
+        await until(lambda: asked.record.active == 0)
+        said, _ = await told(desk, "again")
+        assert "the run that called this server is over" in said

@@ -1,7 +1,8 @@
 """A stdio MCP server that asks its client, in both protocol versions; standard library only.
 
 Its tool ``ask`` takes ``method`` and ``params`` of the request to make and ``times``, and returns what the
-client answered as JSON: a list of results and errors. ``capabilities`` returns what the client declared.
+client answered as JSON: a list of results and errors. With ``late`` (handshake versions) it returns first and
+asks then, and the next call returns those answers. ``capabilities`` returns what the client declared.
 """
 
 import json
@@ -17,6 +18,7 @@ _TOOLS: Final = [
 ]
 _ids = count(1)
 _declared: dict[str, Any] = {}
+_late_answers: list[Any] = []
 
 
 def _read() -> dict[str, Any]:
@@ -52,6 +54,10 @@ def _called(params: dict[str, Any], modern: bool) -> dict[str, Any]:
         return _text(_declared)
     given = params.get("arguments", {})
     method, body, times = given["method"], given.get("params", {}), given.get("times", 1)
+    if given.get("late"):
+        found = _text(_late_answers)
+        _late_answers.clear()
+        return found
     if not modern:
         return _text(_ask(method, body, times))
     if "inputResponses" in params:
@@ -87,3 +93,6 @@ if __name__ == "__main__":
         received = _read()
         if "id" in received and "method" in received:
             _write(id=received["id"], result=_answer(received))
+            wanted = received.get("params", {}).get("arguments") or {}
+            if wanted.get("late"):
+                _late_answers += _ask(wanted["method"], wanted["params"], wanted.get("times", 1))

@@ -29,6 +29,8 @@ from .hooks import Hook
 
 log = logging.getLogger(__name__)
 
+_OVER: Final = "the run that called this server is over"
+
 
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
@@ -54,7 +56,7 @@ class Allowance:
     def take(self, server: str, limit: int) -> str:
         """Count a request of ``server``; why it is refused, empty when it is not."""
         if self._is_over:
-            return "the run that called this server is over"
+            return _OVER
         if self.asked[server] >= limit:
             return f"this server has used its {limit} sampling requests of this run"
         self.asked[server] += 1
@@ -70,7 +72,10 @@ class Allowance:
         self._tasks.add(task)
         try:
             await asyncio.wait({task})
-            return _refusal("the run that called this server is over") if task.cancelled() else task.result()
+            # fast-agent makes an empty answer of a cancellation.
+            if task.cancelled() or self._is_over:
+                return _refusal(_OVER)
+            return task.result()
         finally:
             task.cancel()
             self._tasks.discard(task)
