@@ -1,5 +1,6 @@
 """The same commands where no fleet runs: over the project's ledger, with nothing started."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,33 @@ def test_things_are_made_shown_and_deleted_without_a_fleet(
     assert status == 1
     assert "model" in err
     assert typed(root, capsys, "delete", "agent", "made")[1] == "agent/made deleted\n"
+
+
+def test_connect_knows_agents_that_were_made_without_a_fleet_that_runs(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    connect = ("connect", "made")
+    status, out, err = _connected(root, capsys, *connect)
+    assert (status, out) == (2, "")
+    assert "there is no agent made; there are one" in err
+    assert not list((tmp_path / "state").rglob("*.sqlite3"))  # asking makes no ledger
+    words = ("--type", "generic", "--model", "m", "--url", "http://127.0.0.1:1/v1", "--no-probe")
+    assert typed(root, capsys, "create", "llm", "model", *words)[0] == 0
+    assert typed(root, capsys, "create", "agent", "made", "--llm", "model")[0] == 0
+    port = yaml.safe_load((root / "agents.yaml").read_text())["registry_port"]
+    status, out, err = _connected(root, capsys, *connect)
+    assert status == 0, err
+    assert json.loads(out)["mcpServers"]["made"]["url"] == f"http://localhost:{port}/agents/made/mcp"
+    assert set(json.loads(_connected(root, capsys, "connect")[1])["mcpServers"]) == {"made", "one"}
+    assert typed(root, capsys, "delete", "agent", "made")[0] == 0
+    assert _connected(root, capsys, *connect)[0] == 2
+
+
+def _connected(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = run([*words, "--folder", str(root)])
+    out, err = capsys.readouterr()
+    return status, out, err
 
 
 def test_a_secret_comes_over_stdin(root: Path) -> None:

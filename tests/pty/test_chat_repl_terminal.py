@@ -119,6 +119,14 @@ def test_parameters_set_at_the_prompt_reach_the_provider_and_save_keeps_them(fle
         kept = fleet.ask("GET", "/agents/helper")
         assert kept["defaultParams"] == {"temperature": 0.2, "top_p": 0.9}
         assert kept["systemPrompt"] == "You help."
+        enter(shown, "/clear", "A new conversation begins", "The agent's own instruction holds again")
+        enter(shown, "afresh", "turn 1, first afresh")
+        asked = fleet.asked()
+        assert "You help." in str(asked["messages"][0])
+        assert "Be brief." not in str(asked) and "In French." not in str(asked)
+        assert (asked["temperature"], asked["top_p"]) == (0.2, 0.9)
+        enter(shown, "/clear", "A new conversation begins")
+        enter(shown, "/system Be brief.", "this is the instruction")
         enter(shown, "/system", "Taken back: Be brief.", "You help.")
         shown.keys("C-d")
         shown.until("left with 0")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -57,7 +58,7 @@ async def running_or_own(
             yield api
         return
     if agent and agent not in project.agents:
-        made = await _made(project)
+        made = await made_agents(project)
         if made is not None and agent not in (*made, *made.values()):
             known = ", ".join([*project.agents, *made][:20])
             shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
@@ -98,13 +99,20 @@ def is_anothers(place: Place) -> bool:
     return False
 
 
-async def _made(project: Project) -> dict[str, str] | None:
-    """Names and ids of the agents that were made over the API; None where nobody can tell."""
-    from pallas.fleet.lasting import url_of
+async def made_agents(project: Project) -> dict[str, str] | None:
+    """Names and ids of the agents that were made over the API; None where the ledger cannot be read.
+
+    A ledger that is not there yet is not made.
+    """
     from pallas.ledger import open_ledger
+    from pallas.ledger.address import address_of, database_url_of
 
     try:
-        ledger = await open_ledger(url_of(project))
+        url = database_url_of(project, os.environ)
+        path = address_of(url, project.root).path
+        if path is not None and not path.exists():
+            return {}
+        ledger = await open_ledger(url)
     except Fault:
         return None
     try:

@@ -22,7 +22,8 @@ async def _tools(host: ChatHost, rest: str) -> Outcome:
 
 
 async def _clear(host: ChatHost, rest: str) -> Outcome:
-    return Outcome(await host.clear())
+    told = await host.clear()
+    return Outcome("\n".join(filter(None, (told, tuning.forget_instruction(host)))))
 
 
 async def _export(host: ChatHost, rest: str) -> Outcome:
@@ -55,11 +56,16 @@ async def _resume(host: ChatHost, rest: str) -> Outcome:
         return Outcome("Which one? /threads lists them.", ok=False)
     if not (rest.isdecimal() and len(rest) < 4):
         fitting = [each for each in host.known_threads() if each.startswith(rest)]
-        return Outcome(await host.resume(fitting[0] if len(fitting) == 1 else rest))
+        return await _go_on(host, fitting[0] if len(fitting) == 1 else rest)
     known = host.known_threads() or [each.id for each in await host.threads()]
     if not 0 < int(rest) <= len(known):
         return Outcome(f"There is no conversation number {rest}; /threads lists them.", ok=False)
-    return Outcome(await host.resume(known[int(rest) - 1]))
+    return await _go_on(host, known[int(rest) - 1])
+
+
+async def _go_on(host: Threaded, thread: str) -> Outcome:
+    told = await host.resume(thread)
+    return Outcome("\n".join(filter(None, (told, tuning.forget_instruction(host)))))
 
 
 def _resumable(host: ChatHost, rest: str) -> Iterable[str]:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from pallas.model import Params
-from pallas.model.params import PER_CALL_KEYS
+from pallas.model.params import PER_CALL_KEYS, SYSTEM_KEYS
 from pallas.text import one_line
 
 from . import parameters
@@ -161,6 +161,17 @@ def _untold(host: ChatHost, name: str) -> str:
     near = get_close_matches(name.lower(), names, 1, 0.5)
     hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
     return f"There is nothing called {one_line(name, 40)} to set. {hint}"
+
+
+def forget_instruction(host: object) -> str:
+    """Take back what ``/system`` and ``/append`` said as another conversation begins; a line that says so."""
+    if not isinstance(host, Tunable):
+        return ""
+    now = host.overrides()
+    if not SYSTEM_KEYS.intersection(now.values):
+        return ""
+    host.override(now.without(SYSTEM_KEYS))
+    return "The agent's own instruction holds again: /system and /append are for one conversation."
 
 
 def _taken_back(host: Tunable, key: str) -> str:

@@ -1,5 +1,6 @@
 """`pallas connect`: the lines that make an MCP client know an agent."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -46,8 +47,8 @@ class Wish:
 def connect(wish: Wish, reach: Reach) -> int:
     """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
 
-    Nothing is needed but the project's files; where its fleet runs, agents that were made over the API are
-    known too. Never a token: only the name of the variable that holds it.
+    Nothing is needed but the project's files and its ledger, which has the agents that were made over the
+    API. Never a token: only the name of the variable that holds it.
     """
     from pallas.api_client import NoFleet
     from pallas.config import ConfigError
@@ -117,7 +118,7 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
         auth = project.auth is not None and not project.auth.off
         return [Target(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
     if published is None:
-        complain("# no fleet of this project runs: addresses are those of agents.yaml")
+        complain("# no fleet of this project runs: addresses are those that it will have")
     if wish.bridge:
         return [_bridge(wish, base, project)]
     found: dict[str, Target] = {}
@@ -126,12 +127,21 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
         url = resource_url(project, agent)
         found[agent.name] = Target(agent.name, url, asked or auth, agent.run_timeout)
     known = {slug(name) for name in project.agents}
-    for full in published or {}:
-        name = full.rpartition("/")[2]
-        if name not in known and full == f"{project.namespace}/{name}":
-            auth = project.auth is not None and not project.auth.off
+    auth = project.auth is not None and not project.auth.off
+    for name in _made(project, published):
+        if name not in known:
             found[name] = Target(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
     return _chosen(wish, found, base)
+
+
+def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
+    """Agents that were made over the API: those that the fleet publishes, else those in its ledger."""
+    if published is None:
+        from pallas.api_client.own import made_agents
+
+        return list(asyncio.run(made_agents(project)) or ())
+    names = [(full, full.rpartition("/")[2]) for full in published]
+    return [name for full, name in names if full == f"{project.namespace}/{name}"]
 
 
 def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[Target]:
