@@ -297,8 +297,10 @@ async def test_agents_call_guarded_agents_with_the_callers_token_or_one_of_their
         asked = '***CALL_TOOL research__send_message {"message": "hello"}'
         async with client(fleet, "desk", era=era, bearer=CI) as known:
             if how == "neither":
-                result = await known.call_tool("send_message", {"message": asked})
-                assert result.is_error or "hello" not in result.content[0].text  # type: ignore[union-attr]
+                # It answers without the tools of a server that lets it in no further.
+                await known.call_tool("send_message", {"message": asked})
+                started = [e.agent for e in fleet.hub.since(0).events if isinstance(e, RunStarted)]
+                assert started == ["desk"]
                 return
             assert "hello" in await ask(known, asked)
         runs = {e.agent: e.identity for e in fleet.hub.since(0).events if isinstance(e, RunStarted)}
