@@ -1,14 +1,21 @@
 """Agents made over the API, beside files that are read anew while the fleet answers."""
 
+import asyncio
+import io
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import yaml
 from support.live import ERAS, ask, client
 from support.ports import free_ports
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
 from pallas.catalog import Catalog
+from pallas.cli.resources.asking import Reach
+from pallas.cli.resources.getting import Wish, get
 from pallas.model import AgentState
 
 SCRIPT = saying("Apple.", "Birch.", "Cedar.")
@@ -27,6 +34,31 @@ async def said(saves: Saves, name: str) -> set[str]:
         async with client(saves.fleet, name, era=era) as connected:
             found.add(await ask(connected, "hi"))
     return found
+
+
+async def listed(saves: Saves, limit: int = 1) -> list[dict[str, Any]]:
+    """Agents named ``both`` as the REST API lists them, page by page."""
+    found, cursor = [], ""
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        while True:
+            url = f"http://127.0.0.1:{saves.fleet.project.registry_port}/api/v1/agents"
+            page = (await http.get(url, params={"limit": limit, "cursor": cursor})).json()
+            found += [each for each in page["items"] if each["name"] == "both"]
+            if not (cursor := page["next"] or ""):
+                return found
+
+
+async def printed(saves: Saves, output: str) -> str:
+    """What `pallas get agents` prints."""
+    origin = f"http://127.0.0.1:{saves.fleet.project.registry_port}"
+    out = io.StringIO()
+
+    def called() -> None:
+        with redirect_stdout(out):
+            assert get(Wish(("agents",), output), Reach(saves.root, origin, "")) == 0
+
+    await asyncio.to_thread(called)
+    return out.getvalue()
 
 
 async def test_files_that_are_read_anew_leave_them_as_they_are(tmp_path: Path) -> None:
@@ -78,6 +110,26 @@ async def test_a_file_that_declares_its_name_goes_first_until_it_lets_go(tmp_pat
         await until(lambda: catalog._view.rows.agents[0].values["declared"])
         found = await catalog.get("agent", "both")
         assert found.id == made.id and found.status["shadowed"].startswith("agents.yaml:")
+        shown = await listed(saves)
+        assert [(each["source"].partition(":")[0], bool(each.get("shadowed"))) for each in shown] == [
+            ("agents.yaml", False),
+            ("api", True),
+        ]
+        assert (shown[0]["state"], shown[0]["systemPrompt"], shown[0]["shadows"]) == (
+            "ready",
+            "Cedar.",
+            "api",
+        )
+        assert shown[1]["shadowed"] == shown[0]["source"]
+        table = await printed(saves, "table")
+        assert [line.split()[2] for line in table.splitlines() if line.startswith("both")] == [
+            "ready",
+            "shadowed",
+        ]
+        assert f"api (shadowed by {shown[0]['source']})" in table
+        documents = yaml.safe_load_all(await printed(saves, "yaml"))
+        prompts = [each["spec"]["systemPrompt"] for each in documents if each["metadata"]["name"] == "both"]
+        assert prompts == ["Birch."]
 
         def let_go(content: dict[str, Any]) -> None:
             del content["agents"]["both"]

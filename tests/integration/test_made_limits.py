@@ -1,5 +1,6 @@
 """Limits of agents and LLMs that are made over the API: what a model can write, and an agent's loop."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from support.providers import Provider, Reply, provider
 from support.virtual import virtual
 
 from pallas.cli.app import app
+from pallas.cli.resources.applying import apply
+from pallas.cli.resources.asking import Reach
 from pallas.fleet.fleet import Fleet
 
 NOTICE = "max_tokens 50000 went to the provider as it is: how much nobody-declared can write is not known"
@@ -125,6 +128,57 @@ async def test_made_agents_have_limits_of_their_loop(fleet: Fleet, behind: Provi
         assert (response.status_code, response.json()["data"]["key"]) == (400, next(iter(wrong)))
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("vllm", "use generic, for any server that speaks OpenAI's chat completions"),
+        ("Ollama", "use generic, for any server that speaks OpenAI's chat completions"),
+        ("claude", "did you mean anthropic?"),
+        ("opnai", "did you mean openai?"),
+        ("zzz", "generic is any server that speaks chat completions"),
+    ],
+)
+async def test_a_type_of_llm_that_is_not_there_names_the_one_that_is_meant(
+    fleet: Fleet, word: str, hint: str
+) -> None:
+    body = {"name": "typed-wrong", "type": word, "model": "m", "url": "http://127.0.0.1:1/v1"}
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        url = f"http://127.0.0.1:{fleet.project.registry_port}/api/v1/llms"
+        response = await http.post(url, json=body)
+    said = response.json()
+    assert (response.status_code, said["data"]["key"]) == (400, "type")
+    assert f"there is no type '{word}'; {hint}; known: openai, anthropic, generic, " in said["error"]
+
+
+async def test_another_api_version_hides_no_other_mistake_of_the_document(
+    fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "apiVersion: pallas/v9\nkind: llm\nmetadata: {name: wrong}\nsize: 3\nspec:\n"
+        "  type: vllm\n  modle: m\n  maxOutputTokens: 0\n"
+        "---\napiVersion: pallas/v1\nkind: project\nmetadata: {name: right}\nspec: {}\n"
+    )
+    origin = f"http://127.0.0.1:{fleet.project.registry_port}"
+
+    def called() -> int:
+        return apply([str(path)], False, Reach(tmp_path, origin, ""))
+
+    assert await asyncio.to_thread(called) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    for line, text in (
+        (1, "apiVersion: is none that is understood"),
+        (4, "size: there is no such key"),
+        (6, "spec.type: there is no type 'vllm'; use generic"),
+        (7, "spec.modle: there is no such key; did you mean model?"),
+        (8, "spec.maxOutputTokens: "),
+    ):
+        assert any(each.startswith(f"{path}:{line}: {text}") for each in lines), err
+    assert lines[-1] == "nothing was changed"
+
+
 async def test_the_command_line_makes_shows_and_applies_them(
     fleet: Fleet, behind: Provider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,8 +186,6 @@ async def test_the_command_line_makes_shows_and_applies_them(
     origin = f"http://127.0.0.1:{fleet.project.registry_port}"
 
     async def run(*words: str) -> str:
-        import asyncio
-
         def called() -> None:
             with pytest.raises(SystemExit) as ended:
                 app([*words], standalone_mode=True)

@@ -25,7 +25,7 @@ HEADER = {"name": "x", "url": "http://x.example/mcp"}
         ("agent", {"llm": {"nam": "x"}}, "llm", "{name: NAME}"),
         ("agent", {"llm": 3}, "llm", "string"),
         ("agent", {"extras": {"x": "y" * 70_000}}, "extras", "64 KiB"),
-        ("llm", {"type": "opnai"}, "type", "'openai'"),
+        ("llm", {"type": "opnai"}, "type", "did you mean openai?"),
         ("llm", {"model": "a b"}, "model", "without spaces"),
         ("llm", {"model": None}, "model", "cannot be cleared"),
         ("llm", {"url": "ftp://x"}, "url", "http"),

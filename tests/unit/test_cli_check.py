@@ -43,6 +43,22 @@ def test_a_right_project_gives_one_line_and_zero(folder: Folder, capsys: pytest.
     assert err == ""
 
 
+def test_a_default_model_without_a_provider_is_told(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # PR-12
+    folder.agents()
+    for model, told in (("qwen3", True), ("qwen3?temperature=1", True), ("passthrough", False)):
+        folder.config(f"default_model: {model}\n")
+        assert check(folder.root) == 0
+        _, err = capsys.readouterr()
+        line = (
+            "fastagent.config.yaml:1: warning: default_model: qwen3 has no provider before it; fast-agent "
+            "finds one for the names that it knows alone; write PROVIDER.MODEL, for example generic.qwen3"
+        )
+        assert err.splitlines() == ([line] if told else [])
+
+
 def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +68,7 @@ def test_mistakes_go_to_stderr_one_a_line_and_give_two(
     assert out == ""
     assert err.splitlines() == [
         "agents.yaml:3: agents.jarvis.modul: unknown key; allowed: kind, module, card, instance_scope, "
-        "max_instances, servers, max_iterations, loop_repeat_threshold, isolation, model_capabilities, "
+        "max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, model_capabilities, "
         "params, providers, default_provider, peers, port, title, description, capabilities, examples, "
         "depends_on, icons, run_timeout, start_timeout, restart, auth; "
         "did you mean module",

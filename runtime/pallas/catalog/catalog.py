@@ -101,17 +101,22 @@ class Catalog:
         check_limit(limit)
         view, after = self._view, place_of(cursor, kind, int)
         group = view.found("project", project).id if project is not None else ""
-        found = sorted(
-            (
-                (view.shown_name(each), each)
-                for each in view.rows.of(kind)
-                if group in ("", view.project_of(each))
-            ),
+        rows = [each for each in view.rows.of(kind) if group in ("", view.project_of(each))]
+        found = [((view.shown_name(each), 1), each) for each in rows]
+        # A file's agent that stands before one of its name has no row of its own (UN-6).
+        found += [((each.name, 0), each) for each in rows if view.shadowing(each) is not None]
+        left = sorted(
+            (pair for pair in found if after is None or pair[0] > (after[1], after[0])),
             key=lambda pair: pair[0],
         )
-        left = [pair for pair in found if after is None or pair[0] > after[1]]
-        more = cursor_of(kind, 0, left[limit - 1][0]) if len(left) > limit else ""
-        return Page(tuple(view.resource(each) for _, each in left[:limit]), more)
+        more = cursor_of(kind, left[limit - 1][0][1], left[limit - 1][0][0]) if len(left) > limit else ""
+        return Page(
+            tuple(
+                view.resource(each) if rank else view.resource_of_file(each)
+                for (_, rank), each in left[:limit]
+            ),
+            more,
+        )
 
     async def get(self, kind: ResourceKind, which: str) -> Resource:
         """The one of that name or id. Raises Fault (not_found)."""

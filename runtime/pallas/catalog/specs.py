@@ -5,7 +5,7 @@ there, one that is null clears it.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from pallas.config.notes import nearest
 from pallas.log.redaction import is_sensitive
 from pallas.model import Fault, Params, ResourceKind
 from pallas.model.params import PER_CALL_KEYS
@@ -46,6 +47,31 @@ from .references import references_in
 LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
 NEEDS_URL: Final = frozenset({"generic"})
 """Types that have no address of their own."""
+
+
+_LLM_TYPES: Final = get_args(LlmType)
+# Servers that speak OpenAI's chat completions, and what else providers are called.
+_COMPATIBLE: Final = frozenset(
+    {
+        "huggingface", "litellm", "llama.cpp", "llamacpp", "lmstudio", "localai", "ollama",
+        "openai-compatible", "sglang", "tgi", "vllm",
+    }
+)  # fmt: skip
+_CALLED: Final = {"claude": "anthropic", "chatgpt": "openai", "gpt": "openai", "grok": "xai"}
+
+
+def _llm_type(value: Any) -> Any:
+    """Refuse a type that is not there, and name those that are meant."""
+    if not isinstance(value, str) or value in _LLM_TYPES:
+        return value
+    word = value.strip().casefold()
+    if word in _COMPATIBLE:
+        hint = "use generic, for any server that speaks OpenAI's chat completions"
+    else:
+        near = _CALLED.get(word) or nearest(word, _LLM_TYPES)
+        hint = f"did you mean {near}?" if near else "generic is any server that speaks chat completions"
+    known = ", ".join(_LLM_TYPES)
+    raise ValueError(f"there is no type {one_line(value, 60)!r}; {hint}; known: {known}")
 
 
 class _Spec(BaseModel):
@@ -85,7 +111,7 @@ class LlmSpec(_Spec):
     ``probe`` false makes it without asking the provider, and is not kept.
     """
 
-    type: LlmType | None = None
+    type: Annotated[LlmType, BeforeValidator(_llm_type)] | None = None
     model: ModelName | None = None
     url: Url | None = None
     api_key_ref: Annotated[KeyRef, SECRET_REFERENCE] | None = None

@@ -1,7 +1,7 @@
 """The catalog as it is at one time: rows as resources, and what files declare among them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pallas import refusals
@@ -145,6 +145,33 @@ class View:
             updated_at=kept.updated_at,
             status=self._status(kept),
         )
+
+    def shadowing(self, kept: Kept) -> AgentConfig | None:
+        """The agent of a file that stands before this one, which was made over the API; None for none."""
+        if kept.kind != "agent" or self.is_files(kept) or not self.live.shadow(kept.name):
+            return None
+        return self.live.files.agents.get(kept.name)
+
+    def resource_of_file(self, kept: Kept) -> Resource:
+        """The agent of a file that has the name of ``kept``, as it is told."""
+        config = self.shadowing(kept)
+        assert config is not None
+        live = self.live.status(kept.name)
+        spec = {
+            **EMPTY["agent"],
+            "description": config.description,
+            "systemPrompt": live.get("instruction", ""),
+            "project": self.names.folder,
+            "defaultParams": config.params.to_json() if config.params else None,
+        }
+        status = {
+            "source": self.live.shadow(kept.name),
+            "llm": None,
+            "project": self.names.reference("project", FOLDER_ID),
+            "shadows": SOURCE,
+            **{key: each for key, each in live.items() if key != "instruction"},
+        }
+        return replace(self.resource(kept), spec=spec, status=status, owner="", version=0)
 
     def _status(self, kept: Kept) -> dict[str, Any]:
         names, row = self.names, kept.values

@@ -113,7 +113,12 @@ def create_llm(
     name: Name,
     kind: Annotated[
         str,
-        typer.Option("--type", metavar="TYPE", help="The provider: openai, anthropic, generic and others."),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="The provider: openai, anthropic and others; generic for vLLM, Ollama and other servers "
+            "that speak OpenAI's chat completions.",
+        ),
     ],
     model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Its name at the provider.")],
     address: Annotated[

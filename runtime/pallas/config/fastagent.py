@@ -25,6 +25,8 @@ CONFIG_NAMES: Final = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.c
 SECRETS_NAMES: Final = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_OWN_MODELS: Final = frozenset({"passthrough", "playback", "slow", "silent"})
+"""Models of fast-agent's own, for tests."""
 OUR_KEYS: Final = ("default_model", "model_capabilities", "mcp", "logger")
 
 # A model name without a provider may hold a dot too (gpt-4.1): what stands before it ends in a digit then.
@@ -98,12 +100,22 @@ def _default_model(top: Section) -> tuple[str, str]:
         return slash, rest
     provider, _, model = spec.partition(".")
     if not model or not _PROVIDER.fullmatch(provider):
+        _warn_of_no_provider(spec, top)
         return "", spec
     if provider not in PROVIDERS and (meant := nearest(provider, PROVIDERS, cutoff=0.75)):
         top.warn(
             "default_model", f"{provider} is not a provider of fast-agent", f"did you mean {meant}.{model}"
         )
     return provider, model
+
+
+def _warn_of_no_provider(spec: str, top: Section) -> None:
+    if spec and "$" not in spec and spec not in _OWN_MODELS:
+        top.warn(
+            "default_model",
+            f"{spec} has no provider before it; fast-agent finds one for the names that it knows alone",
+            f"write PROVIDER.MODEL, for example generic.{spec}",
+        )
 
 
 def _referred(text: str, top: Section) -> str:

@@ -194,6 +194,7 @@ class FleetAgent:
             authorize=partial(self.inbound.authorize, self.name),
             permit=partial(self.inbound.permit, self.name),
             tasks=self._tasks,
+            version=self.project.version,
         )
         for path, page in self._pages.items():
             server.custom_route(path, methods=["GET"])(page)
@@ -308,6 +309,7 @@ class FleetAgent:
             self._kernel,
             self.name,
             description=self.config.description,
+            version=self.project.version,
             takes=takes(self.executor),
             history=_has_history(self.config),
         )

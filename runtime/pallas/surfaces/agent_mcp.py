@@ -53,18 +53,19 @@ def agent_app(
     authorize: Authorize | None = None,
     permit: Permit | None = None,
     tasks: "Callable[[], Tasks | None]" = lambda: None,
+    version: str = __version__,
 ) -> FastMCP:
     """The MCP server of one agent (PR-15).
 
     Tools ``send_message`` and ``get_health``; the agent's own name is accepted for the former but not
     listed (C1). With ``history`` the prompt ``{agent}_history``. ``authorize``, who a caller is, and
     ``permit``, what it was granted, are asked before all of them but ``get_health``. With ``tasks`` a
-    ``send_message`` becomes one for clients that declare the extension.
+    ``send_message`` becomes one for clients that declare the extension. ``version`` is that of the registry.
     """
     server: FastMCP = StatelessServer(
         name,
         instructions=description,
-        version=__version__,
+        version=version,
         on_duplicate="error",
         dereference_schemas=False,  # ours hold no references
     )
@@ -91,12 +92,21 @@ def agent_app(
 
 
 async def redescribe(
-    server: FastMCP, kernel: Kernel, name: str, *, description: str, takes: str = "", history: bool = True
+    server: FastMCP,
+    kernel: Kernel,
+    name: str,
+    *,
+    description: str,
+    version: str,
+    takes: str = "",
+    history: bool = True,
 ) -> None:
     """From now on the agent is described so; clients see it when they list tools and prompts again.
 
     ``takes`` says what its messages have to be, where they are not any text.
     """
+    if isinstance(server, StatelessServer):
+        server.release(version)
     server.instructions = f"{description}\n\n{takes}" if takes else description
     tool = await server.get_tool(SEND_MESSAGE)
     if tool is not None:

@@ -6,14 +6,12 @@ from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakSet
 
-from fastmcp import FastMCP
 from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.server.providers import Provider
 from fastmcp.tools import Tool
 from fastmcp.utilities.versions import VersionSpec
 
-from pallas import __version__
 from pallas.kernel import Kernel
 from pallas.model import Principal
 
@@ -42,16 +40,17 @@ class VirtualServer:
         kernel: Kernel,
         inbound: Inbound,
         offered: Callable[[], Sequence[Offered]],
+        version: str,
     ) -> None:
         self._kernel = kernel
         self._inbound = inbound
         self._offered = offered
         self._listeners: WeakSet[Any] = WeakSet()
         self._told = self._shown()
-        self.app: FastMCP = StatelessServer(
+        self.app = StatelessServer(
             name,
             instructions=instructions,
-            version=__version__,
+            version=version,
             providers=[_Agents(self)],
             dereference_schemas=False,  # ours hold no references
         )

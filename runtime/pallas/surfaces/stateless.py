@@ -16,6 +16,13 @@ class StatelessServer(FastMCP):
     def _state_store(self) -> Any:
         return _NOTHING
 
+    def release(self, version: str) -> None:
+        """Be of that version from the next request on, as the registry says after a reload."""
+        server: Any = self._mcp_server
+        if server.version != version:
+            server.version = version
+            vars(server).pop("_server_info_stamp_source", None)  # what results say of it is kept there
+
 
 class _Nothing:
     """A store in which nothing is found. Nothing can be put there either: whoever tries hears an error."""

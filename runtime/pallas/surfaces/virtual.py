@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
@@ -180,12 +180,24 @@ class Virtual:
         from .project_mcp import VirtualServer
 
         about = next((each.description for each in offered()), "") if agent else f"The agents of {name}."
-        server = VirtualServer(name, about, kernel=self._kernel, inbound=self._inbound, offered=offered)
+        server = VirtualServer(
+            name,
+            about,
+            kernel=self._kernel,
+            inbound=self._inbound,
+            offered=offered,
+            version=self._project().version,
+        )
         path = f"/{key[0]}/{quote(key[1])}/mcp"
         asking = Asking(agent, self._inbound, lambda _: base_url(self._project()) + path)
         # The guard stands at the port.
         app = endpoint(server.app, None, wire=self._kernel.wire, gate=lambda inner: Gate(inner, asking))
-        return server, app
+
+        async def current(scope: Scope, receive: Receive, send: Send) -> None:
+            server.app.release(self._project().version)
+            await app(scope, receive, send)
+
+        return server, current
 
     def _hear(self, event: Event) -> None:
         """An agent may have come, gone or changed: look at it, once for all that happens now."""

@@ -125,6 +125,8 @@ def _show(kind: Kind, bodies: Sequence[Body], output: str, *, alone: bool) -> No
             rows = [[cell(body) for cell in columns.values()] for body in bodies]
             print(table(list(columns), rows, width_of()))
         return
+    # Of two agents of one name the one that was made over the API is what can be applied.
+    bodies = [body for body in bodies if not (kind.made and body.get("shadows"))]
     documents = [document_of(kind.word, body) if kind.made else body for body in bodies]
     if output == "yaml":
         print(as_yaml(documents) if documents or alone else "[]")
@@ -151,9 +153,16 @@ def _time(key: str) -> Callable[[Body], str]:
 
 
 def _state(body: Body) -> str:
+    if body.get("shadowed"):
+        return "shadowed"
     state, health = str(body.get("state") or ""), body.get("health")
     word = str(health.get("status") if isinstance(health, Mapping) else health or "")
     return f"{state} ({word})" if word and word not in ("ok", state) else state or "not running"
+
+
+def _source(body: Body) -> str:
+    shadowed = body.get("shadowed")
+    return f"{body.get('source')} (shadowed by {shadowed})" if shadowed else str(body.get("source") or "")
 
 
 def _key(body: Body) -> str:
@@ -181,7 +190,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
         "STATE": _state,
         "LLM": _name("llm"),
         "PROJECT": _name("project"),
-        "SOURCE": _text("source"),
+        "SOURCE": _source,
         "DESCRIPTION": _text("description"),
     },
     "llm": {

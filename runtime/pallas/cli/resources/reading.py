@@ -114,7 +114,6 @@ def _documents(node: Node, notes: Notes) -> Iterator[Document]:
     if not isinstance(node, Table):
         notes.error(node.where, "", "is no document", "write apiVersion, kind, metadata and spec")
         return
-    before = len(notes.sorted([]))
     kind = _kind(node, notes)
     if kind == "list":
         items = node.get("items")
@@ -134,7 +133,7 @@ def _documents(node: Node, notes: Notes) -> Iterator[Document]:
             )
     name = _name(node, notes)
     spec = _spec(node, notes)
-    if name and kind and spec is not None and len(notes.sorted([])) == before:
+    if name and kind and spec is not None:  # also where something else is wrong: all of it is told
         yield Document(kind, name, spec, node.where, node)
 
 

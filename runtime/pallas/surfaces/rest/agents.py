@@ -39,6 +39,7 @@ def agent_out(resource: Resource) -> Agent:
         reason=status.get("reason") or None,
         problem=status.get("problem") or None,
         shadowed=status.get("shadowed") or None,
+        shadows=status.get("shadows") or None,
         payload=status.get("payload") or None,
     )
 

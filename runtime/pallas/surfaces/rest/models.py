@@ -69,8 +69,9 @@ class Agent(Kept):
     ``kind``, ``capabilities`` and ``availability`` are as discovery has them; the last is null where no fleet
     runs. ``healthMessage`` is what is wrong where ``health`` is not ok, ``reason`` why it is in its state,
     ``problem`` what kept a change from taking effect and ``shadowed`` the place in the files that has its
-    name now. ``payload`` is what a typed handler takes: the ``name`` of its class, its JSON ``schema`` and an
-    ``example``.
+    name now; ``shadows`` is ``api`` where a file's agent stands before one of its name that was made over the
+    API, and has its ``id``. ``payload`` is what a typed handler takes: the ``name`` of its class, its JSON
+    ``schema`` and an ``example``.
     """
 
     systemPrompt: str
@@ -92,6 +93,7 @@ class Agent(Kept):
     reason: str | None = None
     problem: str | None = None
     shadowed: str | None = None
+    shadows: str | None = None
     payload: JsonObject | None = None
 
 

@@ -105,7 +105,7 @@ READ_ONLY: Final[dict[ResourceKind, frozenset[str]]] = {
         "reason",
         "problem",
     }
-    | {"shadowed", "payload"},
+    | {"shadowed", "shadows", "payload"},
     "llm": _OF_ALL | {"warning"},
     "secret": _OF_ALL | {"problem"},
     "project": _OF_ALL | {"source"},
