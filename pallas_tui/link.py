@@ -222,13 +222,20 @@ class _Connection:
         from mcp_types import Implementation
         from mcp_types.version import LATEST_MODERN_VERSION
 
+        from pallas.bounds.bodies import ask_plainly, bound
+        from pallas.executors.fastagent import mcp_seam
+
+        mcp_seam.install()
+
         async def lend(request: httpx2.Request) -> None:
             request.headers.pop("Authorization", None)
             if origin_of(str(request.url)) == origin_of(self._url) and (token := self._bearer()):
                 request.headers["Authorization"] = f"Bearer {token}"
+            ask_plainly(request)
 
         async def note(response: httpx2.Response) -> None:
             self._refused = response.status_code if response.status_code in (401, 403) else 0
+            bound(response)
 
         timeout = httpx2.Timeout(30.0, read=self._read_timeout + 60.0)
         # A proxy of the environment is not meant for the agents of this machine.

@@ -15,6 +15,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import Implementation
 
 from pallas import __version__
+from pallas.executors.fastagent import mcp_seam, stdio_seam
 from pallas.fleet.leash import leashed
 from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
@@ -51,7 +52,10 @@ async def _serve(url: str, command: list[str]) -> int:
     sock = bind(parts.hostname or "127.0.0.1", parts.port or 80, url)
     program, *rest = leashed(tuple(command))
     parameters = StdioServerParameters(command=program, args=rest, env=dict(os.environ))
-    transport = _heard(stdio_client(parameters, errlog=sys.stderr), ended)
+    mcp_seam.install()
+    stdio_seam.install()
+    guarded = stdio_seam.guarded(command[0], stdio_client(parameters, errlog=sys.stderr))
+    transport = _heard(guarded, ended)
     async with Client(transport, client_info=Implementation(name="pallas", version=__version__)) as client:
         app = proxy_of(client).streamable_http_app(streamable_http_path=parts.path or "/")
         listener = Listener(HostOriginGuard(app, LOCAL_NAMES), sock)

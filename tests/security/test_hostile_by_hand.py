@@ -1,0 +1,54 @@
+"""A tool of a hostile server that is called by hand costs that call alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hostile_servers import confined, hostile_project
+
+LONGEST = 60.0
+CALLS = """
+import asyncio, sys
+from pathlib import Path
+from pallas.config import load_project
+from pallas.model import Fault
+from pallas.toolbox.calling import call_tool
+from pallas.toolbox.endpoint import downstream_endpoint
+
+async def main():
+    endpoint = downstream_endpoint(load_project(Path(sys.argv[1]), {}), "hostile")
+    try:
+        print((await call_tool(endpoint, sys.argv[2], {})).content)
+    except Fault as fault:
+        print(fault.type.value, fault.message)
+
+asyncio.run(main())
+"""
+TOOLS: dict[str, Any] = {
+    "pattern": {
+        "schema": {"type": "object", "properties": {"v": {"pattern": "^(a+)+$"}}},
+        "do": "text('x', structuredContent={'v': 'a' * 60 + '!'})",
+    },
+    "garbage": {"do": "while True: print('progress: 100 %')"},
+    "line": {"do": "while True: sys.stdout.write('a' * 1048576)"},
+    "parts": {"do": "send({'id': number, 'result': {'content': [{'type': 'text', 'text': ''}] * 5000}})"},
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("pattern", "invalid structured content"),
+        ("garbage", "its stdout is no JSON-RPC"),
+        ("line", "more than 16 MiB"),
+        ("parts", "at most 1,000 are taken"),
+    ],
+)
+def test_a_hostile_tool_called_by_hand_fails_with_the_reason(tmp_path: Path, tool: str, says: str) -> None:
+    root = hostile_project(tmp_path / "p", TOOLS)
+    command = [*confined(), sys.executable, "-c", CALLS, str(root), tool]
+    done = subprocess.run(command, capture_output=True, timeout=LONGEST, check=True, text=True)
+    assert done.stdout.startswith("UPSTREAM "), done.stderr
+    assert says in done.stdout
