@@ -60,6 +60,7 @@ SAID: tuple[Any, ...] = (
     messages.Peers((PeerTool("adder", "adder", "Adds", {"type": "object"}),)),
     messages.Ask(2, 7, "adder", '{"a": 1}', "0" * 15 + "2"),
     messages.Leave(7),
+    messages.Doubt(("echo",)),
     messages.Replied(7, "3"),
     messages.Replied(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
 )  # fmt: skip
