@@ -179,7 +179,7 @@ MISTAKES = [
     (
         agent(RIGHT + "depends-on: [x]"),
         "agents.yaml:6: agents.jarvis.depends-on: unknown key; allowed: kind, module, card, "
-        "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, "
+        "instance_scope, max_instances, servers, max_iterations, loop_repeat_threshold, isolation, env, "
         "model_capabilities, params, providers, default_provider, peers, port, title, description, "
         "capabilities, examples, depends_on, icons, run_timeout, start_timeout, restart, auth; "
         "did you mean depends_on",
