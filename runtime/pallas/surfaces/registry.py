@@ -1,5 +1,6 @@
 """The registry: the fleet's catalogue over plain HTTP, with liveness, readiness and metrics beside it."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from pallas.refusals import not_found
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .control import BASE
 from .health import timestamp
+from .icon_files import icon_at
 from .metrics import Metrics
 from .published import identity, published_name, shown_agents
 from .status import status_pages
@@ -44,7 +46,8 @@ def registry_app(
     ``GET`` of the well-known path and of ``/v0.1/servers`` gives the catalogue, made anew from the project
     and the snapshot each time, below the latter each server and its one version; ``/healthz`` says that it
     lives and what the provider checks found, ``/readyz`` is 503 unless the fleet runs, ``/metrics`` is for
-    Prometheus. With ``server_cards`` the AI Catalog stands beside them. ``control`` is the control API, below
+    Prometheus. With ``server_cards`` the AI Catalog stands beside them; icons of agents are at their
+    published addresses. ``control`` is the control API, below
     ``/api/v1/fleet``, ``rest`` the REST API beside it, below ``/api/v1``. Nothing of a
     request is repeated in an answer.
     """
@@ -67,6 +70,13 @@ def registry_app(
             return _not_found("Server has no such version")
         return _json(entries[0])
 
+    async def elsewhere(request: Request, problem: Exception) -> Response:
+        if request.method in ("GET", "HEAD"):
+            found = await asyncio.to_thread(icon_at, current(), request.scope["path"])
+            if found is not None:
+                return found
+        return _nothing_here(request, problem)
+
     return Starlette(
         routes=[
             Route(WELL_KNOWN, servers),
@@ -83,7 +93,7 @@ def registry_app(
             Mount(BASE, control if control is not None else _not_found("Not found")),
             *([Mount(API, rest)] if rest is not None else []),
         ],
-        exception_handlers={404: _nothing_here},
+        exception_handlers={404: elsewhere},
     )
 
 
