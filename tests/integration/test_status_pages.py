@@ -105,7 +105,8 @@ async def test_readyz_is_503_while_the_fleet_starts_and_while_it_drains(
 @pytest.mark.parametrize("era", ERAS)
 async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, era: str) -> None:
     # PI-16, PR-23
-    write_project(tmp_path, {"one": agent_module("one", ("echo",)), "two": None}, config=ECHO)
+    agents = {"one": agent_module("one", ("echo",)), "two": None}
+    write_project(tmp_path, agents, config=ECHO, top={"host": "puck.incus"})
     async with running(tmp_path, only=only) as fleet:
         async with client(fleet, "one", era=era) as one:
             await ask(one, "hello")
@@ -120,8 +121,9 @@ async def test_metrics_count_what_callers_did(tmp_path: Path, only: str | None, 
         assert values["pallas_tool_calls_total", "one", "completed", "echo", "echo"] == 1
         assert values["pallas_tool_calls_total", "one", "failed", "echo", "boom"] == 1
         assert values["pallas_agent_health", "one"] == 1
-        url = fleet.agents[0].url if only else fleet.registry_url
-        assert values["daedalus_agent_health", "one", urlsplit(url).netloc] == 1
+        port = fleet.project.registry_port
+        instance = urlsplit(fleet.agents[0].url).netloc if only else f"puck.incus:{port}"
+        assert values["daedalus_agent_health", "one", instance] == 1
         assert values["pallas_downstream_health", "one", "echo"] == 1
         for gauge in ("pallas_runs_in_flight", "pallas_runs_queued", "pallas_runs_waiting"):
             assert values[gauge, "one"] == 0

@@ -1,6 +1,7 @@
 """What a fleet as a whole serves: the registry with all that stands beside it, or the pages of one agent."""
 
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -10,6 +11,7 @@ from pallas.config import Project
 from pallas.model import FleetSnapshot
 from pallas.preflight import ProviderReport
 from pallas.surfaces.metrics import Metrics
+from pallas.surfaces.published import base_url
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status import Page, status_pages
 
@@ -29,7 +31,11 @@ class Pages:
         self._snapshot = snapshot
         self._providers = providers
         self._alone = alone
-        self.metrics = Metrics(snapshot)
+        self.metrics = Metrics(snapshot, self._instance)
+
+    def _instance(self) -> str:
+        """``host:port`` under which others know the registry; empty without one."""
+        return "" if self._alone else urlsplit(base_url(self._project())).netloc
 
     def of_agents(self) -> Mapping[str, Page]:
         """What is served on the agent's own port, by path."""

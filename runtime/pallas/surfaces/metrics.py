@@ -60,9 +60,11 @@ class Metrics:
 
     Each object has a registry of its own, so that several fleets may live in one process. Labels hold
     only names the fleet knows, never what a caller or a model wrote. Safe from any thread.
+
+    ``instance`` gives the ``host:port`` under which others know the fleet; empty for that of its snapshot.
     """
 
-    def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], FleetSnapshot], instance: Callable[[], str] = str) -> None:
         self._names = _Names(snapshot)
         self._callers = _Callers()
         registry = self._registry = CollectorRegistry()
@@ -91,7 +93,7 @@ class Metrics:
             "pallas_run_seconds", "Wall time of a run", ["agent"], buckets=_SECONDS, registry=registry
         )
         self._llm = LlmMetrics(registry)
-        registry.register(_Gauges(snapshot))
+        registry.register(_Gauges(snapshot, instance))
         ProcessCollector(registry=registry)
 
     def observe(self, event: Event) -> None:
@@ -226,8 +228,9 @@ class _Names:
 class _Gauges(Collector):
     """What is true now, read from the snapshot at each scrape."""
 
-    def __init__(self, snapshot: Callable[[], FleetSnapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], FleetSnapshot], instance: Callable[[], str]) -> None:
         self._snapshot = snapshot
+        self._instance = instance
 
     def describe(self) -> list[Metric]:
         """Nothing is read while registering: the fleet may not be complete yet."""
@@ -252,7 +255,7 @@ class _Gauges(Collector):
         for agent in fleet.agents:
             supervision.add(agent)
             health.add_metric([agent.name], agent.health.status.gauge)
-            instance = urlsplit(fleet.registry_url or agent.url).netloc
+            instance = self._instance() or urlsplit(fleet.registry_url or agent.url).netloc
             polled.add_metric([instance, agent.name], agent.health.status.gauge)
             active.add_metric([agent.name], agent.runs_active)
             queued.add_metric([agent.name], agent.runs_queued)
