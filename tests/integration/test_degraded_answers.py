@@ -313,6 +313,7 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
         text, missing = await answer(one, call)
         assert "echo:x" in text
         assert missing == {}
+        await until(lambda: health(fleet).status is HealthStatus.OK)
         script.write_text("raise SystemExit(1)")
         await end_server()
         assert await answer(one, "hi") == ("hi", {"echo": "cannot be reached"})
