@@ -91,7 +91,7 @@ def test_the_same_user_attaches_talks_and_leaves(
 def test_a_token_to_look_is_told_and_the_fleets_end_is_told_too(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    # Without bind: the fleet listens everywhere, so it has a control API only with a token.
+    # A caller with the token may come from another machine as well.
     root = copy_sample(tmp_path, hurry=True)
     ours = environment | {"PALLAS_CONTROL_TOKEN": FULL, "PALLAS_CONTROL_READ_TOKEN": READ}
     with terminal("true", columns=120, rows=40, environment=environment | {"LOOK": READ}) as desk:
