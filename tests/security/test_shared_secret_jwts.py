@@ -198,7 +198,7 @@ MISTAKES: list[tuple[str, str | None, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("keys", "value", "says"), MISTAKES)
+@pytest.mark.parametrize(("keys", "value", "says"), MISTAKES, ids=[says for *_, says in MISTAKES])
 async def test_a_secret_that_is_none_stops_the_fleet_and_is_not_repeated(
     tmp_path: Path, keys: str, value: str | None, says: str
 ) -> None:
