@@ -15,6 +15,8 @@ from .project import AGENTS
 
 ERAS: Final = ("2026-07-28", "legacy")
 CALL_TIMEOUT: Final = 60.0
+# In the metadata of a result: the servers that the agent answered without.
+_MISSING: Final = "local.pallas/missingServers"
 _WORDS: Final = {
     "plain": ("say", "ask echo", "take long"),
     "alone": ("say", "ask echo", "take long"),
@@ -70,6 +72,8 @@ async def _call(client: Client, name: str, text: str, account: Account, chance: 
             account.call("completed")
         elif "Failed to call_tool" in said or '"retryable"' in said:  # the model was told, and told us
             account.call("completed, a tool failed")
+        elif "is not available" in said and (result.meta or {}).get(_MISSING):
+            account.call("completed, a server was missing")
         else:
             account.call("wrong", f"{text} -> {said}")
         return "completed"

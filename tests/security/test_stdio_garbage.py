@@ -45,6 +45,7 @@ async def test_a_server_that_only_writes_garbage_is_reported_with_its_words(tmp_
     root = hostile_project(tmp_path / "p", {"": {"do": "while True: print('Traceback: no such module')"}})
     with served(root, wrap=confined()) as fleet:
         await fleet.logs("server hostile was ended: its stdout is no JSON-RPC")
+        await fleet.says("] running")
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
             result = await victim.call_tool("send_message", {"message": "hi"})
             health = text_of(await victim.call_tool("get_health", {}))

@@ -133,9 +133,11 @@ class _Guard:
 _spawning: Final[ContextVar[_Guard | None]] = ContextVar("stdio_guard", default=None)
 
 
-class _Stream:
-    def __init__(self, stream: Any, guard: _Guard) -> None:
-        self._stream, self._guard = stream, guard
+class PassingStream:
+    """A stream of a transport's with all that it has; subclasses change what goes through it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -148,7 +150,11 @@ class _Stream:
         return await self._stream.__aexit__(*error)
 
 
-class _Write(_Stream):
+class _Write(PassingStream):
+    def __init__(self, stream: Any, guard: _Guard) -> None:
+        super().__init__(stream)
+        self._guard = guard
+
     async def send(self, item: Any) -> None:
         """Pass a message on; the answer to a request is awaited from now on."""
         message = item.message
@@ -157,7 +163,11 @@ class _Write(_Stream):
         await self._stream.send(item)
 
 
-class _Read(_Stream):
+class _Read(PassingStream):
+    def __init__(self, stream: Any, guard: _Guard) -> None:
+        super().__init__(stream)
+        self._guard = guard
+
     def __aiter__(self) -> Any:
         return self
 

@@ -1,5 +1,6 @@
 """What a downstream may send at once: larger events than the SDK's 1 MiB, and guarded lines on stdio."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
@@ -41,33 +42,33 @@ LARGER_EVENTS: Final = Hook(
 )
 
 
-def _guard(original: Any) -> Any:
-    def create_transport(
-        *, server_name: str, config: Any, oauth_mode: Any, oauth_active: bool, hooks: Any
-    ) -> Any:
-        transport = original(
-            server_name=server_name,
-            config=config,
-            oauth_mode=oauth_mode,
-            oauth_active=oauth_active,
-            hooks=hooks,
-        )
-        return (
-            stdio_seam.guarded(one_line(server_name, 80), transport)
-            if config.transport == "stdio"
-            else transport
-        )
+def stdio_hook(name: str, around: Callable[[str, Any], Any]) -> Hook:
+    """A hook that puts ``around(server, transport)`` in the place of a stdio server's transport."""
 
-    return create_transport
+    def wrap(original: Any) -> Any:
+        def create_transport(
+            *, server_name: str, config: Any, oauth_mode: Any, oauth_active: bool, hooks: Any
+        ) -> Any:
+            transport = original(
+                server_name=server_name,
+                config=config,
+                oauth_mode=oauth_mode,
+                oauth_active=oauth_active,
+                hooks=hooks,
+            )
+            return around(server_name, transport) if config.transport == "stdio" else transport
+
+        return create_transport
+
+    parameters = ("server_name", "config", "oauth_mode", "oauth_active", "hooks")
+    return Hook(name, client_gateway, "_create_transport", parameters, wrap)
 
 
-GUARD: Final = Hook(
-    "stdio.guard",
-    client_gateway,
-    "_create_transport",
-    ("server_name", "config", "oauth_mode", "oauth_active", "hooks"),
-    _guard,
-)
+def _guarded(server: str, transport: Any) -> Any:
+    return stdio_seam.guarded(one_line(server, 80), transport)
+
+
+GUARD: Final = stdio_hook("stdio.guard", _guarded)
 
 
 def install() -> None:

@@ -5,17 +5,16 @@ costs a look at a context variable.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
-
-from fast_agent.mcp import client_gateway
 
 from pallas.trace import current_call, current_run
 from pallas.wire import OpenExchange
 
 from . import hooks
-from .hooks import Hook
+from .stdio_seam import PassingStream
+from .transport_seam import stdio_hook
 
 # Requests to one stdio server whose answers are awaited; one that is never answered goes after so many.
 _MAX_OPEN: Final = 200
@@ -24,31 +23,6 @@ _MAX_OPEN: Final = 200
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
     hooks.install(HOOK)
-
-
-def _transport(original: Callable[..., Any]) -> Callable[..., Any]:
-    def create_transport(
-        *, server_name: str, config: Any, oauth_mode: Any, oauth_active: bool, hooks: Any
-    ) -> Any:
-        transport = original(
-            server_name=server_name,
-            config=config,
-            oauth_mode=oauth_mode,
-            oauth_active=oauth_active,
-            hooks=hooks,
-        )
-        return _overheard(server_name, transport) if config.transport == "stdio" else transport
-
-    return create_transport
-
-
-HOOK: Final = Hook(
-    "wire.stdio",
-    client_gateway,
-    "_create_transport",
-    ("server_name", "config", "oauth_mode", "oauth_active", "hooks"),
-    _transport,
-)
 
 
 @asynccontextmanager
@@ -62,28 +36,10 @@ async def _overheard(peer: str, transport: Any) -> AsyncIterator[Any]:
                 exchange.close()
 
 
-class _Stream:
-    """A stream of the transport's, with all that it has."""
-
-    def __init__(self, stream: Any, awaited: OrderedDict[Any, OpenExchange]) -> None:
-        self._stream = stream
-        self._awaited = awaited
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    async def __aenter__(self) -> Any:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
-
-
-class _Write(_Stream):
+class _Write(PassingStream):
     def __init__(self, stream: Any, awaited: OrderedDict[Any, OpenExchange], peer: str) -> None:
-        super().__init__(stream, awaited)
-        self._peer = peer
+        super().__init__(stream)
+        self._awaited, self._peer = awaited, peer
 
     async def send(self, item: Any) -> None:
         """Pass a message on; a request of a run is kept."""
@@ -103,7 +59,11 @@ class _Write(_Stream):
         await self._stream.send(item)
 
 
-class _Read(_Stream):
+class _Read(PassingStream):
+    def __init__(self, stream: Any, awaited: OrderedDict[Any, OpenExchange]) -> None:
+        super().__init__(stream)
+        self._awaited = awaited
+
     def __aiter__(self) -> Any:
         return self
 
@@ -127,3 +87,6 @@ class _Read(_Stream):
 def _encoded(message: Any) -> bytes:
     """The line that went through the pipe: the transport makes it the same way."""
     return bytes(message.model_dump_json(by_alias=True, exclude_unset=True), "utf-8", "replace")
+
+
+HOOK: Final = stdio_hook("wire.stdio", _overheard)
