@@ -74,7 +74,7 @@ async def test_it_starts_again_beside_its_old_version(fleet: Fleet) -> None:
     before = saves.versions()["out"]
     async with client(fleet, "out") as caller:
         assert await ask(caller, "one", conversation_id="c") == "one"
-        saves.edit("fastagent.config.yaml", lambda settings: settings.update(mcp_ui_mode="disabled"))
+        saves.edit("fastagent.config.yaml", lambda settings: settings.update(llm_retries=1))
         await until(lambda: saves.versions()["out"] > before)
         assert await ask(caller, "two", conversation_id="c") == "two"
 
