@@ -8,9 +8,12 @@ LAST_SAID: Final = "; the last on its stderr: "
 _ASIDE: Final = re.compile(r"\([^()]*\)")
 _DETAILS: Final = "(the log has the details)"
 _HIDDEN: Final = "its code failed; the log has the details"
+_WHERE: Final = re.compile(r"\A[\w./-]+\.\w+:\d+: ")
 _PLACE: Final = re.compile(
     r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]*)*"  # an absolute path, and no URL
-    r"|\b[\w./-]+\.(?:py|ya?ml|md|json|toml|so)\b"
+    # A file, but for those that every project has.
+    r"|(?<![\w./-])(?!(?:agents|organism|fastagent\.config|fastagent\.secrets)\.yaml\b)"
+    r"[\w./-]+\.(?:py|ya?ml|md|json|toml|so)\b"
     r"|\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning)\b"
     r"|\bTraceback\b|\bline \d+"
 )
@@ -24,6 +27,6 @@ def health_for_callers(message: str, reason: str) -> str:
 
 
 def for_callers(reason: str) -> str:
-    """The reason without what a process wrote; a general one where it names a file or an exception."""
-    told = reason.partition(LAST_SAID)[0]
+    """The reason without its place and what a process wrote; a general one where it names code."""
+    told = _WHERE.sub("", reason.partition(LAST_SAID)[0])
     return _HIDDEN if _PLACE.search(told) else told

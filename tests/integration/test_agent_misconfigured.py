@@ -47,7 +47,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
     [
         ("idle", "has neither prompt nor stream", ("CONFIG", -32004, False)),
         ("absent", "no such program", ("CONFIG", -32004, False)),
-        ("crashes", "no licence", ("UPSTREAM", -32002, False)),
+        ("crashes", "its worker ended with exit status 1", ("UPSTREAM", -32002, False)),
     ],
 )
 async def test_a_mistake_of_an_entry_is_of_type_config_for_its_callers(
@@ -69,3 +69,4 @@ async def test_a_mistake_of_an_entry_is_of_type_config_for_its_callers(
     bodies.append(response.json())
     assert [kind_of(body) for body in bodies] == [kind] * 4, bodies
     assert all(text in body["error"] for body in bodies)
+    assert not any("no licence" in body["error"] for body in bodies)

@@ -162,7 +162,7 @@ async def test_an_agent_in_error_is_not_available_and_the_others_are(http: httpx
     for stream in (False, True):
         answer = await http.post("/agents/broken/chat", json={"message": "hi", "stream": stream})
         assert answer.status_code == 503
-        assert "nowhere_to_be_found" in answer.json()["error"]
+        assert "broken cannot answer: its code failed; the log has the details" in answer.json()["error"]
     listed = {each["name"]: each for each in (await http.get("/agents")).json()["items"]}
     assert (listed["broken"]["state"], listed["broken"]["health"]) == ("error", "error")
     assert (listed["asker"]["state"], listed["asker"]["health"]) == ("ready", "ok")

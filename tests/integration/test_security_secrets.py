@@ -246,7 +246,8 @@ async def test_no_planted_secret_is_in_log_events_metrics_registry_or_health(
     heard.said["terminal"] = "".join(capfd.readouterr())
     assert len(events) > 50
     assert "pallas.forward.trace" in heard.said["log"]
-    assert "cannot log in with [redacted] and [redacted]" in heard.said["broken legacy health"]
+    assert "cannot log in with [redacted] and [redacted]" in heard.said["snapshot"]
+    assert "cannot log in" not in heard.said["broken legacy health"]
     assert "no luck with [redacted]" in heard.said["snapshot"]
     assert "local/refuse: failed" in heard.said["progress"]
     assert "[redacted] is not known here" in heard.said["log"]

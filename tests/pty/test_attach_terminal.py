@@ -113,7 +113,8 @@ def test_what_is_wrong_with_an_attachment_is_said_on_the_screen(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     root = copy_sample(tmp_path, hurry=True)
-    with serving(root, environment) as origin:
+    # A token that is too short turns the control API off.
+    with serving(root, {**environment, "PALLAS_CONTROL_TOKEN": "short"}) as origin:
         command = f"{sys.executable} -m pallas.server dev --attach {origin}; echo left=$?"
         with terminal(command, environment=environment) as desk:
             desk.until("could not be attached", "there is no control API at", "PALLAS_CONTROL_TOKEN")
