@@ -173,8 +173,8 @@ async def test_an_agent_reads_no_key_of_the_workbench(tmp_path: Path) -> None:
     environment = {"PALLAS_LOG_FILE": str(log), "XDG_CONFIG_HOME": str(home)}
     command = f"{sys.executable} -m pallas.server dev {root}; echo left with $?"
     with terminal(command, environment=environment) as screen:
-        await until((root / "agents" / "read.txt").exists, timeout=60)
-        assert (root / "agents" / "read.txt").read_text() == "nothing to read"
+        read = await until((root / "agents" / "read.txt").read_text, timeout=60)
+        assert read == "nothing to read"
         screen.until("Write to desk")
         screen.type("***CALL_TOOL read_input {}")
         screen.keys("Enter")
