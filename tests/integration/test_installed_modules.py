@@ -69,13 +69,16 @@ async def test_an_agent_of_an_installed_package_answers(fleet: Fleet, era: str) 
             assert await ask(caller, "hello") == "hello"
 
 
-async def test_it_starts_again_beside_its_old_version(fleet: Fleet) -> None:
+async def test_it_starts_again_beside_its_old_version(fleet: Fleet, installed: Path) -> None:
     saves = Saves(fleet, fleet.project.root)
     before = saves.versions()["out"]
     async with client(fleet, "out") as caller:
         assert await ask(caller, "one", conversation_id="c") == "one"
+        module = installed / "extpkg_of_tests" / "agent.py"
+        module.write_text(CODE.replace("instruction=INSTRUCTION", "instruction='You are new.'"))
         saves.edit("fastagent.config.yaml", lambda settings: settings.update(llm_retries=1))
         await until(lambda: saves.versions()["out"] > before)
+        assert saves.instruction("out") == "You are new."
         assert await ask(caller, "two", conversation_id="c") == "two"
 
 
