@@ -13,10 +13,11 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from pallas.executors.fastagent import hooks, servers_seam
 
 
-def test_the_hook_fits_and_is_installed_once() -> None:
+@pytest.mark.parametrize("hook", servers_seam.HOOKS, ids=lambda hook: hook.name)
+def test_a_hook_fits_and_is_installed_once(hook: hooks.Hook) -> None:
     servers_seam.install()
     servers_seam.install()
-    assert hooks.installed(MCPAggregator, "load_servers").count("servers-at-once") == 1
+    assert hooks.installed(MCPAggregator, hook.attribute).count(hook.name) == 1
 
 
 @pytest.mark.parametrize(

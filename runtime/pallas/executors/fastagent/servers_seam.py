@@ -195,6 +195,35 @@ AT_ONCE: Final = Hook(
 )
 
 
+def _in_order(change: Any) -> Any:
+    async def changed(self: Any, server_name: str, *arguments: Any, **named: Any) -> Any:
+        # A server that is listed again would come last from then on, and models be shown another order.
+        try:
+            return await change(self, server_name, *arguments, **named)
+        finally:
+            _put_in_order(self)
+
+    return changed
+
+
+LISTED_AGAIN: Final = Hook(
+    name="servers-listed-again",
+    owner=MCPAggregator,
+    attribute="_commit_server_attachment",
+    parameters=("self", "server_name", "discovery", "runtime_config"),
+    wrap=_in_order,
+)
+TOOLS_CHANGED: Final = Hook(
+    name="servers-tools-changed",
+    owner=MCPAggregator,
+    attribute="_refresh_server_tools",
+    parameters=("self", "server_name"),
+    wrap=_in_order,
+)
+HOOKS: Final = (AT_ONCE, LISTED_AGAIN, TOOLS_CHANGED)
+
+
 def install() -> None:
     """Connect the servers of every agent this way. Raises Fault (CONFIG)."""
-    hooks.install(AT_ONCE)
+    for hook in HOOKS:
+        hooks.install(hook)
