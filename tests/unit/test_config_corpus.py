@@ -1,0 +1,32 @@
+"""Broken projects, and every line that is said of each: a text changes only when somebody changes it here.
+
+Each file of ``config_corpus`` is a list of cases: the project's files, the environment, and what is said,
+in the order in which it is said. A line that begins ``warning:`` stops nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.config_folder import Folder
+
+CORPUS = Path(__file__).parent / "config_corpus"
+
+
+def cases() -> list[Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [
+        pytest.param(case, id=f"{path.stem}: {case['case']}")
+        for path in sorted(CORPUS.glob("*.yaml"))
+        for case in yaml.load(path.read_text("utf-8"), Loader=loader)
+    ]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_a_broken_project_says_all_of_this(tmp_path: Path, case: dict[str, Any]) -> None:
+    folder = Folder(tmp_path, case.get("environ"))
+    for name, text in case["files"].items():
+        folder.write(name, text)
+    said = [f"{'warning: ' if found.level == 'warning' else ''}{found}" for found in folder.found()]
+    assert said == case["says"].splitlines()
