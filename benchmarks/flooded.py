@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 
-from pallas.events import Hub
 from pallas.model import (
     AgentSnapshot,
     AgentState,
@@ -24,6 +23,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
+from pallas.telemetry.events import Hub
 from pallas_tui.fleets import NoFleet
 
 BATCH_EVERY = 0.005

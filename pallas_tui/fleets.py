@@ -5,7 +5,6 @@ from dataclasses import replace
 from time import time
 from typing import Any, Final, Protocol
 
-from pallas.events import Hub
 from pallas.model import (
     AgentDetail,
     Envelope,
@@ -24,6 +23,7 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
+from pallas.telemetry.events import Hub
 
 READ_ONLY: Final = "read-only: this token may only look"
 """What is said to whoever would change a fleet that may only be looked at."""

@@ -109,7 +109,7 @@ def _main(show: Callable[[Path], Shown]) -> int:
     # Nothing of what is loaded now is garbage; looking for some takes a tenth of the way to the first paint.
     gc.disable()
     try:
-        from pallas.log import close_logging, setup_logging
+        from pallas.telemetry.log import close_logging, setup_logging
 
         log = setup_logging(stderr=False)
         if in_browser:

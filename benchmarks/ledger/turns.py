@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from pallas.conversations import mint
-from pallas.events import Hub
 from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
+from pallas.runs.conversations import mint
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 QUESTION = "How many lamps of the kind with the green shade are in stock, and when do the next ones come?"
 ANSWER = "There are seven of them in stock. The next ones come on Thursday, twenty of them, from Larkmoor."

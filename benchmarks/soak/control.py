@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 
-from pallas.codec import decode_event
 from pallas.model import Event
+from pallas.model.codec import decode_event
 
 
 class FleetControl:

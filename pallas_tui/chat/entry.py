@@ -6,7 +6,7 @@ from itertools import count as counter
 from typing import Final, Literal
 
 from pallas.model import Image
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..pictures.images import Attachment
 from .progress import Piece, Remark, Step, ToolCall, parse

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pallas import __version__
 from pallas.model import Fault, FaultType
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from ..pictures.images import Attachment, size_text
 from .model import Conversation, Entry

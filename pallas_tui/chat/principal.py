@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pallas.bearer import fingerprint
-from pallas.log import forget, redact
+from pallas.access.bearer_lease import fingerprint
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import forget, redact
 
 MAX_TOKEN: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")

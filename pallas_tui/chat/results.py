@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pallas.model import Exchange
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from .tree import Node, Tree
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pallas.model import MessageRecord, Page, ThreadRecord
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from ..pictures.images import Attachment, received
 from .entry import Entry

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from pallas.model import Fault, FaultType, Image, ToolDetail
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..client import OnProgress, Reply, Said
 from ..link import Bearer, Era, origin_of

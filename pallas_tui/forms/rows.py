@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .form import Form
 from .paths import ABSENT, Path, at

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .json_text import brief, same
 from .paths import ABSENT

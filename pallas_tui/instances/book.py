@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pallas.model import AgentSnapshot, Fault, FaultType, Health
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..link import Link
 from .address import document_url, label_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .address import MAX_URL, is_endpoint
 from .model import Listed, Listing

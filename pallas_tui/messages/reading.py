@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from pallas.model import Fault
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .book import MessageBook
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.model import AgentDetail, AgentSnapshot, Envelope, Fault, ToolOutcome
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..runs.run import Run
 from .book import RunMessages

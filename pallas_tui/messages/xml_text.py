@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pallas.model import Envelope
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from ..runs.run import Run
 from ..text import Line, clock, duration

@@ -133,7 +133,7 @@ class Connection:
             )
 
     def _take(self, said: "Said") -> None:
-        from pallas import codec
+        from pallas.model import codec
 
         if said.kind == "snapshot":
             self._see(said.document)
@@ -157,7 +157,7 @@ class Connection:
 
 def decoded(kind: Any, document: Any) -> Any:
     """The value of ``kind`` that came as JSON. Raises Fault PROTOCOL."""
-    from pallas import codec
+    from pallas.model import codec
 
     try:
         return codec.decode(kind, document)

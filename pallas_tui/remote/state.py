@@ -7,7 +7,7 @@ from time import time
 from typing import Literal
 
 from pallas.model import Event, EventBatch, FleetChanged, FleetSnapshot, FleetState, Notice
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .ring import EventRing
 

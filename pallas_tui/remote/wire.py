@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas import __version__, codec
-from pallas.model import Fault, FaultType
+from pallas import __version__
+from pallas.model import Fault, FaultType, codec
+from pallas.model.safe_text import one_line
 from pallas.surfaces.control import BASE
-from pallas.text import one_line
 
 from ..trust import trust_in
 from .address import is_loopback

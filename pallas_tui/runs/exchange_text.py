@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from pallas.model import Exchange
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from ..text import Line, clock, duration
 

@@ -18,7 +18,7 @@ from pallas.model import (
     TodoChanged,
     ToolEvent,
 )
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..chat.pricing import tokens
 from ..text import count

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..pictures.folder import Item, Listing, list_folder
 from ..pictures.images import size_text

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..settings.schema import SCHEMA, SCOPES, Price, Setting, check
 from ..shell.vim import vim_bindings

@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .schema import Price
 

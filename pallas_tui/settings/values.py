@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 from platformdirs import user_config_path
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .schema import BY_KEY, SCHEMA, Price, Setting, check
 

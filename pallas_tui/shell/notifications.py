@@ -7,7 +7,7 @@ from shutil import which
 from typing import Final, Literal
 
 from pallas.model import Reloaded, RunFinished, RunStarted
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..frame import Frame
 from ..isolate import Allowance

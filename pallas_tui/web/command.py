@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pallas.config import ConfigError, load_project
-from pallas.log import close_logging, setup_logging
 from pallas.model import Fault
 from pallas.surfaces.control.tokens import FULL_VARIABLE, is_loopback
+from pallas.telemetry.log import close_logging, setup_logging
 
 from ..remote.address import control_origin
 from ..remote.tokens import TokenSource, given_token, hide_tokens

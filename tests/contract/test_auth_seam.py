@@ -9,7 +9,7 @@ from fast_agent.config import MCPServerAuthSettings, MCPServerSettings
 from fast_agent.mcp import client_gateway
 from support.recording import recording
 
-from pallas.bearer import Grant, Slot, lending
+from pallas.access.bearer_lease import Grant, Slot, lending
 from pallas.executors.fastagent import auth_seam, hooks
 from pallas.model import Fault
 

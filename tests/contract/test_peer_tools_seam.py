@@ -23,7 +23,7 @@ from pallas.executors.fastagent.peers import PeerTool
 from pallas.executors.fastagent.peers_seam import PeerTools
 from pallas.executors.fastagent.progress import RunProgress
 from pallas.model import Event, Fault, FaultType, ToolEvent, TraceContext
-from pallas.trace import RunTrace, child_of, running
+from pallas.telemetry.trace import RunTrace, child_of, running
 
 OWN_TOOL = (
     '\n\ndef adder(a: int) -> int:\n    """Its own."""\n    return a + 1\n',

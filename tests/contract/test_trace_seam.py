@@ -18,8 +18,8 @@ from pallas.executors.fastagent import hooks, trace_seam, wire_seam
 from pallas.executors.fastagent.hooks import Hook
 from pallas.executors.fastagent.progress import RunProgress
 from pallas.model import TraceContext
-from pallas.trace import RunTrace, begin_call, running
-from pallas.wire import WireRecord
+from pallas.telemetry.trace import RunTrace, begin_call, running
+from pallas.telemetry.wire_record import WireRecord
 
 CONTEXT = TraceContext("ab" * 16, "cd" * 8, "01", "vendor=1", "tenant=blue")
 

@@ -18,7 +18,6 @@ from support.offline import offline_project
 from support.ports import free_ports, is_free
 from support.waiting import until
 
-from pallas.events import Hub
 from pallas.fleet.thread import FleetThread
 from pallas.model import (
     AgentDetail,
@@ -33,6 +32,7 @@ from pallas.model import (
     ToolOutcome,
 )
 from pallas.surfaces.control import token_file
+from pallas.telemetry.events import Hub
 from pallas_tui.client import AgentClient
 from pallas_tui.remote import connection
 from pallas_tui.remote.address import as_reached, control_origin

@@ -10,10 +10,10 @@ from support.certificates import authority, self_signed
 from support.chat_api import ChatApi, chat_api
 from support.live import write_project
 
-from pallas.api_client import Api, NoFleet, Place, connect, fault_in
-from pallas.api_client.own import is_there, needed
-from pallas.api_client.stream import ChatStream
-from pallas.api_client.tokens import Tokens
+from pallas.client import Api, NoFleet, Place, connect, fault_in
+from pallas.client.own import is_there, needed
+from pallas.client.stream import ChatStream
+from pallas.client.tokens import Tokens
 from pallas.config import load_project
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.token_file import keep

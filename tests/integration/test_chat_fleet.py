@@ -11,7 +11,7 @@ from support.live import agent_module, running, write_project
 from support.offline import model_record, offline_project
 from support.recording import recording
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished, RunStarted
 from pallas_tui.chat.model import Conversation

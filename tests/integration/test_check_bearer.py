@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.live import ECHO, agent_module, write_project
 
-from pallas.bearer import Grant
-from pallas.bearer_check.echo import Heard
-from pallas.bearer_check.verdict import judge
+from pallas.access.bearer_check.echo import Heard
+from pallas.access.bearer_check.verdict import judge
+from pallas.access.bearer_lease import Grant
 from pallas.cli.app import run
 from pallas.executors.fastagent import auth_seam
 

@@ -13,8 +13,6 @@ from support.control import FULL, READ, Served, messages, serving
 from support.fake_fleet import FakeFleet, desk
 from support.waiting import until
 
-from pallas import codec
-from pallas.log.redaction import redact_text
 from pallas.model import (
     AgentDetail,
     Event,
@@ -25,10 +23,12 @@ from pallas.model import (
     RunStarted,
     TextDelta,
     ToolOutcome,
+    codec,
 )
 from pallas.surfaces.control import BASE
 from pallas.surfaces.control import api as control_api
 from pallas.surfaces.control.stream import MAX_DELTA, coalesced
+from pallas.telemetry.log.redaction import redact_text
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ async def test_an_id_that_is_none_is_refused(served: Served, last: str) -> None:
 
 async def test_what_left_the_ring_unread_is_counted(tmp_path: Path) -> None:
     fleet = FakeFleet()
-    from pallas.events import Hub
+    from pallas.telemetry.events import Hub
 
     fleet.hub = Hub(10)
     fleet.say(*(notice(str(number)) for number in range(25)))

@@ -7,8 +7,7 @@ from support.fake_fleet import NOON, FakeFleet
 from support.letters import letter, passed
 from support.waiting import until
 
-from pallas import codec
-from pallas.model import BackendChosen, Envelope, MessagePassed, TodoChanged
+from pallas.model import BackendChosen, Envelope, MessagePassed, TodoChanged, codec
 from pallas.surfaces.control.messages import MAX_CHARACTERS
 from pallas_tui.remote.fleet import RemoteFleet
 from pallas_tui.remote.tokens import TokenSource

@@ -17,9 +17,9 @@ from support.live import ECHO, ERAS, agent_module, all_ready, ask, client, runni
 from support.ports import free_ports, is_free
 
 from pallas.config import load_project
-from pallas.events import Hub
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetState
+from pallas.telemetry.events import Hub
 
 BROKEN = "from fast_agent import FastAgent\n\nfast = FastAgent('broken')\nundefined_name\n"
 

@@ -17,8 +17,8 @@ from support.ports import free_ports
 
 from pallas.executors.fastagent import forward_trace, hooks
 from pallas.fleet.fleet import Fleet
-from pallas.log import close_logging, forget, redact, setup_logging
 from pallas.scripted.app import record_of
+from pallas.telemetry.log import close_logging, forget, redact, setup_logging
 
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"
 SECRET = "planted-7f3a9c2e"

@@ -13,7 +13,7 @@ from support.live import ERAS, ask, client
 from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
-from pallas.log import close_logging, setup_logging
+from pallas.telemetry.log import close_logging, setup_logging
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,8 +16,8 @@ from support import raw_client
 from support.live import ECHO, ERAS, agent_module, ask, client, running, write_project
 from support.waiting import until
 
-from pallas.conversations import IDLE_SECONDS, Conversations
 from pallas.fleet.fleet import Fleet
+from pallas.runs.conversations import IDLE_SECONDS, Conversations
 
 CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
 both_eras = pytest.mark.parametrize("era", ERAS)

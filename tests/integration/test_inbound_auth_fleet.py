@@ -27,10 +27,10 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.cli.app import run
-from pallas.codec import encode, encode_event
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, Fault, FaultType, Notice, Reach, RunStarted
+from pallas.model.codec import encode, encode_event
 from pallas.surfaces.auth.tokens import sha256_of
 from pallas_tui.link import Link
 

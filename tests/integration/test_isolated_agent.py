@@ -16,9 +16,8 @@ from support.offline import model_record, offline_project
 from support.recording import Recorder, recording
 from support.waiting import until
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
-from pallas.log import close_logging, setup_logging
 from pallas.model import (
     AuthHop,
     Event,
@@ -30,6 +29,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
+from pallas.telemetry.log import close_logging, setup_logging
 
 KINDS = ("none", "process")
 BEARER = "canary-bearer-0a1b2c3d4e5f"

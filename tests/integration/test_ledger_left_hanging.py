@@ -14,14 +14,14 @@ from support.databases import Server, fresh_database, new_server
 from support.executors import FakeAgent, FakeExecutor, Gate
 from support.live import ECHO, write_project
 
+from pallas.access.grants import Grants
 from pallas.config import load_project
-from pallas.conversations import mint
-from pallas.events import Hub
 from pallas.fleet.lasting import Lasting
-from pallas.grants import Grants
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, RunRequest
+from pallas.runs.conversations import mint
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 
 def processes_of(pid: int) -> list[int]:

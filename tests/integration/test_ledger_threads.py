@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
 
-from pallas.executors.packed import Packed
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Image, Message, ToolAnswer
+from pallas.model.packed import Packed
 
 
 async def new_thread(ledger: Ledger, **fields: str) -> str:

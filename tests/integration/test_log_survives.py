@@ -15,10 +15,10 @@ from support.live import agent_module, ask, client, running, write_project
 from pallas.config import load_project
 from pallas.executors.fastagent import hooks
 from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.log import close_logging, setup_logging
-from pallas.log.setup import PINNED
-from pallas.log.sink import LogFile
 from pallas.model import AgentState
+from pallas.telemetry.log import close_logging, setup_logging
+from pallas.telemetry.log.setup import PINNED
+from pallas.telemetry.log.sink import LogFile
 
 # An agent whose module sets up logging as if it were alone in the world.
 SELFISH = """

@@ -20,8 +20,8 @@ from pallas.config import load_project
 from pallas.config.models import Definition
 from pallas.executors import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.executors.packed import Packed, packed_of
 from pallas.model import Event, Fault, FaultType, Message, Params, TextDelta, ToolEvent
+from pallas.model.packed import Packed, packed_of
 
 _ECHO = {"command": sys.executable, "args": ["echo_server.py"]}
 _CALL = ("a__echo", {"text": "x"})

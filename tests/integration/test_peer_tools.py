@@ -15,7 +15,6 @@ from support.offline import model_record
 from support.peered import Tree, held, peered_project
 from support.waiting import until
 
-from pallas.codec import decode_event
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
     Event,
@@ -29,6 +28,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
+from pallas.model.codec import decode_event
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)

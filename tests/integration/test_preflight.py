@@ -15,14 +15,14 @@ from support.fake_downstreams import FakeDownstream, redirect, serving, status, 
 from support.ports import free_ports
 from support.waiting import until
 
-from pallas import preflight as module
 from pallas.config.kinds import ProviderConfig
 from pallas.config.models import AgentConfig, Project
-from pallas.events import Hub
 from pallas.fleet.watch import Pace, Providers
+from pallas.health import preflight as module
+from pallas.health.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
+from pallas.health.probe import health_of
 from pallas.model import AgentState, HealthStatus, Notice
-from pallas.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
-from pallas.probe import health_of
+from pallas.telemetry.events import Hub
 
 KEY = "sk-canary-4f9a2b7c1d"
 

@@ -34,9 +34,9 @@ from support.fake_downstreams import (
 from support.waiting import until
 
 from pallas.config.models import DownstreamConfig
+from pallas.health.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
+from pallas.health.probe.downstream import look
 from pallas.model import AgentState, Downstream, HealthStatus, Reach
-from pallas.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
-from pallas.probe.downstream import look
 from pallas.surfaces.health import health_text
 
 SECRET = "canary-4f9a2b7c1d"
@@ -542,7 +542,7 @@ async def test_who_asks_waits_no_longer_than_a_round_even_when_the_round_is_held
         release.wait(30)
         return True
 
-    monkeypatch.setattr("pallas.probe.prober._certificates", slow_certificates)
+    monkeypatch.setattr("pallas.health.probe.prober._certificates", slow_certificates)
     async with serving(FakeDownstream(modern)) as origin:
         prober = Prober([_http(origin)], timeout=1.0)
         try:

@@ -21,8 +21,8 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.served import fault_in
 from support.waiting import until
 
+from pallas.access.grants import Grants
 from pallas.fleet.fleet import Fleet
-from pallas.grants import Grants
 from pallas.model import Notice, Principal, Reloaded
 from pallas.surfaces.listener import Listener, bind
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.fake_downstreams import serving
 
 from pallas.config.models import AgentConfig, Capabilities, Icon, Project
+from pallas.health.preflight import ProviderReport
 from pallas.model import (
     AgentSnapshot,
     AgentState,
@@ -25,7 +26,6 @@ from pallas.model import (
     HealthStatus,
     RunFinished,
 )
-from pallas.preflight import ProviderReport
 from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import catalogue, registry_app

@@ -33,8 +33,8 @@ from pallas.model import (
     ToolEvent,
     TraceContext,
 )
-from pallas.trace import RunTrace
-from pallas.trace import running as run_of
+from pallas.telemetry.trace import RunTrace
+from pallas.telemetry.trace import running as run_of
 
 SCRIPT = """
 rules:

@@ -20,8 +20,8 @@ from pallas.executors.remote.credentials import Noted
 from pallas.executors.remote.faults import Whom, explain
 from pallas.executors.remote.watch import Pace
 from pallas.model import Fault, FaultType, Image, Notice, Params, ToolEvent, TraceContext
-from pallas.trace import RunTrace, running
-from pallas.wire import WireRecord
+from pallas.telemetry.trace import RunTrace, running
+from pallas.telemetry.wire_record import WireRecord
 
 ERAS = ("modern", "handshake")
 

@@ -11,9 +11,8 @@ from support.executors import Gate, echo
 from support.rest import Api, Wire, api, chunks_in, text_in
 from support.waiting import until
 
+from pallas.access.grant_rules import CONTROL_FULL
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.grant_rules import CONTROL_FULL
-from pallas.limits import MAX_BODY
 from pallas.model import (
     AgentState,
     Fault,
@@ -25,6 +24,7 @@ from pallas.model import (
     ToolAnswer,
     ToolCall,
 )
+from pallas.runs.limits import MAX_BODY
 from pallas.surfaces.rest import stream
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -9,9 +9,9 @@ import httpx2
 from support.executors import Gate
 from support.rest import Api, api
 
-from pallas.identity import unverified_principal
+from pallas.access.identity import unverified_principal
 from pallas.model import Principal, TaskRecord
-from pallas.runs import Listener
+from pallas.runs.run import Listener
 from pallas.tasks import Finished
 
 

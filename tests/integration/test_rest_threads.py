@@ -8,8 +8,8 @@ import pytest
 from support.executors import echo
 from support.rest import Api, api
 
+from pallas.access.grant_rules import CONTROL_FULL
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.grant_rules import CONTROL_FULL
 from pallas.model import Fault, FaultType, Principal
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

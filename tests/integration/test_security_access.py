@@ -14,14 +14,14 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.executors import FakeAgent, FakeExecutor
 from support.live import ERAS, ask
 
-from pallas.events import Hub
-from pallas.identity import unverified_principal
-from pallas.kernel import Kernel
+from pallas.access.identity import unverified_principal
 from pallas.model import Fault, FaultType, Health, HealthStatus, Principal
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
+from pallas.telemetry.events import Hub
 
 TOKEN = "planted-token-41d2"
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"

@@ -16,8 +16,8 @@ from mcp import MCPError
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support.live import ERAS, agent_module, client, running, write_project
 
-from pallas.log import close_logging, setup_logging
 from pallas.surfaces.listener import Listener, bind
+from pallas.telemetry.log import close_logging, setup_logging
 
 # Writes the clipboard, sets the title, clears the screen, reverses the line, hides text.
 EVIL: Final = "\x1b]52;c;cm0=\x07\x1b]0;own\x07\x9b2J\u202egnp\u200b\u2066"

@@ -25,7 +25,7 @@ from support.recording import Recorder, recording
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.log import close_logging, redact_project, setup_logging
+from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
 # None has a shape that says what it is: each must be known, or kept out, for its own sake.
 BEARER: Final = "inbound-71fd20aa9c"

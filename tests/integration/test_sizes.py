@@ -18,7 +18,7 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 
 from pallas.executors.fastagent.transport_seam import MAX_EVENT
 from pallas.fleet.fleet import Fleet
-from pallas.limits import MAX_BODY, MAX_RESULT
+from pallas.runs.limits import MAX_BODY, MAX_RESULT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FETCH = '***CALL_TOOL large__fetch {{"size": {}}}'

@@ -13,7 +13,7 @@ from support.ports import free_ports
 from support.waiting import until
 
 from pallas.executors.fastagent.stderr_seam import ASKED, ServerErrors
-from pallas.log import close_logging, setup_logging
+from pallas.telemetry.log import close_logging, setup_logging
 
 LOUD = """
 import os, sys

@@ -11,6 +11,7 @@ from support.offline import offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
+from pallas.health.probe import Lack, health_of
 from pallas.model import (
     AgentState,
     CallOutcome,
@@ -21,7 +22,6 @@ from pallas.model import (
     HealthStatus,
     Reach,
 )
-from pallas.probe import Lack, health_of
 
 ERA = pytest.mark.parametrize("era", ERAS)
 QUICK = {"restart": {"backoff": 0.05, "crashes": 3}}

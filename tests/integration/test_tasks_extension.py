@@ -15,7 +15,7 @@ from pallas.config.kinds import TasksConfig
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Principal, StepStarted, TaskChanged
-from pallas.runs import Listener
+from pallas.runs.run import Listener
 from pallas.tasks import Finished
 
 

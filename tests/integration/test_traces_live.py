@@ -9,7 +9,7 @@ import yaml
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.recording import Recorder, recording
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas_tui.frame import Frame
 from pallas_tui.runs.traces import TraceLine, Traces

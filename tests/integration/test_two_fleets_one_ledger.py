@@ -8,12 +8,12 @@ import pytest
 from support.databases import database_url, postgres  # noqa: F401
 from support.executors import FakeAgent, FakeExecutor, Gate
 
-from pallas.conversations import mint
-from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Message, MessageRecord, RunRequest, Said, ToolAnswer, ToolCall
+from pallas.runs.conversations import mint
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 
 @pytest.fixture

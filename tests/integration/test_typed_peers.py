@@ -14,7 +14,6 @@ from support.typed import typed_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.kernel import MAX_DEPTH
 from pallas.model import (
     ANONYMOUS,
     Event,
@@ -26,6 +25,7 @@ from pallas.model import (
     RunStarted,
     ToolEvent,
 )
+from pallas.runs.kernel import MAX_DEPTH
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,7 +11,7 @@ from support.pane_app import PaneApp
 from support.waiting import until
 from textual.widgets import Input, OptionList
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
 from pallas_tui.chat.prompts import PromptBook
 from pallas_tui.json_file import JsonFile
@@ -543,7 +543,7 @@ async def test_there_is_an_end_to_tabs(chat: Chat, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_closed_conversation_forgets_its_token(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pallas.log import redact_text
+    from pallas.telemetry.log import redact_text
 
     monkeypatch.setenv("DESK_TOKEN", TOKEN)
     await command(chat, "/set bearer $DESK_TOKEN")

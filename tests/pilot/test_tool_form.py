@@ -15,8 +15,8 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType, ServerDetail, ToolOutcome
+from pallas.telemetry.log import redact_text
 from pallas_tui.app import Workbench
 from pallas_tui.forms import ABSENT
 from pallas_tui.screens.choice import ChoiceScreen

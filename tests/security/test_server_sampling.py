@@ -16,8 +16,8 @@ from support.waiting import until
 
 from pallas.executors.remote.telling import META
 from pallas.fleet.fleet import Fleet
-from pallas.log import close_logging, setup_logging
 from pallas.scripted.conversation import read_conversation
+from pallas.telemetry.log import close_logging, setup_logging
 
 SCRIPT = """
 rules:

@@ -13,8 +13,8 @@ from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import HandlerMetadata
 from pallas.executors.typed.isolated import IsolatedHost
 from pallas.invocation import Completer
+from pallas.messaging.port import Delivery, Reply
 from pallas.payloads import Payload, PayloadType
-from pallas.pump.port import Delivery, Reply
 
 # One handler that does as it is told, and what it says.
 CREW = '''

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pallas import refusals
-from pallas.events import Hub
 from pallas.model import (
     AgentDetail,
     AgentSnapshot,
@@ -33,7 +31,9 @@ from pallas.model import (
     Verb,
     WatchMode,
     WatchSnapshot,
+    refusals,
 )
+from pallas.telemetry.events import Hub
 
 from .fake_threads import FakeThreads
 

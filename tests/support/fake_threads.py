@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pallas import refusals
-from pallas.model import Fault, MessageRecord, Page, ThreadRecord
+from pallas.model import Fault, MessageRecord, Page, ThreadRecord, refusals
 
 
 class FakeThreads:

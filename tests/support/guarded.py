@@ -11,9 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas.config.auth import AuthConfig
-from pallas.events import Hub
-from pallas.kernel import Kernel
 from pallas.model import Health, HealthStatus
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.attempts import Attempts
 from pallas.surfaces.auth.gate import Asking, Gate
@@ -22,6 +21,7 @@ from pallas.surfaces.auth.tokens import sha256_of
 from pallas.surfaces.cards import CARD_PATH
 from pallas.surfaces.guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
+from pallas.telemetry.events import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

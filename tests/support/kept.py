@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pallas.events import Hub
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import MessageRecord, RunRequest
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

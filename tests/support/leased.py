@@ -5,9 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pallas.config.kinds import SessionLimits
-from pallas.directory import Directory
-from pallas.events import Hub
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger
 from pallas.model import (
     AgentKind,
@@ -19,7 +16,10 @@ from pallas.model import (
     Principal,
     SessionChanged,
 )
+from pallas.routing.directory import Directory
+from pallas.runs.kernel import Kernel
 from pallas.sessions import Sessions
+from pallas.telemetry.events import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

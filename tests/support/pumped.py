@@ -10,10 +10,10 @@ from pallas import contract
 from pallas.config.kinds import PumpLimits
 from pallas.contract import Document, HandlerMetadata, HandlerResponse, Text
 from pallas.invocation import Completer
+from pallas.messaging.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
+from pallas.messaging.pump import First, Pump
 from pallas.model import Event, Fault, FaultType, Image, MessagePassed, Params, RunResult, TraceContext
 from pallas.payloads import Payload, PayloadType
-from pallas.pump.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
-from pallas.pump.pump import First, Pump
 
 Answers = Callable[[Any, HandlerMetadata], Awaitable[Any]]
 Asked = Callable[..., Awaitable[str]]

@@ -11,7 +11,7 @@ import jwt
 import pytest
 from support.issuer import AUDIENCE, Issuer, SigningKey, issuing
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.surfaces.auth import jwt as jwts
 from pallas.surfaces.auth import tokens

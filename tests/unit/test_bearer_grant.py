@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from pallas.bearer import (
+from pallas.access.bearer_lease import (
     Claims,
     Grant,
     Slot,

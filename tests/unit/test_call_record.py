@@ -6,6 +6,7 @@ from time import time
 import pytest
 
 from pallas.config.models import DownstreamConfig
+from pallas.health.probe import CALL_SECONDS, CallRecord, health_of
 from pallas.model import (
     AgentState,
     AuthHop,
@@ -20,7 +21,6 @@ from pallas.model import (
     ToolEvent,
     ToolPhase,
 )
-from pallas.probe import CALL_SECONDS, CallRecord, health_of
 
 SHOP = DownstreamConfig("shop", "http", url="http://x/mcp")
 

@@ -18,8 +18,8 @@ from support.waiting import until
 from pallas.catalog import Catalog
 from pallas.catalog.sealing import Seal
 from pallas.ledger.tables import messages
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Message, Params, ResourceKind, RunRecord
+from pallas.telemetry.log import redact_text
 
 KEY = "sk-test-4f9a8b7c6d5e"
 FIELDS = {

@@ -1,8 +1,8 @@
 import pytest
 
-from pallas.bearer import fingerprint
-from pallas.log import redact_text
+from pallas.access.bearer_lease import fingerprint
 from pallas.model import Fault
+from pallas.telemetry.log import redact_text
 from pallas_tui.chat.principal import NOBODY, from_environment, names_of, typed
 
 TOKEN = "tok-5f0c-very-private-000001"

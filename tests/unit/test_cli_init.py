@@ -11,7 +11,7 @@ from support.waiting import until
 from pallas.cli.check import check
 from pallas.cli.init import init
 from pallas.config import load_project
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 FILES = {
     ".gitignore",

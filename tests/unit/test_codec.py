@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_fleet import desk
 
-from pallas import codec
 from pallas.model import (
     AgentDetail,
     Event,
@@ -23,6 +22,7 @@ from pallas.model import (
     RunEvent,
     TextDelta,
     ToolOutcome,
+    codec,
 )
 from pallas.model import events as event_module
 from pallas.model import reload as reload_module

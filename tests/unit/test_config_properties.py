@@ -16,7 +16,7 @@ from pallas.config.organism import TOP_KEYS as ORGANISM_TOP_KEYS
 from pallas.config.read_llm import BACKEND_KEYS
 from pallas.config.topology import PROJECT_KEYS
 from pallas.config.upstream import DOWNSTREAM_KEYS, TOP_KEYS
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 scalars = st.one_of(
     st.none(),

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pallas.conversations import Conversations, key_of, mint
-from pallas.identity import unverified_principal
+from pallas.access.identity import unverified_principal
 from pallas.model import Fault, FaultType, Image, Message, Principal
+from pallas.runs.conversations import Conversations, key_of, mint
 
 ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
 

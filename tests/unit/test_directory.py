@@ -4,10 +4,10 @@ import pytest
 from support.executors import FakeExecutor
 from support.leased import ME, YOU, Found, House, down
 
-from pallas.directory import Directory
-from pallas.events import Hub
 from pallas.executors import ExecutorInfo
 from pallas.model import AgentChanged, AgentKind, AgentState, Fault, FaultType, HealthStatus, ProviderFacts
+from pallas.routing.directory import Directory
+from pallas.telemetry.events import Hub
 
 
 def agent(name: str, kind: AgentKind = "llm", *capabilities: str, **more: object) -> Found:

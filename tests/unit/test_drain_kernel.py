@@ -8,12 +8,8 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
-from pallas.draft import MAX_PARTIAL, Draft
-from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.fleet.ending import Drained, drain
-from pallas.kernel import Kernel
-from pallas.log import forget, redact
 from pallas.model import (
     Fault,
     FaultType,
@@ -26,6 +22,10 @@ from pallas.model import (
     ToolEvent,
     TraceContext,
 )
+from pallas.runs.kernel import Kernel
+from pallas.runs.partial_text import MAX_PARTIAL, Draft
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import forget, redact
 
 HANDLE = "a-handle-of-my-own"
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pallas.bearer import fingerprint, subject_id
+from pallas.access.bearer_lease import fingerprint, subject_id
+from pallas.access.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
+from pallas.access.grants import Grants
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.config.models import Project
-from pallas.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
-from pallas.grants import Grants
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Principal
-from pallas.refusals import REASON
+from pallas.model.refusals import REASON
 from pallas.surfaces.auth.inbound import Inbound
+from pallas.telemetry.log import redact_text
 
 CORP = "https://id.example.com/"
 AUTH = AuthConfig(

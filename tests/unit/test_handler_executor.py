@@ -13,14 +13,14 @@ from support.waiting import until
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import HandlerConfig
-from pallas.events import Hub
 from pallas.executors import Turn, TurnResult
 from pallas.executors.handler import executor as under_test
 from pallas.executors.handler import work
 from pallas.executors.handler.executor import HandlerExecutor
 from pallas.handlers import Chunk, Error, Final, PromptRequest, PromptResult, Session, Usage
-from pallas.kernel import Kernel
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, RunRequest, TextDelta
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 
 @asynccontextmanager

@@ -2,8 +2,8 @@
 
 import threading
 
-from pallas.events import Hub
 from pallas.model import Notice
+from pallas.telemetry.events import Hub
 
 
 def _notice(text: str) -> Notice:

@@ -7,9 +7,7 @@ import pytest
 from support.executors import FakeExecutor, echo
 from support.kept import asked, kernel_on, rows
 
-from pallas.conversations import mint
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
-from pallas.executors.packed import Packed
 from pallas.ledger import Ledger
 from pallas.model import (
     Compacted,
@@ -26,6 +24,8 @@ from pallas.model import (
     ToolAnswer,
     ToolCall,
 )
+from pallas.model.packed import Packed
+from pallas.runs.conversations import mint
 
 ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})

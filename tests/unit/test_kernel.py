@@ -7,11 +7,7 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
-from pallas.conversations import IDLE_SECONDS, Conversations, mint
-from pallas.events import Hub
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
-from pallas.kernel import Kernel
-from pallas.limits import MAX_RESULT
 from pallas.model import (
     AgentState,
     Event,
@@ -26,6 +22,10 @@ from pallas.model import (
     StepStarted,
     ToolEvent,
 )
+from pallas.runs.conversations import IDLE_SECONDS, Conversations, mint
+from pallas.runs.kernel import Kernel
+from pallas.runs.limits import MAX_RESULT
+from pallas.telemetry.events import Hub
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 
@@ -364,7 +364,7 @@ async def test_a_conversation_with_a_run_in_it_never_expires() -> None:
 
 async def test_the_sweeper_runs_by_itself_until_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("pallas.kernel.SWEEP_EVERY", 0.001)
+    monkeypatch.setattr("pallas.runs.kernel.SWEEP_EVERY", 0.001)
     executor = FakeExecutor()
     kernel = Kernel(Hub(), clock=lambda: now)
     kernel.attach(FakeAgent(executor))

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.turns import FOUND, LOOKING, asked, error, ok, run, said, tool_turn, turn
 
-from pallas.executors.packed import Packed
 from pallas.ledger import Ledger, lives, open_ledger
 from pallas.ledger.history import Kept, history_of
 from pallas.ledger.native import images_in
 from pallas.model import Image, Message, ToolCall
+from pallas.model.packed import Packed
 
 IDS = st.sampled_from(["", "a", "b", "c"])
 CALLS = st.one_of(

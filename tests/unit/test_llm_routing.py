@@ -9,11 +9,11 @@ import pytest
 from support.backends import OK, Desk, backend, desk, failure, project
 from support.waiting import until
 
-from pallas.codec import fault_of
 from pallas.invocation import Completion, Invocation, TokenUsage, handling
 from pallas.llm import complete
 from pallas.llm.budget import BudgetExhausted, revived
 from pallas.model import BackendChosen, Fault, FaultType, Notice
+from pallas.model.codec import fault_of
 
 DOWN = failure(status=503)
 BOTH = (backend("one"), backend("two", priority=2))

@@ -12,8 +12,8 @@ import pytest
 
 from pallas.executors.fastagent import hooks
 from pallas.executors.fastagent.hooks import Hook
-from pallas.log import close_logging, setup_logging
 from pallas.model import Fault
+from pallas.telemetry.log import close_logging, setup_logging
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from pallas.log import close_logging, log_path, setup_logging
-from pallas.log.setup import PINNED
-from pallas.log.sink import LogFile
+from pallas.telemetry.log import close_logging, log_path, setup_logging
+from pallas.telemetry.log.setup import PINNED
+from pallas.telemetry.log.sink import LogFile
 
 VARIABLES = (
     "PALLAS_LOG_FILE",
@@ -284,7 +284,7 @@ def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 CHATTER = """
 import logging, sys
-from pallas.log import setup_logging
+from pallas.telemetry.log import setup_logging
 import fastmcp
 setup_logging("debug")
 for name in ("pallas.x", "openai._base_client", "mcp.server", "fastmcp.server", "uvicorn.error", "other"):
@@ -313,7 +313,7 @@ def test_a_screen_can_refuse_the_journal(file: Path) -> None:  # PR-33
 
 def test_records_are_on_disk_when_the_process_is_killed(file: Path) -> None:
     program = (
-        "import logging, os, signal; from pallas.log import setup_logging; setup_logging()\n"
+        "import logging, os, signal; from pallas.telemetry.log import setup_logging; setup_logging()\n"
         "logging.getLogger('pallas').info('last words'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     with pytest.raises(subprocess.CalledProcessError):

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pallas.events import Hub
 from pallas.model import (
     AgentSnapshot,
     AgentState,
@@ -32,6 +31,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas.surfaces.metrics import MAX_TOOLS, ClientHealth, Metrics
+from pallas.telemetry.events import Hub
 
 DOCS = Path(__file__).parents[2] / "docs"
 HARPER = AgentSnapshot(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pallas.model import Fault, FaultType, Image, Message, ToolAnswer, ToolCall
-from pallas.overrides import read_messages
+from pallas.runs.chat_messages import read_messages
 
 _PNG = "iVBORw0KGgo="
 _CALL = {"id": "c1", "type": "function", "function": {"name": "echo__say", "arguments": '{"text": "a"}'}}

@@ -16,9 +16,9 @@ from pallas.executors.fastagent.peers import (
     told_of,
     tool_of,
 )
+from pallas.messaging.port import PeerFacts
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadFault, PayloadType
-from pallas.pump.port import PeerFacts
 
 # What OpenAI, Anthropic and Google all take as the name of a function.
 LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from support.waiting import until
 
-from pallas.bearer import Grant
+from pallas.access.bearer_lease import Grant
 from pallas.executors.fastagent.pool import Pool
 from pallas.model import Fault, FaultType
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.live import ECHO, agent_module, write_project
 
-from pallas.codec import Undecodable, dumps, encode_event, loads
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo
 from pallas.executors.fastagent.peers import PeerTool
@@ -36,6 +35,7 @@ from pallas.executors.process.messages import (
     unpacked,
 )
 from pallas.model import Exchange, Fault, FaultType, Image, TextDelta, TraceContext, Usage
+from pallas.model.codec import Undecodable, dumps, encode_event, loads
 
 PIECE = Piece("tool", "found", (Image("QUJD", "image/png"),), '{"role": "user"}')
 SAID: tuple[Any, ...] = (

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas.executors.packed import Packed, packed_of
 from pallas.executors.process.channel import MAX_FRAME, PART
 from pallas.executors.process.threads import Book, Threads, pieces
 from pallas.model import Fault, Image, Message
+from pallas.model.packed import Packed, packed_of
 
 LEASES = ("a", "b", "c", None)
 # What becomes of a run: both hear of its result, only the process does (it was cancelled), it failed, or it

@@ -8,10 +8,10 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, to, until
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError, Text
+from pallas.messaging import work
+from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType, ToolEvent
 from pallas.payloads import PayloadType
-from pallas.pump import work
-from pallas.pump.port import Delivery, Reply
 
 
 async def tells(payload: Any, metadata: HandlerMetadata) -> HandlerResponse:

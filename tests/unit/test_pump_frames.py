@@ -12,9 +12,9 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, to, until
 
 from pallas.contract import HandlerMetadata, HandlerResponse
+from pallas.messaging import frames, work
+from pallas.messaging.frames import Frame
 from pallas.model import MessagePassed, ToolEvent
-from pallas.pump import frames, work
-from pallas.pump.frames import Frame
 
 
 async def test_an_answer_ends_all_that_was_begun_below() -> None:
@@ -82,7 +82,7 @@ async def test_what_comes_too_late_is_dropped_and_logged(caplog: pytest.LogCaptu
         Handler("works", works, peers=["stubborn"]),
         Handler("stubborn", stubborn),
     )
-    with caplog.at_level(logging.INFO, "pallas.pump"), pytest.warns(DeprecationWarning):
+    with caplog.at_level(logging.INFO, "pallas.messaging"), pytest.warns(DeprecationWarning):
         assert await world.send("calls", Ask()) == Answer("early")
     assert [type(each) for each in world["works"].got] == [Ask, Ask]
     [dropped] = world.messages(outcome="dropped")
@@ -230,7 +230,7 @@ async def test_a_cancelled_run_does_not_wait_for_who_will_not_end(
         await run
     assert world.clean()
     before = len(world.events)
-    with caplog.at_level(logging.INFO, "pallas.pump"):
+    with caplog.at_level(logging.INFO, "pallas.messaging"):
         let_go.set()
         await until(lambda: any("dropped Answer of stubborn" in line for line in caplog.messages))
     assert len(world.events) == before

@@ -103,7 +103,7 @@ async def test_bytes_go_to_a_peer_and_never_say_who_sent_them(says: bytes) -> No
 async def test_bytes_reach_nobody_but_peers(says: bytes, caplog: pytest.LogCaptureFixture) -> None:
     # HC-12, HC-14, HC-21
     world = World(old("old", says), Handler("echo", echo), Handler("secret", echo))
-    with caplog.at_level(logging.WARNING, "pallas.pump"):
+    with caplog.at_level(logging.WARNING, "pallas.messaging"):
         await world.send("old", Ask())
     assert world["secret"].got == world["echo"].got == []
     [error] = [each for each in world["old"].got if isinstance(each, SystemError)]

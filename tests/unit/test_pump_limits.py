@@ -9,8 +9,8 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, 
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
+from pallas.messaging.port import Asker
 from pallas.model import Fault, FaultType
-from pallas.pump.port import Asker
 
 
 @pytest.mark.parametrize(("agents", "fleet"), [(8, 20), (3, 15)])

@@ -9,8 +9,8 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, knows, respond, to
 
 from pallas.contract import Document, HandlerMetadata, HandlerResponse, SystemError, Text
+from pallas.messaging.pump import CALLER
 from pallas.model import Fault, FaultType, ToolEvent
-from pallas.pump.pump import CALLER
 
 
 @knows

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.pumped import Answer, Ask, Handler, World, echo, forever, knows, respond, to
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
+from pallas.messaging.rules import CALLER, TODO, Way, way
+from pallas.messaging.usage import WARNING, instructions
 from pallas.model import Fault, FaultType
-from pallas.pump.rules import CALLER, TODO, Way, way
-from pallas.pump.usage import WARNING, instructions
 
 # SPEC 5.1, to the letter.
 ROUTING = SystemError(
@@ -78,7 +78,7 @@ async def test_who_is_no_peer_is_never_called_and_the_sender_may_try_again(
     trying = tries("secret", "peer")
     trying.is_agent = agent
     world = World(trying, Handler("secret", echo), Handler("peer", echo))
-    with caplog.at_level(logging.WARNING, "pallas.pump"):
+    with caplog.at_level(logging.WARNING, "pallas.messaging"):
         assert await world.send("tries", Ask()) == Answer("peer: ")
     assert world["secret"].got == []
     assert trying.got[1] == ROUTING

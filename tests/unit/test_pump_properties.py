@@ -13,10 +13,10 @@ from support.pumped import Answer, Ask, Handler, World, forever, respond, to
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
+from pallas.messaging.routing import unknown
+from pallas.messaging.rules import CALLER
 from pallas.model import Event, Fault, MessagePassed, ToolEvent
 from pallas.payloads import PayloadType
-from pallas.pump.routing import unknown
-from pallas.pump.rules import CALLER
 
 ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
 NAMES = ["a", "a.b", "a.b.c", "b", "b.a", "calc.add", "calc"]

@@ -6,11 +6,11 @@ from lxml import etree
 from support.pumped import Ask, Handler, World, echo, respond, to
 
 from pallas.contract import HandlerMetadata, HandlerResponse
-from pallas.log import forget, redact
+from pallas.messaging import record
+from pallas.messaging.record import MessageLog
 from pallas.model import MessagePassed
 from pallas.payloads import PayloadType, opened
-from pallas.pump import record
-from pallas.pump.record import MessageLog
+from pallas.telemetry.log import forget, redact
 
 
 def passed(number: int, run: str = "run-1", **more: Any) -> MessagePassed:

@@ -15,8 +15,8 @@ from pallas.contract import (
     TodoRegistered,
     TodoUntil,
 )
+from pallas.messaging.rules import TODO
 from pallas.model import TodoChanged
-from pallas.pump.rules import TODO
 
 
 @knows

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from pallas.log import forget, redact
 from pallas.model import (
     Event,
     Fault,
@@ -21,6 +20,7 @@ from pallas.model import (
     Usage,
 )
 from pallas.surfaces.rest.chunks import MAX_DELTA, Chunks, answer_of, error
+from pallas.telemetry.log import forget, redact
 
 RUN: dict[str, Any] = {"run_id": "r1", "agent": "boss"}
 

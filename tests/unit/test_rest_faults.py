@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from pallas import refusals
-from pallas.log import forget, redact
-from pallas.model import Fault, FaultType
+from pallas.model import Fault, FaultType, refusals
 from pallas.surfaces.rest import faults
+from pallas.telemetry.log import forget, redact
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pallas.model import Fault, FaultType
-from pallas.refusals import not_found
+from pallas.model.refusals import not_found
 from pallas.surfaces.rest import replay as replay_module
 from pallas.surfaces.rest.replay import Replay, RunLog, Store
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pallas.likeness import Likeness, words
 from pallas.model import Fault, FaultType
-from pallas.route_prompt import MAX_QUESTION, route_prompt
-from pallas.routing import Candidate, Choice, choose, kept
+from pallas.routing.choice import Candidate, Choice, choose, kept
+from pallas.routing.route_prompt import MAX_QUESTION, route_prompt
+from pallas.routing.similarity import Likeness, words
 
 CODER = Candidate(
     "coder",

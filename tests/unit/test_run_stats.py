@@ -6,11 +6,11 @@ import random
 import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate
 
-from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Message, Outcome, RunRequest, Usage
-from pallas.runs import WINDOW, Run, Stats
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import WINDOW, Run, Stats
+from pallas.telemetry.events import Hub
 
 
 def _of(*seconds: float) -> Stats:

@@ -21,7 +21,7 @@ from pallas.model import (
     SessionChanged,
     TextDelta,
 )
-from pallas.refusals import REASON
+from pallas.model.refusals import REASON
 from pallas.sessions import Sessions, hooks
 
 BROKEN = Fault(FaultType.UPSTREAM, "it broke")

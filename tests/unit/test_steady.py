@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas.probe import CONFIRMATIONS, Steady
+from pallas.health.probe import CONFIRMATIONS, Steady
 
 
 def _shown(looks: str, **options: bool) -> str:

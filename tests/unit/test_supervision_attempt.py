@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.waiting import until
 
-from pallas import patience
+from pallas import deadlines
 from pallas.config.models import RestartConfig
 from pallas.fleet.supervisor.attempt import Attempt
 from pallas.fleet.supervisor.policy import Fate, RestartPolicy
@@ -63,9 +63,9 @@ async def test_an_attempt_is_given_up_in_time_and_the_next_one_waits_for_its_cle
 
 
 async def test_time_in_which_others_blocked_the_loop_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_SLICE", 0.01)
+    monkeypatch.setattr(deadlines, "_SLICE", 0.01)
     hours = count(0, 3_600)
-    monkeypatch.setattr(patience, "monotonic", lambda: next(hours))  # each look is an hour after the last
+    monkeypatch.setattr(deadlines, "monotonic", lambda: next(hours))  # each look is an hour after the last
     attempt, work = Attempt(), Work()
     asyncio.get_running_loop().call_later(0.05, work.go.set)
     assert await attempt.within(5, work.do(), "work") == "done"

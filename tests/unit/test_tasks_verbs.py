@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from support.waiting import until
 
-from pallas.events import Hub
-from pallas.grants import Grants
-from pallas.kernel import Kernel
+from pallas.access.grants import Grants
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Principal, StepStarted, TaskRecord
-from pallas.runs import Listener
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Listener
 from pallas.tasks import Finished, Tasks
 from pallas.tasks import tasks as module
+from pallas.telemetry.events import Hub
 
 ME = Principal("token:me")
 

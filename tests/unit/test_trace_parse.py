@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pallas.model import TraceContext
-from pallas.trace import (
+from pallas.telemetry.trace import (
     MAX_BAGGAGE,
     MAX_STATE,
     RunTrace,
@@ -17,7 +17,7 @@ from pallas.trace import (
     parse,
     running,
 )
-from pallas.wire import WireRecord
+from pallas.telemetry.wire_record import WireRecord
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GOOD = f"00-{TRACE}-{SPAN}-01"

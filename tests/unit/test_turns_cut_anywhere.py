@@ -8,11 +8,7 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, echo
 from support.kept import asked, kernel_on, rows
 
-from pallas import arrears
-from pallas.conversations import mint
-from pallas.events import Hub
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.kernel import Kernel
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import (
     Fault,
@@ -27,6 +23,10 @@ from pallas.model import (
     ToolCall,
     Usage,
 )
+from pallas.runs import retry_queue
+from pallas.runs.conversations import mint
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 WINDOW = 1_000
 POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "said", "finish", "fail")
@@ -299,7 +299,7 @@ async def test_a_ledger_that_fails_for_a_while_is_told_the_end_when_it_is_back(
     ledger: Ledger, gated: Gated, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # AG-5
-    monkeypatch.setattr(arrears, "TRY_EVERY", 0.01)
+    monkeypatch.setattr(retry_queue, "TRY_EVERY", 0.01)
     model = Model()
     executor = FakeExecutor(model.answer)
     kernel = kernel_on(ledger, executor)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.config_folder import Folder
 
-from pallas.child_environment import bare_environment
 from pallas.config import ConfigError
-from pallas.log import redact_project, redact_text
+from pallas.executors.child_environment import bare_environment
+from pallas.telemetry.log import redact_project, redact_text
 
 
 def test_only_harmless_variables_and_those_that_are_said_are_given() -> None:

@@ -15,8 +15,8 @@ from pallas.fleet.reload.failure import failure_of
 from pallas.fleet.reload.portrait import Portrait, portrait
 from pallas.fleet.reload.sources import MAX_BYTES, MAX_TEXTS, Sources
 from pallas.fleet.reload.version import same_settings
-from pallas.log import forget, redact
 from pallas.model import Change, Fault, FaultType, ServerDetail, ToolDetail
+from pallas.telemetry.log import forget, redact
 
 AGENT = AgentConfig("one", 1, "One", "About one", module="agents.one")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from support.waiting import until
 
-from pallas.events import Hub
 from pallas.fleet.heap import begin, settle, tend
-from pallas.in_flight import InFlight
 from pallas.model import Reloaded
+from pallas.runs.in_flight import InFlight
+from pallas.telemetry.events import Hub
 
 
 class Ring:

@@ -2,8 +2,16 @@
 
 import json
 
-from pallas.bearer import fingerprint
-from pallas.wire import MAX_BODY, MAX_EXCHANGES, Body, RunWire, WireRecord, clean_body, clean_headers
+from pallas.access.bearer_lease import fingerprint
+from pallas.telemetry.wire_record import (
+    MAX_BODY,
+    MAX_EXCHANGES,
+    Body,
+    RunWire,
+    WireRecord,
+    clean_body,
+    clean_headers,
+)
 
 
 def say(run: RunWire, text: str = "x") -> None:

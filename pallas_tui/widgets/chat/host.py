@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pallas.commands import Parameter
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...chat import principal as principals
 from ...chat.export import About, Form, exported, file_name, form_of, write_new

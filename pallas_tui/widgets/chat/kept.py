@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.commands import parameters
 from pallas.model import Fault, FaultType, FleetPort, Params, ThreadRecord
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...instances.snapshots import is_attached_name
 from ...pictures.images import user_path

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input, TextArea
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from ...chat.history import PromptHistory, Walk
 from ...pictures.images import complete_path, names_images, pasted_images

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from pallas.model import Fault
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...pictures.cells import Unreadable, draw, fit
 from ...pictures.images import Attachment, image_of, read_image, size_text, user_path

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...forms import ABSENT, Form, JsonMistake, Kind, Row, Shape
 from ...forms.entry import written

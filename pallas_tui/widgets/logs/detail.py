@@ -9,7 +9,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from ...clipboard import copy
 from ...targets import RunTarget

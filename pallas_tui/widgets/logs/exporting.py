@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import Worker
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...text import count
 from ..status import StatusLine

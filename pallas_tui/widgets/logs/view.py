@@ -8,7 +8,7 @@ from rich.cells import cell_len, chop_cells
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...text import Glyphs, Line, Part, fit, wrapped
 from ..tones import DIM

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pallas.model import TaskRecord
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from ...state import Tone
 from ...tasks.book import SHOWN_ID, UNDER_WAY

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pallas.model import ThreadRecord
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ...chat.export import About, Form, exported, file_name, form_of, write_new
 from ...chat.model import Conversation

@@ -6,11 +6,10 @@ import secrets
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pallas import refusals
 from pallas.config import Project
 from pallas.ledger.kept import Everything, Kept, used_by
 from pallas.ledger.pages import check_limit, cursor_of, place_of
-from pallas.model import Fault, Page, Resource, ResourceKind
+from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 
 from .checks import check_free, check_mine, check_whole
 from .names import check_name

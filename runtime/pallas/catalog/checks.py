@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pallas import refusals
 from pallas.config.notes import nearest
 from pallas.ledger.kept import Kept, used_by
-from pallas.model import ResourceKind
-from pallas.text import one_line
+from pallas.model import ResourceKind, refusals
+from pallas.model.safe_text import one_line
 
 from .mistakes import wrong
 from .names import slug

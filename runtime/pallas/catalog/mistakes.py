@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pallas.config.notes import nearest
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 
 def wrong(key: str, problem: str) -> Fault:

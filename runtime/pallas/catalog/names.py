@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from pallas.model import ResourceKind
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .mistakes import wrong
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pallas.config import Project
-from pallas.preflight import preflight
+from pallas.health.preflight import preflight
 
 # Providers that are asked as themselves; all others speak as openai does, where they have an address.
 _ITSELF: Final = frozenset({"anthropic", "openai"})

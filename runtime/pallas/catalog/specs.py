@@ -18,10 +18,10 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from pallas.config.notes import nearest
-from pallas.log.redaction import is_sensitive
 from pallas.model import Fault, Params, ResourceKind
 from pallas.model.params import PER_CALL_KEYS
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log.redaction import is_sensitive
 
 from .fields import (
     MAX_ITEMS,

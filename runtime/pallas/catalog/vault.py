@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pallas.ledger.kept import Kept
-from pallas.log import forget, redact
 from pallas.model import Fault
+from pallas.telemetry.log import forget, redact
 
 from .specs import SecretSpec, Spec
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pallas import refusals
 from pallas.config import AgentConfig, Project
 from pallas.config.notes import nearest
 from pallas.ledger.kept import FOLDER_ID, Everything, Kept
-from pallas.model import Resource, ResourceKind
-from pallas.text import one_line
+from pallas.model import Resource, ResourceKind, refusals
+from pallas.model.safe_text import one_line
 
 from .references import references_in
 from .shape import EMPTY, Names, spec_of

@@ -11,7 +11,7 @@ from pallas.config.models import Definition, DownstreamConfig, LlmConfig
 from pallas.config.where import Where
 from pallas.ledger.kept import FOLDER_ID, Everything, Kept
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .references import SecretRef, filled
 from .shape import limits_of

@@ -46,7 +46,7 @@ def serve(root: Path, url: str, token: str) -> int:
             "speaks JSON-RPC on stdin and stdout: put it into an MCP client's configuration; Ctrl-D ends it"
         )
     wire = Wire()  # before anything of the project is imported: it may print
-    from pallas.api_client import URL_VARIABLE, token_of
+    from pallas.client import URL_VARIABLE, token_of
     from pallas.config import ConfigError, export_env, load_project
     from pallas.model import Fault
 
@@ -62,7 +62,7 @@ def serve(root: Path, url: str, token: str) -> int:
         return UNUSABLE
 
     from pallas.cli.children import children, end_children
-    from pallas.log import close_logging
+    from pallas.telemetry.log import close_logging
 
     others = children()
     _log(loaded, token)
@@ -134,7 +134,7 @@ def _tell(text: str) -> None:
 
 
 def _log(project: "Project | None", token: str) -> None:
-    from pallas.log import redact, redact_project, setup_logging
+    from pallas.telemetry.log import redact, redact_project, setup_logging
 
     setup_logging(project.log_level if project is not None else None, stderr=False)
     if project is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .chatting.lines import Interrupted, Lines, Plain
 from .chatting.session import Ending, Silence
@@ -50,9 +50,9 @@ def console(root: Path) -> int:
 
 
 async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
-    from pallas.api_client import place_of
-    from pallas.api_client.own import PORTS_TIMEOUT, is_there, own_fleet
-    from pallas.log import close_logging, redact_project, setup_logging
+    from pallas.client import place_of
+    from pallas.client.own import PORTS_TIMEOUT, is_there, own_fleet
+    from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     task = asyncio.current_task()
     assert task is not None

@@ -5,8 +5,8 @@ import logging
 from typing import Final
 
 from pallas.fleet.fleet import Fleet
-from pallas.log import reopen_logging
 from pallas.model import Event, Fault, Notice, Reloaded
+from pallas.telemetry.log import reopen_logging
 
 from .narrator import Narrator
 from .notify import ServiceReport

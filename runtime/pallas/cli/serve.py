@@ -9,7 +9,7 @@ from pallas.config import ConfigError, export_env, load_project
 from pallas.config.listeners import has_console
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.fleet.heap import begin
-from pallas.log import close_logging, redact_project, setup_logging
+from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
 from .notify import Notifier
 from .signals import Signals

@@ -14,14 +14,14 @@ from time import monotonic, sleep
 from typing import Final
 
 from pallas.config import ConfigError, Project
-from pallas.events import Hub
 from pallas.fleet import heap
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.lasting import url_of
 from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
-from pallas.log import close_logging, is_on_stderr, log_state
 from pallas.model import Fault
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import close_logging, is_on_stderr, log_state
 
 from .children import adopting, children, end_children
 from .narrator import Narrator

@@ -6,7 +6,7 @@ from time import localtime, strftime
 from typing import Final
 
 from pallas.model import ThreadRecord
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import tuning
 from .host import Attaching, ChatHost, Repeating, Threaded

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pallas.model import Fault, FaultType, Params
 from pallas.model.params import KEYS
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 PER_CALL: Final = frozenset({"messages"})
 """What goes with one call and makes no sense for a whole conversation."""

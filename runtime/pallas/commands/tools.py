@@ -3,7 +3,7 @@
 import json
 
 from pallas.model import AgentDetail, ServerDetail, ToolDetail
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 
 def tools_text(detail: AgentDetail, wanted: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from pallas.model import Params
 from pallas.model.params import PER_CALL_KEYS, SYSTEM_KEYS
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import parameters
 from .host import ChatHost, Parameter, Tunable

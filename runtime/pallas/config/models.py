@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pallas.grant_rules import RbacConfig
+from pallas.access.grant_rules import RbacConfig
 from pallas.model import NO_PARAMS, AgentKind, Params
 
 from .auth import AuthConfig

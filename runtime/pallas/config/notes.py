@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
-from ..text import one_line
+from pallas.model.safe_text import one_line
+
 from .models import Mistake, Where
 
 _LIMIT = 600

@@ -3,7 +3,16 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pallas.grant_rules import ANONYMOUS, ANY, AUTHENTICATED, VERBS, VERBS_OF, Grant, RbacConfig, Rule
+from pallas.access.grant_rules import (
+    ANONYMOUS,
+    ANY,
+    AUTHENTICATED,
+    VERBS,
+    VERBS_OF,
+    Grant,
+    RbacConfig,
+    Rule,
+)
 
 from .auth import AuthConfig
 from .notes import allowed, did_you_mean

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ..text import sanitize
+from pallas.model.safe_text import sanitize
+
 from .files import is_folder, module_file, module_like, module_problem
 from .kinds import TypedConfig
 from .notes import suggest

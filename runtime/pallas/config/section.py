@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..text import sanitize
+from pallas.model.safe_text import sanitize
+
 from .models import Where
 from .notes import Notes, allowed, did_you_mean
 from .tree import Items, Leaf, Node, Table

@@ -6,9 +6,9 @@ from typing import Any, Final
 from pallas.executors.typed.binding import bound, packed
 from pallas.executors.typed.checks import Handler, check_handler
 from pallas.executors.typed.loading import Loaded, key_of
+from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadType
-from pallas.pump.port import Delivery, Reply
 
 WEEK: Final = 7 * 86_400.0
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config.listeners import CONSOLE
 from pallas.contract import ConsolePrompt
+from pallas.messaging.port import Asker
+from pallas.messaging.pump import First
 from pallas.model import ANONYMOUS, Event, Fault, MessagePassed, Outcome, RunFinished, RunStarted
 from pallas.payloads import Payload, PayloadType
-from pallas.pump.port import Asker
-from pallas.pump.pump import First
-from pallas.trace import child_of
+from pallas.telemetry.trace import child_of
 
 if TYPE_CHECKING:
     from pallas.fleet.fleet import Fleet

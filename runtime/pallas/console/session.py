@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pallas.contract
 from pallas.contract import ConsoleInput, ConsolePrompt
-from pallas.log.place import log_path
+from pallas.messaging.port import Asker, Emit
+from pallas.messaging.pump import First
 from pallas.model import (
     ANONYMOUS,
     Event,
@@ -20,11 +21,10 @@ from pallas.model import (
     RunStarted,
     TraceContext,
 )
+from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
-from pallas.pump.port import Asker, Emit
-from pallas.pump.pump import First
-from pallas.text import one_line
-from pallas.trace import child_of
+from pallas.telemetry.log.place import log_path
+from pallas.telemetry.trace import child_of
 
 from .handlers import CONSOLE, ROUTER, Console, Desk, Router, Seen
 from .hosted import Hosted

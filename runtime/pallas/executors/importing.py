@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Final
 
 from pallas.config import Project
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from .fastagent.fresh import anew, file_of, modules_of, unnote
 from .fastagent.surroundings import kept

@@ -8,7 +8,7 @@ from pallas.model import Event, Image, RunResult, TraceContext
 from .base import Turn
 
 if TYPE_CHECKING:  # what says how messages look is imported by fleets that have some
-    from pallas.pump.port import PeerFacts
+    from pallas.messaging.port import PeerFacts
 
 
 class PeerPort(Protocol):

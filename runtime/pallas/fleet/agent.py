@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Final
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import module_file
 from pallas.config.models import LlmConfig
-from pallas.events import Hub
 from pallas.executors import Executor
-from pallas.kernel import Kernel
-from pallas.log import reapply_logging, redact_text
+from pallas.health.reasons import health_for_callers
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -31,13 +29,15 @@ from pallas.model import (
     Reach,
     Reloaded,
 )
-from pallas.reasons import health_for_callers
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.gate import Asking, Gate
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.auth.metadata import resource_at
 from pallas.surfaces.cards import CARD_PATH, server_card
 from pallas.surfaces.status import Page
-from pallas.text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import reapply_logging, redact_text
 
 from .agent_health import AgentHealth
 from .agent_snapshot import snapshot_of, takes

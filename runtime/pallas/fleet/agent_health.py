@@ -7,9 +7,9 @@ from dataclasses import replace
 from time import time
 
 from pallas.config.models import DownstreamConfig
-from pallas.events import Hub
+from pallas.health.probe import CallRecord, Lack, Prober, health_of
 from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
-from pallas.probe import CallRecord, Lack, Prober, health_of
+from pallas.telemetry.events import Hub
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.executors import Executor
 from pallas.executors.typed.executor import TypedExecutor
-from pallas.kernel import Kernel
 from pallas.model import AgentSnapshot
+from pallas.runs.kernel import Kernel
 
 if TYPE_CHECKING:
     from .agent import FleetAgent

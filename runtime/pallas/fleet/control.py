@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
 from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
-from pallas.events import Hub
-from pallas.log import reapply_logging, redact_project, redact_text
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice, Reloaded, Verb
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import reapply_logging, redact_project, redact_text
 
 from .agent import STOPPED_BY_HAND, FleetAgent
 from .succession import MAX_PREDECESSORS

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from pallas.config.delegation import leads_to
-from pallas.in_flight import InFlight
 from pallas.model import TraceContext
+from pallas.runs.in_flight import InFlight
 
 from .agent import FleetAgent
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from pallas.in_flight import InFlight
-from pallas.kernel import Kernel
+from pallas.runs.in_flight import InFlight
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.listener import Listener
 
 from .agent import FleetAgent

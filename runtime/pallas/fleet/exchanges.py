@@ -9,9 +9,9 @@ from typing import Final, Protocol
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.events import Hub
 from pallas.model import Change, Fault, FaultType, Reloaded, ReloadOutcome
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
 
 from .reload.diff import changes, file_changes
 from .reload.failure import Failure, failure_of

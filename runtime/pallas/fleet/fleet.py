@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
+from pallas.access.grants import Grants
 from pallas.config import AgentConfig, Project, fill_unset
 from pallas.config.kinds import WorkerConfig
-from pallas.events import Hub
 from pallas.executors.importing import forget
-from pallas.grants import Grants
-from pallas.kernel import Kernel
 from pallas.model import (
     AgentDetail,
     AgentState,
@@ -33,11 +31,13 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.guard import allowed_hosts_of
 from pallas.surfaces.virtual import make_virtual
+from pallas.telemetry.events import Hub
+from pallas.telemetry.wire_record import WireRecord
 from pallas.toolbox.seen import SeenTools
-from pallas.wire import WireRecord
 
 from .agent import FleetAgent
 from .api import Api, make_api
@@ -76,9 +76,9 @@ if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
     from pallas.llm.service import LlmService
-    from pallas.pump.pump import Pump
+    from pallas.messaging.pump import Pump
+    from pallas.sessions.thread_access import Threads
     from pallas.surfaces.control.opening import OpenControl
-    from pallas.threads import Threads
 
     from .peers import FleetPeers
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp
 
-from pallas.directory import Directory
 from pallas.model import AgentState, Event, FleetState, Reloaded
+from pallas.routing.directory import Directory
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 

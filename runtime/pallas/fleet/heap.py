@@ -12,9 +12,9 @@ import logging
 from time import perf_counter
 from typing import Final
 
-from pallas.events import Hub
-from pallas.in_flight import InFlight
 from pallas.model import Event, Reloaded
+from pallas.runs.in_flight import InFlight
+from pallas.telemetry.events import Hub
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from pallas.model import (
     ToolDetail,
     ToolOutcome,
 )
+from pallas.model.safe_text import one_line
 from pallas.surfaces.registry import catalogue
-from pallas.text import one_line
 from pallas.toolbox.endpoint import Endpoint, downstream_endpoint, own_endpoint
 from pallas.toolbox.plain import json_text
 from pallas.toolbox.seen import SeenTools

@@ -6,7 +6,6 @@ Who else may see what is decided by ``pallas.threads``; here nobody is asked.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas import refusals
 from pallas.model import (
     Fault,
     FaultType,
@@ -17,14 +16,15 @@ from pallas.model import (
     Principal,
     TaskRecord,
     ThreadRecord,
+    refusals,
 )
 from pallas.model.params import PER_CALL_KEYS
-from pallas.text import one_line
-from pallas.threads import ADMIN
+from pallas.model.safe_text import one_line
+from pallas.sessions.thread_access import ADMIN
 
 if TYPE_CHECKING:
+    from pallas.sessions.thread_access import Threads
     from pallas.tasks import Tasks
-    from pallas.threads import Threads
 
     from .fleet import Fleet
 

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.bearer import adopt_salt
+from pallas.access.bearer_lease import adopt_salt
+from pallas.access.grants import Grants
 from pallas.config import Project
 from pallas.config.kinds import TasksConfig
-from pallas.events import Hub
-from pallas.grants import Grants
-from pallas.kernel import Kernel
 from pallas.ledger import database_url_of
 from pallas.model import Fault, Notice
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
+    from pallas.sessions.thread_access import Threads
     from pallas.tasks import Tasks
-    from pallas.threads import Threads
 
 log = logging.getLogger(__name__)
 

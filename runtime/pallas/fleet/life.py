@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
-from pallas.kernel import Kernel
-from pallas.log import redact_text
 from pallas.model import FAILED_STATES, AgentState, Fault
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.log import redact_text
 
 from .reload.version import Version
 from .succession import MakeExecutor, Succession

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
-from pallas.events import Hub
-from pallas.log import log_state
 from pallas.model import Notice
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import log_state
 
 EVERY: Final = 2.0
 """Seconds between two looks at the log."""

@@ -17,11 +17,11 @@ from time import monotonic, process_time
 from types import FrameType
 from typing import Final
 
-from pallas.events import Hub
-from pallas.log import redact_text
 from pallas.model import LoopBlocked
-from pallas.text import sanitize
-from pallas.trace import run_of
+from pallas.model.safe_text import sanitize
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import redact_text
+from pallas.telemetry.trace import run_of
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.wanted import Wanted
 from pallas.config import AgentConfig, Project
-from pallas.events import Hub
-from pallas.log import redact_text
 from pallas.model import AgentState, Fault, Notice, Reloaded
+from pallas.model.safe_text import one_line
 from pallas.surfaces.published import resource_url
-from pallas.text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import redact_text
 
 from .agent import DRAIN_SECONDS, FleetAgent
 from .control import DEADLINE, Control

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas.config import AgentConfig, Project
-from pallas.events import Hub
-from pallas.kernel import Kernel
 from pallas.model import Fault
+from pallas.runs.kernel import Kernel
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.status import Page
+from pallas.telemetry.events import Hub
 
 from .agent import FleetAgent
 from .doors import Doors

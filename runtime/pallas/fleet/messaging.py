@@ -14,9 +14,9 @@ from .making import is_typed
 
 if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need neither
     from pallas.llm.service import LlmService
+    from pallas.messaging.port import Emit
+    from pallas.messaging.pump import First, Pump
     from pallas.payloads import Payload
-    from pallas.pump.port import Emit
-    from pallas.pump.pump import First, Pump
 
     from .fleet import Fleet
     from .peers import FleetPeers
@@ -46,7 +46,7 @@ class Messaging:
     @cached_property
     def pump(self) -> "Pump":
         """What delivers them."""
-        from pallas.pump.pump import Pump
+        from pallas.messaging.pump import Pump
 
         return Pump(self.peers)
 

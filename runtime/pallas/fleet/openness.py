@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from typing import Final
 
 from pallas.model import ANONYMOUS, Notice
+from pallas.model.safe_text import one_line
 from pallas.surfaces.auth.inbound import Inbound
-from pallas.text import one_line
 
 _MAX_NAMED: Final = 20
 

@@ -7,9 +7,9 @@ from typing import Final
 from weakref import WeakSet
 
 from pallas.config.models import Need
-from pallas.events import Hub
 from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
 
 from .agent import FleetAgent
 from .ports import answers

@@ -8,8 +8,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from pallas.config import Project
+from pallas.health.preflight import ProviderReport
 from pallas.model import FleetSnapshot
-from pallas.preflight import ProviderReport
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.published import base_url
 from pallas.surfaces.registry import registry_app

@@ -11,10 +11,10 @@ from pallas.config.kinds import PumpLimits, TypedConfig
 from pallas.executors.below import Below
 from pallas.executors.typed.executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
+from pallas.messaging.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
 from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest, RunResult, Usage
-from pallas.outcomes import what_answers
 from pallas.payloads import PayloadType
-from pallas.pump.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
+from pallas.runs.outcomes import what_answers
 
 from .circles import above
 
@@ -26,7 +26,7 @@ _REFUSED: Final = "there is no such peer"
 
 
 class FleetPeers:
-    """As ``pallas.pump.port.Peers`` over the agents of one fleet. Belongs to its event loop."""
+    """As ``pallas.messaging.port.Peers`` over the agents of one fleet. Belongs to its event loop."""
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet

@@ -14,12 +14,12 @@ from typing import Final, Literal
 
 import httpx2
 
-from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
-from pallas.events import Hub
-from pallas.log import redact_text
+from pallas.executors.child_environment import program_environment, withheld_in
 from pallas.model import AgentState, Notice, ServerSnapshot
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import redact_text
 
 from .leash import leashed
 from .supervisor.policy import Fate, RestartPolicy

@@ -18,14 +18,14 @@ from pallas.model import (
     TraceContext,
     why_not,
 )
-from pallas.routing import Candidate
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.routing.choice import Candidate
 
 from .circles import above
 from .making import is_typed, make_executor
 
 if TYPE_CHECKING:
-    from pallas.pump.port import PeerFacts
+    from pallas.messaging.port import PeerFacts
 
     from .agent import FleetAgent
     from .fleet import Fleet

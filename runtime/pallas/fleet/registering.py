@@ -14,12 +14,12 @@ from pallas.config.auth import AuthConfig
 from pallas.config.kinds import HandlerConfig, WorkerConfig
 from pallas.config.models import RestartConfig
 from pallas.config.where import Where
-from pallas.directory import rank
-from pallas.events import Hub
 from pallas.executors.handler.shape import shape_of
 from pallas.handlers import Registered
 from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.routing.directory import rank
+from pallas.telemetry.events import Hub
 
 from .agent import FleetAgent
 

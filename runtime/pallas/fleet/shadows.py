@@ -4,9 +4,9 @@ import logging
 
 from pallas.catalog.wanted import Wanted
 from pallas.config import Project
-from pallas.events import Hub
 from pallas.model import Notice
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
 
 from .merging import shadow
 

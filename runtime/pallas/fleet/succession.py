@@ -10,8 +10,8 @@ from typing import Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor, ExecutorInfo
-from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType
+from pallas.runs.kernel import Kernel
 
 from .reload.version import Version
 

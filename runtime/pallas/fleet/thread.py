@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
-from pallas.events import Hub
-from pallas.log import redact_project, setup_logging
 from pallas.model import (
     AgentDetail,
     Envelope,
@@ -32,7 +30,9 @@ from pallas.model import (
     ToolOutcome,
     Verb,
 )
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import redact_project, setup_logging
 
 from . import kept
 from .loop import run

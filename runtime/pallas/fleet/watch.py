@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.config import Project
-from pallas.events import Hub
+from pallas.health.preflight import ProviderReport, preflight
+from pallas.health.probe import Steady
 from pallas.model import Notice
-from pallas.preflight import ProviderReport, preflight
-from pallas.probe import Steady
+from pallas.telemetry.events import Hub
 
 from .agent import FleetAgent
 

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from pallas.codec import dumps
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.codec import dumps
+from pallas.model.safe_text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ Nothing here asks the database: rows come in, messages go out.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from pallas.executors.packed import Packed
 from pallas.model import Message, Role, ToolAnswer
+from pallas.model.packed import Packed
 
 from .rows import calls_of, pictures_of
 

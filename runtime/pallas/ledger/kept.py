@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pallas import refusals
-from pallas.model import Fault, ResourceKind
+from pallas.model import Fault, ResourceKind, refusals
 
 FOLDER_ID: Final = "folder"
 """The id of the project that the folder itself is."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pallas.codec import Undecodable, loads
 from pallas.model import Image
+from pallas.model.codec import Undecodable, loads
 
 _MAX_DEPTH: Final = 12
 

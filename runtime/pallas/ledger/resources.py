@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
 
-from pallas import refusals
-from pallas.model import ResourceKind
+from pallas.model import ResourceKind, refusals
 
 from .database import Database
 from .kept import FOLDER_ID, Everything, Kept, used_by

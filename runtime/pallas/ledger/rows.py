@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pallas.executors.packed import packed_of
 from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
+from pallas.model.packed import packed_of
 
 from .native import images_in
 from .words import new_id as new_id

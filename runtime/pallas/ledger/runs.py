@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select, tuple_
 
-from pallas import refusals
-from pallas.codec import visible
-from pallas.model import Page, RunRecord, RunStatus
+from pallas.model import Page, RunRecord, RunStatus, refusals
+from pallas.model.codec import visible
 
 from . import turns
 from .database import Database, insert_new

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, insert, or_, select, tuple_, update
 
 from pallas.model import Fault, FaultType, Page, TaskRecord, TaskStatus
-from pallas.refusals import STOPPED
+from pallas.model.refusals import STOPPED
 
 from .database import Database
 from .pages import check_limit, cursor_of, place_of

@@ -7,10 +7,9 @@ from typing import Final
 from sqlalchemy import Connection, Select, case, delete, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
-from pallas import refusals
-from pallas.conversations import mint
-from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord
-from pallas.text import one_line
+from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
+from pallas.model.safe_text import one_line
+from pallas.runs.conversations import mint
 
 from . import turns
 from .agent_rows import agent_id

@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from pallas import refusals
-from pallas.model import Fault, Message, MessageStatus, RunRecord
-from pallas.text import one_line
+from pallas.model import Fault, Message, MessageStatus, RunRecord, refusals
+from pallas.model.safe_text import one_line
 
 from .context import context_of, rewritten
 from .history import history_of

@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from pallas.config.kinds import LlmRouting
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .backend import Backend, Busy, Clock, Sleep
 from .providers import UNREADABLE, Answer, Provider

@@ -20,7 +20,7 @@ from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
 from pallas.model import Fault, FaultType, Params
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from . import fastagent_seam as seam
 from .providers import UNREADABLE, Answer, Provider

@@ -11,9 +11,9 @@ from typing import Final
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig
 from pallas.invocation import Completer, Completion, LLMResponse, TokenUsage
-from pallas.log import reapply_logging
 from pallas.model import Event, Fault, FaultType, Notice, Params
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import reapply_logging
 
 from .asking import Asking
 from .backend import Backend

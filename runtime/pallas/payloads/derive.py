@@ -21,7 +21,7 @@ from typing import (
 )
 
 from pallas.model import Fault, FaultType
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .choices import chosen
 from .fault import Misfit, shown

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 from xml.parsers import expat
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .fault import NotXml, PayloadFault, shown
 

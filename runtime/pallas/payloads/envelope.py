@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .fault import PayloadFault, shown
 from .payload import Payload

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 from lxml import etree
 
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import binding, derive, schemas, writing
 from .entry import read_text

@@ -6,7 +6,7 @@ from typing import Final
 
 from lxml import etree
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .fault import PayloadFault, shown
 from .limits import MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, MAX_ROOTS

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from .choices import chosen
 from .fault import Misfit, PayloadFault, misfit

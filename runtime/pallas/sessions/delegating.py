@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import NO_PARAMS, Fault, Params, Principal, RunResult, TraceContext
-from pallas.runs import Listener
+from pallas.runs.run import Listener
 
 from .refusing import VALID
 

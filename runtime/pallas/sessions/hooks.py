@@ -5,11 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from pallas.answering import Answering
 from pallas.executors import Executor
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.runs.live_agent import Answering
+from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from pallas.answering import Answering
 from pallas.config.kinds import SessionLimits
-from pallas.conversations import Conversation
-from pallas.directory import IN_PROCESS
 from pallas.executors import Executor
 from pallas.model import (
     NO_PARAMS,
@@ -17,6 +14,9 @@ from pallas.model import (
     SessionRecord,
     SessionStatus,
 )
+from pallas.routing.directory import IN_PROCESS
+from pallas.runs.conversations import Conversation
+from pallas.runs.live_agent import Answering
 
 
 @dataclass(slots=True, eq=False)

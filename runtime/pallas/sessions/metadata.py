@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pallas.directory import IN_PROCESS, Entry
 from pallas.executors import ExecutorInfo
-from pallas.leases import Leases
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.refusals import check_provider as check_among
+from pallas.model.refusals import check_provider as check_among
+from pallas.routing.directory import IN_PROCESS, Entry
+from pallas.runs.leases import Leases
 
 from .refusing import check_metadata, no_room
 

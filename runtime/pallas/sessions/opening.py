@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Final
 
 from pallas.config.kinds import SessionLimits
-from pallas.conversations import key_of, mint
-from pallas.directory import Directory
-from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
-from pallas.refusals import REASON
-from pallas.text import one_line
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
+from pallas.routing.directory import Directory
+from pallas.runs.conversations import key_of, mint
+from pallas.runs.kernel import Kernel
 
 from . import hooks
 from .lease import Lease

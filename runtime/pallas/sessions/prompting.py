@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from pallas.conversations import mint
-from pallas.kernel import Kernel
-from pallas.log import redact_text
 from pallas.model import (
     NO_PARAMS,
     Fault,
@@ -20,9 +17,12 @@ from pallas.model import (
     RunResult,
     TraceContext,
 )
-from pallas.refusals import REASON
-from pallas.runs import Listener
-from pallas.text import one_line
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
+from pallas.runs.conversations import mint
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Listener
+from pallas.telemetry.log import redact_text
 
 from .lease import Lease, Prompt
 from .refusing import VALID, has_failed, is_replaced, no_session

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pallas.identity import OTHER_IDENTITY
+from pallas.access.identity import OTHER_IDENTITY
 from pallas.model import Fault, FaultType
-from pallas.refusals import REASON
-from pallas.text import one_line
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
 
 VALID: Final = "sessionValid"
 """The key in a Fault's data that says whether the session can be used on."""

@@ -5,11 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import Any
 
+from pallas.access.identity import may_continue
 from pallas.config.kinds import SessionLimits
-from pallas.directory import IN_PROCESS, Directory
-from pallas.events import Hub
-from pallas.identity import may_continue
-from pallas.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.model import (
     NO_PARAMS,
     Fault,
@@ -21,8 +18,11 @@ from pallas.model import (
     SessionRecord,
     TraceContext,
 )
-from pallas.runs import Listener
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.routing.directory import IN_PROCESS, Directory
+from pallas.runs.kernel import RETRY_AFTER, Kernel, mint_run
+from pallas.runs.run import Listener
+from pallas.telemetry.events import Hub
 
 from . import hooks
 from .delegating import Delegated, delegate

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from pallas.access.identity import may_continue
 from pallas.config.kinds import SessionLimits
-from pallas.events import Hub
-from pallas.identity import may_continue
-from pallas.kernel import Kernel
 from pallas.model import Principal, SessionChanged
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 from . import hooks
 from .lease import Lease

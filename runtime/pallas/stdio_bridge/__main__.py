@@ -17,9 +17,9 @@ from mcp_types import Implementation
 from pallas import __version__
 from pallas.executors.fastagent import mcp_seam, stdio_seam
 from pallas.fleet.leash import leashed
+from pallas.model.safe_text import one_line
 from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
-from pallas.text import one_line
 
 from .proxy import proxy_of
 

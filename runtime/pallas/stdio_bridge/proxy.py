@@ -8,8 +8,8 @@ from mcp import Client, MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.dispatcher import ProgressFnT
 
-from pallas.text import one_line
-from pallas.trace import BAGGAGE, TRACEPARENT, TRACESTATE
+from pallas.model.safe_text import one_line
+from pallas.telemetry.trace import BAGGAGE, TRACEPARENT, TRACESTATE
 
 Context = ServerRequestContext[Any, Any]
 

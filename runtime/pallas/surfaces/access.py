@@ -12,7 +12,7 @@ from mcp import MCPError
 from mcp_types import Result
 
 from pallas.model import Fault, FaultType, Principal, TraceContext
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .calls import caller_of, fault_result, trace_of
 

@@ -15,10 +15,10 @@ from pydantic import PrivateAttr
 from starlette.types import ASGIApp
 
 from pallas import __version__
-from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Health
-from pallas.text import one_line
-from pallas.wire import WireRecord
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.wire_record import WireRecord
 
 from .access import Access, Authorize, Permit
 from .body_limit import BodyLimit

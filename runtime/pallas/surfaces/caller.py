@@ -5,7 +5,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from pallas.identity import unverified_principal
+from pallas.access.identity import unverified_principal
 from pallas.model import Principal
 
 PRINCIPAL: Final = "pallas.principal"

@@ -10,8 +10,6 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas.conversations import mint
-from pallas.images import check_images
 from pallas.model import (
     NO_PARAMS,
     Fault,
@@ -24,9 +22,11 @@ from pallas.model import (
     RunResult,
     TraceContext,
 )
-from pallas.overrides import MAX_MESSAGES
-from pallas.text import has_lone_surrogate, one_line
-from pallas.trace import incoming
+from pallas.model.safe_text import has_lone_surrogate, one_line
+from pallas.runs.chat_messages import MAX_MESSAGES
+from pallas.runs.conversations import mint
+from pallas.runs.images import check_images
+from pallas.telemetry.trace import incoming
 
 from .caller import bearer_in as bearer_in
 from .caller import principal_in

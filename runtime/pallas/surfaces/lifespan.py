@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
+from pallas.deadlines import done_within
 from pallas.model import Fault, FaultType
-from pallas.patience import done_within
 
 log = logging.getLogger(__name__)
 

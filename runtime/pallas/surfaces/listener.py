@@ -13,8 +13,8 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from pallas.deadlines import done_within
 from pallas.model import Fault, FaultType
-from pallas.patience import done_within
 
 from .body_limit import one_length
 from .connections import BOUNDS, Bounds, Connection, Pool

@@ -27,7 +27,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pallas.identity import OTHER_IDENTITY, may_continue
+from pallas.access.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
 
 from .caller import PRINCIPAL, principal_in

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas.log import reapply_logging
+from pallas.telemetry.log import reapply_logging
 
 from .ingress import Place, not_yet, slashless
 from .lifespan import Lifespan

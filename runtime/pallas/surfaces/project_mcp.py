@@ -12,8 +12,8 @@ from fastmcp.server.providers import Provider
 from fastmcp.tools import Tool
 from fastmcp.utilities.versions import VersionSpec
 
-from pallas.kernel import Kernel
 from pallas.model import Principal
+from pallas.runs.kernel import Kernel
 
 from .access import Access
 from .agent_mcp import answer_schema_lookups

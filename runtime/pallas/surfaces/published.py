@@ -6,7 +6,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from pallas.config.models import Icon, Project
 from pallas.model import AgentSnapshot, AgentState, FleetSnapshot
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 AGENTS: Final = "agents"
 """The path below which agents are reached at the one port."""

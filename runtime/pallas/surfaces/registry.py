@@ -12,9 +12,9 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from pallas.config.models import AgentConfig, Capabilities, Project
+from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
-from pallas.preflight import ProviderReport
-from pallas.refusals import not_found
+from pallas.model.refusals import not_found
 
 from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .control import BASE

@@ -5,9 +5,9 @@ from typing import Any
 
 from fastmcp.server.dependencies import FastMCPRequestContext
 
-from pallas.kernel import Kernel
 from pallas.model import RunRequest, RunResult
-from pallas.runs import Listener
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Listener
 
 from .departure import while_connected
 from .progress import ProgressSender, Report

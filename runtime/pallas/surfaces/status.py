@@ -8,8 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
-from pallas.preflight import ProviderReport
 
 from .health import timestamp
 from .metrics import CONTENT_TYPE, Metrics

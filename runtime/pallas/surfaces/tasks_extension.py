@@ -38,9 +38,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from pallas.asking import Answered
 from pallas.model import Fault, Principal, TaskRecord
-from pallas.refusals import REASON
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line, sanitize
 from pallas.tasks import is_over
-from pallas.text import one_line, sanitize
 
 from .access import Authorize, Permit
 from .calls import caller_of, fault_result, trace_of

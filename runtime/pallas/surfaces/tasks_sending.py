@@ -8,9 +8,9 @@ from fastmcp.server.dependencies import FastMCPRequestContext
 from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolResult
 
-from pallas.kernel import Kernel, mint_run
 from pallas.model import TaskRecord
-from pallas.runs import Listener
+from pallas.runs.kernel import Kernel, mint_run
+from pallas.runs.run import Listener
 from pallas.tasks import Finished
 
 from .calls import request_of, result_of

@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
 from pallas.config.network import PROJECTS, VIRTUAL
-from pallas.events import Hub
-from pallas.kernel import Kernel
 from pallas.model import AgentChanged, Event, FleetSnapshot, Notice, Reloaded
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.events import Hub
 
 from .auth.gate import Asking, Gate
 from .auth.inbound import FLEET, Inbound

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pallas.model import Event, RunStarted
-from pallas.wire import Body, OpenExchange, WireRecord, method_in
+from pallas.telemetry.wire_record import Body, OpenExchange, WireRecord, method_in
 
 from .calls import bearer_in
 

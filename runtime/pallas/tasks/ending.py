@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from pallas.model import Fault, FaultType
-from pallas.refusals import STOPPED
+from pallas.model.refusals import STOPPED
 
 from .work import Finished, Work
 

@@ -14,16 +14,15 @@ from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas import refusals
+from pallas.access.grants import Grants
+from pallas.access.identity import may_continue
 from pallas.asking import Answered, asker
 from pallas.config.kinds import TasksConfig
-from pallas.events import Hub
-from pallas.grants import Grants
-from pallas.identity import may_continue
-from pallas.kernel import Kernel
-from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus
-from pallas.text import one_line
-from pallas.threads import ADMIN
+from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRecord, TaskStatus, refusals
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.sessions.thread_access import ADMIN
+from pallas.telemetry.events import Hub
 
 from .ending import CANCELLED, broken, end_of, failed
 from .work import MakeRun, Work, is_over

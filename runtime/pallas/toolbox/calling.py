@@ -9,9 +9,9 @@ from mcp_types import CallToolResult
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from pallas.log import forget, redact, redact_text
 from pallas.model import Fault, FaultType, ToolOutcome
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import forget, redact, redact_text
 
 from .connection import connected
 from .endpoint import Endpoint

@@ -20,12 +20,12 @@ from pydantic import ValidationError
 
 from pallas import __version__
 from pallas.bounds import MAX_MESSAGE
-from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
+from pallas.executors.child_environment import program_environment
 from pallas.executors.fastagent import mcp_seam, stdio_seam
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from .endpoint import Endpoint
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from mcp import Client
 
-from pallas.log import redact_text
 from pallas.model import ToolDetail
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from .connection import connected
 from .endpoint import Endpoint

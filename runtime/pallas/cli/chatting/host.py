@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.api_client import Api
-from pallas.api_client.api import part
+from pallas.client import Api
+from pallas.client.api import part
 from pallas.commands import Parameter, parameters
-from pallas.images import MAX_IMAGES
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.runs.images import MAX_IMAGES
 
 from .session import thread_named
 from .transcript import rendered, target_of, write_new
@@ -82,7 +82,7 @@ class Host:
 
     async def describe(self) -> AgentDetail:
         """From the fleet's control API where this user has it, else what the agents' API tells."""
-        from pallas import codec
+        from pallas.model import codec
 
         try:
             return codec.decode(AgentDetail, await self._api.get(f"/fleet/agents/{part(self._agent)}"))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pallas.api_client import Api
+from pallas.client import Api
 from pallas.model import Fault
 
 from .session import Ending, check_thread, run_facts, status_of

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pallas.api_client import Api
+from pallas.client import Api
 from pallas.commands import COMMANDS, read
 from pallas.model import Fault, Image
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .host import Host
 from .lines import Edited, Interrupted, Lines, Plain

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from pallas.api_client import Api, NoFleet, Place, connect, place_of, token_of
-from pallas.api_client.api import part
+from pallas.client import Api, NoFleet, Place, connect, place_of, token_of
+from pallas.client.api import part
 from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault, FaultType
-from pallas.refusals import not_found
-from pallas.text import one_line, sanitize
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line, sanitize
 
 from .status import ABSENT, FAILED, SIGNALLED, USAGE, Left
 from .terminal import Terminal
@@ -143,8 +143,8 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
         async with connect(there, token) as api:
             yield api
         return
-    from pallas.api_client.own import running_or_own
-    from pallas.log import close_logging
+    from pallas.client.own import running_or_own
+    from pallas.telemetry.log import close_logging
 
     own: list[Silence] = []
 
@@ -166,8 +166,8 @@ async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
 
 async def _in_spite(root: Path) -> Place | None:
     """The fleet of a project that cannot be read, where it runs."""
-    from pallas.api_client.own import is_there
     from pallas.cli.resources.completing import _port
+    from pallas.client.own import is_there
 
     try:
         place = Place(f"http://127.0.0.1:{_port(root)}", root)
@@ -177,7 +177,7 @@ async def _in_spite(root: Path) -> Place | None:
 
 
 def _log(project: Project) -> None:
-    from pallas.log import redact_project, setup_logging
+    from pallas.telemetry.log import redact_project, setup_logging
 
     setup_logging(project.log_level, stderr=False)
     redact_project(project)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from pallas.api_client import Api, ChatStream, fault_in
+from pallas.client import Api, ChatStream, fault_in
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .terminal import BOLD, DIM, RED, Terminal
 

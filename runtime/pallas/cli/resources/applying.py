@@ -15,7 +15,7 @@ from .reading import Document, read
 from .shapes import same
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 _AT_ONCE: Final = 8
 
@@ -94,7 +94,7 @@ async def _servers(api: "Api", specs: Mapping[str, dict[str, Any]]) -> list[str]
 
 async def find(api: "Api", kind: str, name: str) -> dict[str, Any] | None:
     """What the fleet says of a thing, exactly; None where there is none. Raises Fault."""
-    from pallas.api_client.api import part
+    from pallas.client.api import part
     from pallas.model import Fault
 
     try:
@@ -134,7 +134,7 @@ async def _create(api: "Api", document: Document, spec: dict[str, Any]) -> str:
 
 
 async def _change(api: "Api", document: Document, spec: dict[str, Any], now: dict[str, Any] | Any) -> str:
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     after = await api.put(f"{KINDS[document.kind].path}/{part(document.name)}", spec)
     warn_of(document.title, after)

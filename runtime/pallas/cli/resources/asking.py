@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
     from pallas.config import Project
     from pallas.model import Fault
 
@@ -49,7 +49,7 @@ class Reach:
 
 def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
     """Do ``work`` with the API of the fleet; returns the exit status, having said on stderr what is wrong."""
-    from pallas.api_client import NoFleet
+    from pallas.client import NoFleet
     from pallas.config import ConfigError
     from pallas.model import Fault
 
@@ -114,8 +114,8 @@ def told(fault: "Fault") -> str:
 
 
 async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
-    from pallas.api_client import URL_VARIABLE, connect, place_of, token_of
-    from pallas.api_client.own import is_there
+    from pallas.client import URL_VARIABLE, connect, place_of, token_of
+    from pallas.client.own import is_there
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else await asyncio.to_thread(project_at, reach.folder)

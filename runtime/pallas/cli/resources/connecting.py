@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.catalog.names import slug
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .asking import NO_FLEET, OK, USAGE, Reach, Wrong, complain, project_at
 from .clients import CLIENTS, Target
 
 if TYPE_CHECKING:
-    from pallas.api_client import Place
+    from pallas.client import Place
     from pallas.config import Project
 
 _TIMEOUT: Final = 3.0
@@ -50,7 +50,7 @@ def connect(wish: Wish, reach: Reach) -> int:
     Nothing is needed but the project's files and its ledger, which has the agents that were made over the
     API. Never a token: only the name of the variable that holds it.
     """
-    from pallas.api_client import NoFleet
+    from pallas.client import NoFleet
     from pallas.config import ConfigError
     from pallas.model import Fault
 
@@ -81,7 +81,7 @@ def connect(wish: Wish, reach: Reach) -> int:
 
 
 def _targets(wish: Wish, reach: Reach) -> list[Target]:
-    from pallas.api_client import URL_VARIABLE, place_of
+    from pallas.client import URL_VARIABLE, place_of
 
     named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
     project = None if named else project_at(reach.folder)
@@ -137,7 +137,7 @@ def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | N
 def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
     """Agents that were made over the API: those that the fleet publishes, else those in its ledger."""
     if published is None:
-        from pallas.api_client.own import made_agents
+        from pallas.client.own import made_agents
 
         return list(asyncio.run(made_agents(project)) or ())
     names = [(full, full.rpartition("/")[2]) for full in published]
@@ -200,7 +200,7 @@ def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
 
 def _published(place: "Place", *, needed: bool) -> dict[str, str] | None:
     """Names and addresses in the fleet's registry; None where none answers and none is needed."""
-    from pallas.api_client import NoFleet
+    from pallas.client import NoFleet
 
     try:
         status, body = _http(place, "GET", place.origin + _SERVERS)

@@ -11,7 +11,7 @@ from .asking import OK, USAGE, Reach, Wrong, ask, complain, warn_of
 from .kinds import KINDS
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 _MAX_FILE: Final = 1 << 20
 

@@ -4,13 +4,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .asking import OK, REFUSED, USAGE, Reach, ask, complain, told
 from .kinds import DELETABLE, Kind, NoSuchKind, split
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 
 def delete(words: Sequence[str], yes: bool, reach: Reach) -> int:
@@ -41,8 +41,8 @@ def _sure(wanted: Sequence[tuple[Kind, str]]) -> bool:
 
 
 async def _one(api: "Api", kind: Kind, name: str) -> int:
-    from pallas.api_client import NoFleet
-    from pallas.api_client.api import part
+    from pallas.client import NoFleet
+    from pallas.client.api import part
     from pallas.model import Fault
 
     try:

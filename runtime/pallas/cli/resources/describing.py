@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .asking import OK, USAGE, Reach, ask, complain
 from .kinds import Kind, NoSuchKind, split
@@ -13,7 +13,7 @@ from .output import when as clock
 from .tables import pairs
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 _COUNTED: Final = 1_000
 _LAST: Final = ("systemPrompt", "partial", "fault")
@@ -54,7 +54,7 @@ def describe(words: Sequence[str], reach: Reach) -> int:
 
 
 async def _described(api: "Api", kind: Kind, name: str) -> str:
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     body = await api.get(f"{kind.path}/{part(name)}")
     facts = dict(body) if isinstance(body, Mapping) else {}
@@ -69,7 +69,7 @@ async def _described(api: "Api", kind: Kind, name: str) -> str:
 
 async def _more(api: "Api", kind: Kind, name: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What others have to do with it."""
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     if kind.word == "agent":
         return [("Threads", await _count(api, "/threads", agent=name))]

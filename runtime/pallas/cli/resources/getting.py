@@ -12,7 +12,7 @@ from .tables import table, width_of
 from .transcript import conversation
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 MOST: Final = 10_000
 USUAL: Final = 100
@@ -71,7 +71,7 @@ def _narrowing(wish: Wish, kind: Kind, *, alone: bool) -> None:
 
 
 async def _listed(api: "Api", kind: Kind, wish: Wish) -> int:
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     path = f"/projects/{part(wish.project)}/agents" if wish.project else kind.path
     most = min(wish.limit or USUAL, MOST)
@@ -88,7 +88,7 @@ async def _listed(api: "Api", kind: Kind, wish: Wish) -> int:
 
 
 async def _named(api: "Api", wanted: Sequence[tuple[Kind, str]], wish: Wish) -> int:
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     groups: dict[str, tuple[Kind, list[Body]]] = {}
     for kind, name in wanted:
@@ -105,7 +105,7 @@ async def _named(api: "Api", wanted: Sequence[tuple[Kind, str]], wish: Wish) -> 
 
 async def _messages(api: "Api", body: Body, wish: Wish) -> None:
     """The last messages of a thread, the oldest of them first."""
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     most = min(wish.limit or USUAL, MOST)
     path = f"/threads/{part(str(body.get('id')))}/messages"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.api_client import Api, NoFleet, Place
+from pallas.client import Api, NoFleet, Place
 from pallas.config import Project
 from pallas.model import FleetSnapshot, FleetState, Principal
 
@@ -62,7 +62,7 @@ async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
     """
     from pallas.config.database import MEMORY
     from pallas.ledger import database_url_of
-    from pallas.log import close_logging, redact_project, setup_logging
+    from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     url = database_url_of(project, os.environ)
     if url == MEMORY:
@@ -79,17 +79,17 @@ async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
 
 async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     """The REST API, with a kernel that has no agents."""
+    from pallas.access.grant_rules import CONTROL_FULL
+    from pallas.access.grants import Grants
     from pallas.catalog import Catalog
     from pallas.catalog.sealing import seal_of
-    from pallas.events import Hub
-    from pallas.grant_rules import CONTROL_FULL
-    from pallas.grants import Grants
-    from pallas.kernel import Kernel
     from pallas.ledger import open_ledger
     from pallas.ledger.address import default_path
+    from pallas.runs.kernel import Kernel
+    from pallas.sessions.thread_access import Threads
     from pallas.surfaces.rest.app import RestParts, rest_app
     from pallas.tasks import Tasks
-    from pallas.threads import Threads
+    from pallas.telemetry.events import Hub
 
     ledger: Ledger = await open_ledger(url)
     stack.push_async_callback(ledger.close)

@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .asking import NO_FLEET, OK, REFUSED, USAGE, Reach, Wrong, complain, project_at, told
 
 if TYPE_CHECKING:
-    from pallas.api_client import Place
+    from pallas.client import Place
     from pallas.config import AgentConfig, Project
     from pallas.config.kinds import RouteBy
-    from pallas.routing import Candidate, Choice
+    from pallas.routing.choice import Candidate, Choice
 
 _TIMEOUT: Final = 5.0
 _MAX_BODY: Final = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ class _Asked:
 
 def route(wish: Wish, reach: Reach) -> int:
     """Print who would answer; returns the exit status: 1 where nobody fits, or a model could not be asked."""
-    from pallas.api_client import NoFleet
+    from pallas.client import NoFleet
     from pallas.config import ConfigError
     from pallas.model import Fault
 
@@ -74,9 +74,9 @@ def route(wish: Wish, reach: Reach) -> int:
 
 
 async def _route(wish: Wish, reach: Reach) -> int:
-    from pallas.api_client import place_of
+    from pallas.client import place_of
     from pallas.model import Fault
-    from pallas.routing import choose
+    from pallas.routing.choice import choose
 
     if not wish.question.strip():
         raise Wrong("the question is empty")
@@ -143,7 +143,7 @@ def _asked(wish: Wish, project: "Project", live: Mapping[str, Mapping[str, Any]]
 def _candidate(
     config: "AgentConfig", project: "Project", live: Mapping[str, Mapping[str, Any]] | None
 ) -> "Candidate":
-    from pallas.routing import Candidate
+    from pallas.routing.choice import Candidate
 
     members = [project.agents[name] for name in config.router.agents] if config.router is not None else []
     made = Candidate(
@@ -164,7 +164,7 @@ def _candidate(
 
 def _published_only(name: str, facts: Mapping[str, Any]) -> "Candidate":
     """An agent that the files do not declare: made over the API, or registered by a program."""
-    from pallas.routing import Candidate
+    from pallas.routing.choice import Candidate
 
     words = tuple(one_line(str(each), 80) for each in _listed(facts.get("agentCapabilities")))
     title, about = str(facts.get("title") or ""), str(facts.get("description") or "")
@@ -185,7 +185,7 @@ async def _published(place: "Place") -> dict[str, dict[str, Any]] | None:
     """What the registry of the fleet says of its agents, by slug; None where none of this project runs."""
     import httpx2
 
-    from pallas.api_client.own import is_there
+    from pallas.client.own import is_there
 
     if not await is_there(place):
         return None
@@ -214,8 +214,8 @@ async def _published(place: "Place") -> dict[str, dict[str, Any]] | None:
 
 async def _said(wish: Wish, asked: _Asked, place: "Place", reach: Reach) -> str | None:
     """What the agent answers that is asked who is to answer. Raises Fault."""
-    from pallas.api_client import connect, token_of
-    from pallas.route_prompt import route_prompt
+    from pallas.client import connect, token_of
+    from pallas.routing.route_prompt import route_prompt
 
     able = [each for each in asked.candidates if each.status != "unavailable"]
     if not able:

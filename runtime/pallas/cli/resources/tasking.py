@@ -6,14 +6,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .asking import OK, REFUSED, USAGE, Reach, Wrong, ask, complain, told
 from .output import FORMATS, as_json, as_yaml, when
 from .tables import pairs, table, width_of
 
 if TYPE_CHECKING:
-    from pallas.api_client import Api
+    from pallas.client import Api
 
 USUAL: Final = 50
 MOST: Final = 10_000
@@ -98,7 +98,7 @@ def cancel(found: Sequence[str], reach: Reach) -> int:
 
 def attach(task: str, output: str, reach: Reach) -> int:
     """Follow a task to its end, its progress on stderr; the status says whether it was answered."""
-    from pallas.api_client.following import follow
+    from pallas.client.following import follow
 
     if problem := _wrong(output):
         complain(f"pallas tasks attach: {problem}")
@@ -181,7 +181,7 @@ def _fault(body: Body) -> str:
 
 async def _which(api: "Api", task: str) -> str:
     """The whole id of a task. Raises Wrong for a beginning that several have, Fault where none has it."""
-    from pallas.api_client.api import part
+    from pallas.client.api import part
 
     if not _LEAST <= len(task) < _WHOLE:
         return part(task)

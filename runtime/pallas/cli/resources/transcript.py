@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .output import when
 

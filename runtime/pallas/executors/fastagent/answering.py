@@ -9,10 +9,10 @@ from typing import Any
 from fast_agent.mcp.auth.context import request_bearer_token
 from fast_agent.types import PromptMessageExtended
 
-from pallas.bearer import Slot
+from pallas.access.bearer_lease import Slot
 from pallas.config import AgentConfig
 from pallas.model import Message, Params, TextDelta, Usage
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from ..base import Emit, Turn, TurnResult
 from . import models, params_seam, sampling_seam, seam

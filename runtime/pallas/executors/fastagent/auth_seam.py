@@ -15,10 +15,10 @@ from fast_agent import FastAgent
 from fast_agent.config import MCPServerAuthSettings
 from fast_agent.mcp import client_gateway
 
-from pallas import wire_http
-from pallas.bearer import current_grant, current_slot
+from pallas.access.bearer_lease import current_grant, current_slot
 from pallas.bounds.bodies import ask_plainly, bound
 from pallas.model import CredentialSource
+from pallas.telemetry import wire_http
 
 from .hooks import Hook, install
 

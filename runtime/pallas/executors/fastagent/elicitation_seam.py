@@ -12,7 +12,7 @@ from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.tools import elicitation
 from mcp_types import ElicitResult
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import hooks
 from .hooks import Hook

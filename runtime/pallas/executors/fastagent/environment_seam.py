@@ -9,7 +9,7 @@ from typing import Any, Final
 from fast_agent.mcp import client_gateway
 from fast_agent.tools import local_shell_executor
 
-from pallas.child_environment import program_environment
+from pallas.executors.child_environment import program_environment
 
 from . import hooks
 from .hooks import Hook

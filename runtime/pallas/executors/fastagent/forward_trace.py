@@ -14,8 +14,8 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from pallas.log import redact_text
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from . import hooks
 from .hooks import Hook

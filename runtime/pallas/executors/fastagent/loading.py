@@ -8,9 +8,9 @@ from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
-from pallas.log import reapply_logging
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import reapply_logging
 
 from ..importing import LOADING, ground, import_fault, module_of
 from ..importing import forget as forget

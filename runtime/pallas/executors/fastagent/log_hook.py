@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from fast_agent import context
 
-from pallas.log import reapply_logging
+from pallas.telemetry.log import reapply_logging
 
 from . import hooks
 from .hooks import Hook

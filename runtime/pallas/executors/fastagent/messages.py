@@ -17,9 +17,8 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from pallas.model import Image, Message, ToolAnswer, ToolCall
-from pallas.text import encodable
-
-from ..packed import Packed
+from pallas.model.packed import Packed
+from pallas.model.safe_text import encodable
 
 _MANY: Final = 200
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from fast_agent.types import RequestParams
 
 from pallas.model import Params
-from pallas.text import encodable, one_line
+from pallas.model.safe_text import encodable, one_line
 
 from . import answers_seam, google_seam, hooks
 from .allowlist import Allowed, find_one

@@ -7,14 +7,14 @@ from json import dumps
 from re import sub
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pallas.log import redact_text
 from pallas.model import Fault, TraceContext
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
 
 from ..base import Emit, Turn
 
 if TYPE_CHECKING:  # it reads XML, which an agent without peers does not need
-    from pallas.pump.port import PeerFacts
+    from pallas.messaging.port import PeerFacts
 
 SEND_MESSAGE: Final = "send_message"
 """What is called of an agent that takes text."""

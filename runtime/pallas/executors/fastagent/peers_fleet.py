@@ -12,7 +12,7 @@ from ..peers import PeerPort
 from .peers import PeerTool, tool_of
 
 if TYPE_CHECKING:
-    from pallas.pump.port import PeerFacts
+    from pallas.messaging.port import PeerFacts
 
 
 class FleetPeers:

@@ -13,8 +13,8 @@ from fastmcp.tools import FunctionTool, ToolResult
 from mcp_types import TextContent
 
 from pallas.model import Fault, FaultType, TraceContext
-from pallas.text import one_line
-from pallas.trace import current_call, current_run
+from pallas.model.safe_text import one_line
+from pallas.telemetry.trace import current_call, current_run
 
 from ..base import Emit, Turn
 from .peers import PeerCalls, PeerTool, is_renamed, names_for, text_for, told_of

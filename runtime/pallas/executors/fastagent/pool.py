@@ -9,7 +9,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pallas.bearer import Grant
+from pallas.access.bearer_lease import Grant
 from pallas.model import Fault, FaultType
 
 log = logging.getLogger(__name__)

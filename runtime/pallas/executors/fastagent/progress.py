@@ -6,8 +6,8 @@ from itertools import count
 from typing import Any, Final, Literal, cast
 
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
-from pallas.text import one_line, sanitize
-from pallas.trace import begin_call
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.trace import begin_call
 
 from ..base import Emit
 

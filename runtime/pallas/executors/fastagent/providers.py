@@ -13,8 +13,8 @@ from fast_agent.llm.model_database import ModelDatabase
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import ProviderConfig
 from pallas.model import Fault, FaultType, Params, ProviderFacts
-from pallas.refusals import check_provider
-from pallas.text import one_line
+from pallas.model.refusals import check_provider
+from pallas.model.safe_text import one_line
 
 from . import models
 

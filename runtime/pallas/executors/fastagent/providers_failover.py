@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from pallas.model import Event, Fault, Rerouted, Said, TextDelta, ToolEvent
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..base import Emit, Turn, TurnResult
 from .faults import ProviderFault, fault_of

@@ -21,7 +21,7 @@ from mcp_types import INVALID_REQUEST, ErrorData
 
 from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
 from pallas.model import Usage
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import hooks
 from .forward_trace import HOOKS as DISPATCH

@@ -12,10 +12,10 @@ from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
 from fast_agent.types import PromptMessageExtended
 
 from pallas.model import Said
-from pallas.text import sanitize
+from pallas.model.packed import packed_of
+from pallas.model.safe_text import sanitize
 
 from ..base import Emit
-from ..packed import packed_of
 from .both import both
 from .messages import to_message
 

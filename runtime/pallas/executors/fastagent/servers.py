@@ -8,9 +8,9 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pallas.bearer import Slot, context_of
+from pallas.access.bearer_lease import Slot, context_of
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..base import Emit, Turn
 from . import servers_seam

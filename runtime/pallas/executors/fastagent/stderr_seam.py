@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from . import hooks
 from .hooks import Hook

@@ -20,7 +20,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from opentelemetry import context as otel
 from opentelemetry import trace as spans
 
-from pallas.trace import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
+from pallas.telemetry.trace import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
 
 from . import hooks
 from .hooks import Hook

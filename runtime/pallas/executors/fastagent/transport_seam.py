@@ -6,7 +6,7 @@ from typing import Any, Final
 from fast_agent.mcp import client_gateway
 
 from pallas.bounds import MAX_MESSAGE
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from . import hooks, stdio_seam
 from .hooks import Hook

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from pallas.trace import current_call, current_run
-from pallas.wire import OpenExchange
+from pallas.telemetry.trace import current_call, current_run
+from pallas.telemetry.wire_record import OpenExchange
 
 from . import hooks
 from .stdio_seam import PassingStream

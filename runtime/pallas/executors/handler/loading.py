@@ -7,9 +7,9 @@ from typing import Any
 from pallas.config import AgentConfig, Project
 from pallas.config.notes import did_you_mean
 from pallas.config.survey import survey
-from pallas.log import reapply_logging
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import reapply_logging
 
 from ..fastagent.fresh import note
 from ..importing import LOADING, ground, import_fault, module_of

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .raising import Exited
 

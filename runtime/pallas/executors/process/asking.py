@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from pallas.codec import fault_of
 from pallas.model import Fault, FaultType, TraceContext
+from pallas.model.codec import fault_of
 
 from ..base import Emit, Turn
 from ..fastagent.peers import PeerCalls, PeerTool

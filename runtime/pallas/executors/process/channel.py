@@ -5,7 +5,7 @@ import socket
 from asyncio import StreamReader, StreamWriter
 from typing import Any, Final, Self
 
-from pallas.codec import Undecodable, dumps, loads
+from pallas.model.codec import Undecodable, dumps, loads
 
 MAX_FRAME: Final = 64 * 1024 * 1024
 """Bytes of one frame. What may be larger goes in parts."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from pallas import __version__
-from pallas.bearer import salt
-from pallas.child_environment import agent_environment, withheld_in
+from pallas.access.bearer_lease import salt
 from pallas.config import AgentConfig, Project
+from pallas.executors.child_environment import agent_environment, withheld_in
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
-from pallas.trace import current_run
+from pallas.model.safe_text import one_line
+from pallas.telemetry.trace import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..fastagent.peers import PeerCalls

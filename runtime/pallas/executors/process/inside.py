@@ -15,16 +15,23 @@ from time import monotonic
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
-from pallas.bearer import adopt_salt
-from pallas.codec import Undecodable, encode_event
+from pallas.access.bearer_lease import adopt_salt
 from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
-from pallas.log import Forwarder, forget, forward_logging, redact, redact_project, redact_text
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
-from pallas.text import sanitize
-from pallas.trace import RunTrace, child_of, running
-from pallas.wire import OpenExchange, RunWire, WireRecord
+from pallas.model.codec import Undecodable, encode_event
+from pallas.model.safe_text import sanitize
+from pallas.telemetry.log import (
+    Forwarder,
+    forget,
+    forward_logging,
+    redact,
+    redact_project,
+    redact_text,
+)
+from pallas.telemetry.trace import RunTrace, child_of, running
+from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
 
 from .asking import Above
 from .channel import Channel

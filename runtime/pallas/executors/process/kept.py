@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from . import keeper
 

@@ -11,12 +11,12 @@ from itertools import count
 from typing import Any, Final
 
 from pallas import __version__
-from pallas.codec import Undecodable, decode_event, fault_of
-from pallas.log import replay
+from pallas.health.reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
-from pallas.reasons import LAST_SAID
-from pallas.text import one_line
-from pallas.wire import OpenExchange, RunWire
+from pallas.model.codec import Undecodable, decode_event, fault_of
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import replay
+from pallas.telemetry.wire_record import OpenExchange, RunWire
 
 from ..base import Emit
 from ..fastagent.peers import PeerCalls

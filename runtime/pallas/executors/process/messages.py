@@ -6,11 +6,9 @@ A request has a ``call``, a number that its answer carries; what comes without o
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pallas.codec import Undecodable, decode, encode_fields
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
 from pallas.executors.fastagent.peers import PeerTool
-from pallas.executors.packed import Packed, packed_of
 from pallas.model import (
     NO_PARAMS,
     Exchange,
@@ -22,6 +20,8 @@ from pallas.model import (
     TraceContext,
     Usage,
 )
+from pallas.model.codec import Undecodable, decode, encode_fields
+from pallas.model.packed import Packed, packed_of
 from pallas.model.runs import Role
 
 PROTOCOL: Final = 2

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pallas.log import redact_text
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from .channel import MAX_FRAME, Channel
 from .ending import OUT_OF_MEMORY

@@ -8,8 +8,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pallas.executors.packed import Packed
 from pallas.model import Fault, FaultType, Message
+from pallas.model.packed import Packed
 
 from .channel import MAX_FRAME, PART
 from .messages import Piece

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pallas import __version__
-from pallas.bearer import Slot, connecting
+from pallas.access.bearer_lease import Slot, connecting
 from pallas.bounds import MAX_MESSAGE
 
 from .credentials import RemoteAuth

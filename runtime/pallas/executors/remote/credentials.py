@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import httpx2
 
-from pallas import wire_http
-from pallas.bearer import current_grant
+from pallas.access.bearer_lease import current_grant
 from pallas.bounds import MAX_MESSAGE
 from pallas.model import CredentialSource
-from pallas.wire import method_in
+from pallas.telemetry import wire_http
+from pallas.telemetry.wire_record import method_in
 
 MAX_BODY: Final = MAX_MESSAGE
 """Bytes of one answer that is no stream of events."""

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from pallas.bearer import Grant, fingerprint, lending
+from pallas.access.bearer_lease import Grant, fingerprint, lending
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import DownstreamConfig
+from pallas.health.probe.downstream import unprobed
 from pallas.model import Fault, FaultType, Message, Notice
-from pallas.probe.downstream import unprobed
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from .answer import Answer, answer_of, words_of

@@ -6,10 +6,10 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.refusals import REASON
-from pallas.text import one_line, sanitize
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
 
 from .credentials import Noted
 

@@ -4,7 +4,7 @@ import logging
 import ssl
 from contextlib import nullcontext
 
-from pallas.bearer import Grant, lending
+from pallas.access.bearer_lease import Grant, lending
 from pallas.config import AgentConfig
 from pallas.config.kinds import RemoteConfig
 from pallas.model import Fault

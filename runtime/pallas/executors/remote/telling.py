@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pallas.executors.base import Turn
 from pallas.model import Fault, FaultType, Image, Message
-from pallas.trace import BAGGAGE, MAX_BAGGAGE, current_run, outgoing
+from pallas.telemetry.trace import BAGGAGE, MAX_BAGGAGE, current_run, outgoing
 
 from .way import Way
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pallas.config.models import DownstreamConfig
+from pallas.health.probe.downstream import Eras, look, probe_client
 from pallas.model import Reach
-from pallas.probe.downstream import Eras, look, probe_client
 
 log = logging.getLogger(__name__)
 

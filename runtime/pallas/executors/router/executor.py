@@ -24,10 +24,10 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.route_prompt import route_prompt
-from pallas.routing import Candidate, Choice, choose, kept
-from pallas.text import one_line
-from pallas.trace import begin_call, current_run
+from pallas.model.safe_text import one_line
+from pallas.routing.choice import Candidate, Choice, choose, kept
+from pallas.routing.route_prompt import route_prompt
+from pallas.telemetry.trace import begin_call, current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 

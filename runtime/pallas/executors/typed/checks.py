@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pallas.contract import HandlerMetadata, HandlerResponse
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 Handler = Callable[[Any, HandlerMetadata], Awaitable[Any]]
 

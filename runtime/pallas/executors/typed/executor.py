@@ -8,13 +8,13 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import TypedConfig
+from pallas.messaging.frames import is_canonical
+from pallas.messaging.port import Asker, Delivery, Reply
+from pallas.messaging.pump import CALLER, First
 from pallas.model import Fault, FaultType, Message, TextDelta
+from pallas.model.safe_text import sanitize
 from pallas.payloads import PayloadFault, PayloadType
-from pallas.pump.frames import is_canonical
-from pallas.pump.port import Asker, Delivery, Reply
-from pallas.pump.pump import CALLER, First
-from pallas.text import sanitize
-from pallas.trace import current_run
+from pallas.telemetry.trace import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..handler.raising import raised

@@ -10,9 +10,9 @@ from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.survey import sought, survey
 from pallas.invocation import Invocation, handling
+from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
-from pallas.pump.port import Delivery, Reply
 
 from ..fastagent.beside import beside
 from ..fastagent.reads import Reads, noting

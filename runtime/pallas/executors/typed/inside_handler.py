@@ -10,10 +10,10 @@ from typing import Final
 from pallas.config import AgentConfig, Project, Where
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import Document
+from pallas.messaging.loose import loose
+from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elements_of
-from pallas.pump.loose import loose
-from pallas.pump.port import Delivery, Reply
 
 from ..handler.raising import Exited, passed_on, raised
 from ..process.ending import OUT_OF_MEMORY

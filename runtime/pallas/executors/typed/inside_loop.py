@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
-from pallas.codec import Undecodable
-from pallas.log import Forwarder, forward_logging
+from pallas.model.codec import Undecodable
+from pallas.telemetry.log import Forwarder, forward_logging
 
 from ..process.channel import Channel, ChannelBroken
 from ..process.ending import OUT_OF_MEMORY, run_and_leave

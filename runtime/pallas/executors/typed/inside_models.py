@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pallas.codec import Undecodable, dumps, fault_of
 from pallas.invocation import Completion, LLMResponse
 from pallas.llm.budget import revived
 from pallas.model import Fault, FaultType
+from pallas.model.codec import Undecodable, dumps, fault_of
 
 from .isolated_messages import MAX_ASKS, Answered, Ask, Drop, packed, response_of
 

@@ -8,14 +8,14 @@ from time import monotonic
 from typing import Final
 
 from pallas import __version__
-from pallas.child_environment import bare_environment
-from pallas.codec import Undecodable, fault_of
 from pallas.config import AgentConfig, Project
-from pallas.log import redact_text
+from pallas.executors.child_environment import bare_environment
+from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
+from pallas.model.codec import Undecodable, fault_of
+from pallas.model.safe_text import one_line
 from pallas.payloads import NotTaken, PayloadFault
-from pallas.pump.port import Delivery, Reply
-from pallas.text import one_line
+from pallas.telemetry.log import redact_text
 
 from ..process.spawn import Spawned
 from .isolated_calls import Gone

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pallas.codec import Undecodable
 from pallas.invocation import Completer, Completion
 from pallas.model import Fault, FaultType
+from pallas.model.codec import Undecodable
 
 from .isolated_messages import MAX_ASKS, Answered, Ask, response_fields
 

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from pallas.codec import Undecodable
 from pallas.model import Fault
+from pallas.model.codec import Undecodable
 
 from .isolated_asks import Asks
 

@@ -9,8 +9,8 @@ from platformdirs.unix import Unix
 
 from pallas.config import Project
 from pallas.ledger.address import address_of, database_url_of
-from pallas.log.place import log_path
 from pallas.model import Fault
+from pallas.telemetry.log.place import log_path
 
 
 def scratch_folder(old: Path | None) -> Path:

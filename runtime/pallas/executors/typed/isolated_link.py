@@ -8,11 +8,11 @@ from contextvars import Context
 from typing import Any, Final
 
 from pallas import __version__
-from pallas.codec import Undecodable
+from pallas.messaging.port import Delivery
 from pallas.model import Fault, FaultType
+from pallas.model.codec import Undecodable
+from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
-from pallas.pump.port import Delivery
-from pallas.text import one_line
 
 from ..process.channel import ChannelBroken
 from ..process.spawn import Spawned

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from pallas.codec import Undecodable, decode, encode_fields
 from pallas.contract import HandlerMetadata
 from pallas.invocation import LLMResponse
+from pallas.model.codec import Undecodable, decode, encode_fields
 
 PROTOCOL: Final = 3
 MAX_SOURCES: Final = 4 * 1024 * 1024

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
-from pallas.codec import Undecodable, dumps, visible
-from pallas.log import redact_text, replay
 from pallas.model import Fault, FaultType
+from pallas.model.codec import Undecodable, dumps, visible
+from pallas.model.safe_text import one_line, sanitize
 from pallas.payloads import PayloadFault, PayloadType
-from pallas.text import one_line, sanitize
+from pallas.telemetry.log import redact_text, replay
 
 _RECORDS_A_SECOND: Final = 200
 _FRAMES_A_SECOND: Final = 30_000

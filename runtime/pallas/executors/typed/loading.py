@@ -11,10 +11,10 @@ import pallas.contract
 from pallas.config import AgentConfig, Project
 from pallas.config.listeners import FOREIGN
 from pallas.config.survey import survey
-from pallas.log import reapply_logging
 from pallas.model import Fault
+from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
-from pallas.text import one_line
+from pallas.telemetry.log import reapply_logging
 
 from ..fastagent.fresh import file_of, note
 from ..handler.loading import find, place_of, shown_file

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pallas.config.kinds import PumpLimits
+from pallas.messaging.port import Delivery, Emit, Reply
+from pallas.messaging.pump import First
 from pallas.model import Principal, Usage
 from pallas.payloads import Payload, PayloadType
-from pallas.pump.port import Delivery, Emit, Reply
-from pallas.pump.pump import First
 
 
 @dataclass(frozen=True, slots=True)

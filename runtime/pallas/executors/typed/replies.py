@@ -4,10 +4,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from pallas.contract import HandlerResponse
+from pallas.messaging.port import Reply
 from pallas.model import Fault
+from pallas.model.safe_text import one_line
 from pallas.payloads import Payload, PayloadFault
-from pallas.pump.port import Reply
-from pallas.text import one_line
 
 from .binding import packed
 

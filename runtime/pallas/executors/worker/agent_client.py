@@ -34,9 +34,9 @@ from pydantic import BaseModel, ValidationError
 
 from pallas import __version__
 from pallas.config.kinds import WorkerConfig
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType, Image, Usage
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 from .dialect import Answer, malformed, session_id, stop_reason
 from .messages import Refused

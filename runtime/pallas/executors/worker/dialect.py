@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 from .messages import METHOD_NOT_FOUND, Refused
 from .peer import Peer

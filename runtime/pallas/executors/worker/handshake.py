@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .dialect import Dialect, Simple
 from .messages import METHOD_NOT_FOUND, Refused

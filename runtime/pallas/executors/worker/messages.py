@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pallas.log import redact_text
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
 
 METHOD_NOT_FOUND: Final = -32601
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from pallas.log import redact_text
 from pallas.model import Fault, FaultType
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
 
 from .limits import Limits
 from .messages import Refused, line_of, refused_of

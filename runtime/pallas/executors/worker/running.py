@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.config.kinds import WorkerConfig
+from pallas.health.reasons import LAST_SAID
 from pallas.model import Fault, FaultType
-from pallas.reasons import LAST_SAID
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .conversations import Conversations, Kept
 from .dialect import Dialect

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, Protocol
 
 from pallas.config import AgentConfig, Project, ServerConfig
 from pallas.config.files import shown
-from pallas.events import Hub
-from pallas.log import reapply_logging, redact_text, relevel_logging
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import reapply_logging, redact_text, relevel_logging
 
 from ..agent import FleetAgent
 from ..members import Members, as_it_is

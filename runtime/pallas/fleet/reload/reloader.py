@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
 from pallas.config.files import shown
-from pallas.log import redact_project, redact_text
 from pallas.model import (
     FAILED_STATES,
     AgentState,
@@ -22,7 +21,8 @@ from pallas.model import (
     WatchMode,
     WatchSnapshot,
 )
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_project, redact_text
 
 from ..members import as_started
 from .applier import Applier, Ground, config_changes

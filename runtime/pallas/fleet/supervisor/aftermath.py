@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.config.models import RestartConfig
+from pallas.health.reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType
-from pallas.reasons import for_callers
 
 from .policy import Fate, Verdict
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from pallas.patience import done_within
+from pallas.deadlines import done_within
 
 # Seconds that whoever cancels a start waits for its clean-up; that goes on by itself after it.
 _GRACE: Final = 1.0

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from pallas.events import Hub
+from pallas.health.probe import Lack
 from pallas.model import AgentChanged, AgentState, Event
-from pallas.probe import Lack
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
 
 from ..agent import FleetAgent
 

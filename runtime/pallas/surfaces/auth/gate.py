@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas.bearer import fingerprint
+from pallas.access.bearer_lease import fingerprint
 from pallas.config.auth import AuthConfig
 
 from ..caller import PRINCIPAL

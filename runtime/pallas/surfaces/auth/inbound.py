@@ -5,13 +5,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from pallas.access.grant_rules import CONTROL_FULL
+from pallas.access.grants import Grants
 from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
-from pallas.grant_rules import CONTROL_FULL
-from pallas.grants import Grants
-from pallas.log import forget, name_tokens, redact
 from pallas.model import Fault, FaultType, Principal, TraceContext
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import forget, name_tokens, redact
 
 from ..attempts import Attempts
 from .challenge import MISSING

@@ -14,7 +14,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from pallas.config.network import local_port
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .outcome import Refused, Unavailable
 

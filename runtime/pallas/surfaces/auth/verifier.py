@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import time
 from typing import Any, Final
 
-from pallas.bearer import fingerprint, subject_id
+from pallas.access.bearer_lease import fingerprint, subject_id
 from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.model import Principal
 

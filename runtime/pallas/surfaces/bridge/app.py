@@ -10,7 +10,7 @@ from fastmcp.tools import Tool
 
 from pallas import __version__
 from pallas.model import FleetSnapshot, Principal
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from ..access import Access
 from ..agent_mcp import answer_schema_lookups
@@ -22,7 +22,7 @@ from .tasks import begins, with_handles
 from .tools import BridgeTool, Work, works
 
 if TYPE_CHECKING:
-    from pallas.directory import Directory
+    from pallas.routing.directory import Directory
     from pallas.sessions import Admission, Sessions
     from pallas.tasks import Tasks
 

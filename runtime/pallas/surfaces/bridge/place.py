@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
-from pallas.wire import WireRecord
+from pallas.telemetry.wire_record import WireRecord
 
 from ..auth.gate import Asking, Gate
 from ..auth.inbound import FLEET, Inbound

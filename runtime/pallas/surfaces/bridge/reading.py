@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .schemas import About
 

@@ -13,9 +13,9 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import CallToolResult
 
 from pallas.model import Fault, FaultType, TaskRecord
-from pallas.runs import Listener
+from pallas.model.safe_text import one_line
+from pallas.runs.run import Listener
 from pallas.tasks import Finished, is_over
-from pallas.text import one_line
 
 from ..calls import caller_of
 from ..tasks_extension import Begin

@@ -12,8 +12,8 @@ from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr
 
 from pallas.model import Fault, FaultType, FleetState, Principal
-from pallas.runs import Listener
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
+from pallas.runs.run import Listener
 
 from ..calls import bearer_of, caller_of, client_of, fault_result, trace_of, wants_text
 from ..running import heard

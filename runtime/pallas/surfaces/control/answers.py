@@ -9,9 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas import codec
-from pallas.model import Fault, FaultType
-from pallas.refusals import REASON
+from pallas.model import Fault, FaultType, codec
+from pallas.model.refusals import REASON
 
 from .gate import CALLER
 from .tokens import Caller

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from pallas import __version__, codec
-from pallas.log import forget, redact
-from pallas.model import FaultType, FleetPort, FleetVerb, Verb
-from pallas.text import one_line
+from pallas import __version__
+from pallas.model import FaultType, FleetPort, FleetVerb, Verb, codec
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import forget, redact
 
 from .answers import (
     HEADERS,

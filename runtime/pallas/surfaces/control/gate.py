@@ -6,9 +6,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas import codec
-from pallas.model import Fault, FaultType
-from pallas.text import handle_start, one_line
+from pallas.model import Fault, FaultType, codec
+from pallas.model.safe_text import handle_start, one_line
 
 from .tokens import FULL_VARIABLE, READ_VARIABLE, TEXTS_VARIABLE, Access, Attempts, Caller, Tokens
 

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pallas import codec
 from pallas.model import (
     Envelope,
     Event,
@@ -21,6 +20,7 @@ from pallas.model import (
     RunStarted,
     TextDelta,
     TodoChanged,
+    codec,
 )
 
 from .answers import HEADERS, Status, caller_of, faults, number_of, within

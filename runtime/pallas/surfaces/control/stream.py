@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from sse_starlette import ServerSentEvent
 
-from pallas import codec
-from pallas.model import Event, FleetPort, FleetSnapshot, RunEvent, TextDelta
+from pallas.model import Event, FleetPort, FleetSnapshot, RunEvent, TextDelta, codec
 
 PERIOD: Final = 0.05
 """Seconds between two looks at the fleet."""

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pallas import codec
-from pallas.model import FaultType, FleetPort, Page, TaskRecord
-from pallas.text import handle_start
+from pallas.model import FaultType, FleetPort, Page, TaskRecord, codec
+from pallas.model.safe_text import handle_start
 
 from .answers import HEADERS, Status, caller_of, faults, within
 from .gate import NO_TEXTS, audit

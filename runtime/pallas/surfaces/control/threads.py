@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pallas import codec
-from pallas.model import FaultType, FleetPort, Image, MessageRecord, Page, ThreadRecord
-from pallas.text import handle_start, one_line
+from pallas.model import FaultType, FleetPort, Image, MessageRecord, Page, ThreadRecord, codec
+from pallas.model.safe_text import handle_start, one_line
 
 from .answers import HEADERS, Status, body_of, caller_of, faults, json_answer, number_of, within, wrong
 from .gate import NO_TEXTS, audit

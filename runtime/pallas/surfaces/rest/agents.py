@@ -3,7 +3,7 @@
 from typing import Any
 
 from pallas.model import Resource
-from pallas.text import sanitize
+from pallas.model.safe_text import sanitize
 
 from .models import Agent, Ref, iso
 

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from pallas import __version__, codec
+from pallas import __version__
+from pallas.model import codec
 
 from . import faults
 from .chat import add_chat

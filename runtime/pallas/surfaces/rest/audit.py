@@ -5,9 +5,9 @@ import logging
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pallas.grants import CHANGED, DENIED
+from pallas.access.grants import CHANGED, DENIED
 from pallas.model import Fault, Principal
-from pallas.text import handle_start, one_line
+from pallas.model.safe_text import handle_start, one_line
 
 from ..control.gate import path_shown
 from .endpoints import Endpoint

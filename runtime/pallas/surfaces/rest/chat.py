@@ -8,14 +8,13 @@ from fastapi import Header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pallas import codec
-from pallas.conversations import mint
-from pallas.grant_rules import holds_control
-from pallas.limits import check_said
-from pallas.model import Fault, FaultType, Image, Params, RunRequest
-from pallas.refusals import not_found
-from pallas.text import one_line
-from pallas.trace import incoming
+from pallas.access.grant_rules import holds_control
+from pallas.model import Fault, FaultType, Image, Params, RunRequest, codec
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line
+from pallas.runs.conversations import mint
+from pallas.runs.limits import check_said
+from pallas.telemetry.trace import incoming
 
 from ..caller import bearer_in
 from . import faults

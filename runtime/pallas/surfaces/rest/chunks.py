@@ -7,10 +7,9 @@ together are the text of the answer as a whole (AG-16), unless a ``rollback`` li
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pallas import codec
-from pallas.log import redact_text
-from pallas.model import Event, Fault, RunResult, Said, StepStarted, TextDelta, ToolEvent
-from pallas.text import one_line, sanitize
+from pallas.model import Event, Fault, RunResult, Said, StepStarted, TextDelta, ToolEvent, codec
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
 
 from .faults import body_of
 

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from pallas.grants import GrantVerb
+from pallas.access.grants import GrantVerb
 
 
 class Endpoint(NamedTuple):

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from pallas import codec
-from pallas.log import redact_text
-from pallas.model import Fault, FaultType
-from pallas.refusals import REASON, not_found
-from pallas.text import one_line, sanitize
+from pallas.model import Fault, FaultType, codec
+from pallas.model.refusals import REASON, not_found
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
 
 MAX_MESSAGE: Final = 8_000
 

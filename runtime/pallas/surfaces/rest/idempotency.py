@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
-from pallas.kernel import mint_run
 from pallas.model import Fault, FaultType
+from pallas.runs.kernel import mint_run
 
 from .body import canonical
 

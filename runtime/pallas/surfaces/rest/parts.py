@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
+from pallas.access.grants import Grants
 from pallas.config.models import Project
-from pallas.grants import Grants
-from pallas.kernel import Kernel
 from pallas.model import FleetSnapshot, Principal
+from pallas.runs.kernel import Kernel
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
+    from pallas.sessions.thread_access import Threads
     from pallas.tasks import Tasks
-    from pallas.threads import Threads
 
 Authenticate = Callable[[Scope], Awaitable[Principal] | Principal]
 """Who makes the request of that scope. Raises Fault (AUTH) for whom nobody knows."""

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pallas.kernel import Kernel
 from pallas.model import Fault, FaultType, Principal, RunRecord
-from pallas.refusals import REASON, not_found
+from pallas.model.refusals import REASON, not_found
+from pallas.runs.kernel import Kernel
 
 from .chunks import Chunk, error
 from .replay import Replay, RunLog
@@ -14,7 +14,7 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger
-    from pallas.threads import Threads
+    from pallas.sessions.thread_access import Threads
 
 
 class Recall:

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas import codec
-from pallas.model import Fault, FaultType, RunResult
-from pallas.refusals import REASON
-from pallas.text import one_line
+from pallas.model import Fault, FaultType, RunResult, codec
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger

@@ -6,8 +6,7 @@ from typing import Any, Final
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 
-from pallas import codec
-from pallas.model import Fault, FaultType
+from pallas.model import Fault, FaultType, codec
 
 from .chunks import Chunk, error
 

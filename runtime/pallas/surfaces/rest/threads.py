@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pallas.model import MessageRecord, Page, ThreadRecord
-from pallas.refusals import not_found
-from pallas.text import one_line
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line
 
 from .models import (
     Call,

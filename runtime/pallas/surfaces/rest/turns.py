@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pallas.kernel import Kernel
 from pallas.model import Event, Fault, FaultType, RunFinished, RunRequest, RunResult, RunStarted, TextDelta
-from pallas.runs import Run
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Run
 
 from .chunks import Chunks, answer_of
 from .replay import Replay, RunLog

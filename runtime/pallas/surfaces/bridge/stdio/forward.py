@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas import __version__
-from pallas.api_client.fault import bounded, lost, refusal
-from pallas.api_client.place import Place
+from pallas.client.fault import bounded, lost, refusal
+from pallas.client.place import Place
 from pallas.model import Fault, FaultType
-from pallas.text import one_line
+from pallas.model.safe_text import one_line
 
 from .messages import CALL, INITIALIZE, error, failed, headers_of, modern, one_line_of
 from .target import Target, no_answer

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pallas.api_client.own import is_anothers, own_fleet
-from pallas.api_client.place import Place, place_of
+from pallas.client.own import is_anothers, own_fleet
+from pallas.client.place import Place, place_of
 from pallas.config import ConfigError, Project
 from pallas.model import Fault, FaultType
-from pallas.text import one_line, sanitize
+from pallas.model.safe_text import one_line, sanitize
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,187 @@
+"""Run the leak test: many callers at once in both protocol eras, each with a new token for each turn."""
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from pallas.config import AgentConfig, DownstreamConfig, Project
+from pallas.executors import Executor
+from pallas.fleet.fleet import Fleet
+from pallas.model import Fault
+from pallas.model.safe_text import one_line
+
+from .echo import ECHO, Recorder, echo_server
+from .fleet import StandInExecutor, http_downstreams, stand_in
+from .verdict import Verdict, judge
+
+LEGACY: Final = "legacy"
+ERAS: Final = ("2026-07-28", LEGACY)
+_FAILURES: Final = (TimeoutError, MCPError, ExceptionGroup, httpx2.HTTPError, OSError)
+# Callers at work at one time, seconds for one call, and for the whole of one agent.
+AT_ONCE: Final = 32
+CALL_TIMEOUT: Final = 60.0
+AGENT_TIMEOUT: Final = 600.0
+
+
+async def check_bearer(project: Project, callers: int) -> tuple[Verdict, ...]:
+    """What ``callers`` callers at once, in each era, make of every HTTP downstream of every agent.
+
+    Each agent's code is imported to learn its downstreams; what runs is a stand-in with the project's own
+    settings, an echo behind every downstream and a model that only calls the tool it is told. Neither the
+    project's programs nor anything outside this machine is contacted. An agent that cannot be checked is
+    a verdict with a problem.
+    """
+    verdicts: list[Verdict] = []
+    before = Path.cwd()
+    os.chdir(project.root)
+    try:
+        for config in project.agents.values():
+            if config.kind != "llm":  # no other kind has downstreams that fast-agent calls
+                continue
+            try:
+                servers = http_downstreams(project, config)
+                if servers:
+                    async with asyncio.timeout(AGENT_TIMEOUT):
+                        verdicts += await _agent(project, config, servers, callers)
+            except Fault as fault:
+                verdicts.append(_unchecked(config, fault.message))
+            except TimeoutError:
+                verdicts.append(_unchecked(config, f"it was not done within {AGENT_TIMEOUT:.0f} s"))
+    finally:
+        os.chdir(before)
+    return tuple(verdicts)
+
+
+async def _agent(
+    project: Project, config: AgentConfig, servers: tuple[str, ...], callers: int
+) -> list[Verdict]:
+    async with AsyncExitStack() as stack:
+        echoes = {name: await stack.enter_async_context(echo_server()) for name in servers}
+        alone = replace(config, port=_free_port(), needs=())
+        copy = replace(stand_in(project, {config.name: alone}, echoes), tls=None)
+
+        async def make(copied: Project, agent: AgentConfig) -> Executor:
+            return StandInExecutor(copied, agent, servers)
+
+        fleet = Fleet(copy, dev=True, only=config.name, make_executor=make)
+        try:
+            await fleet.start()
+            (agent,) = fleet.agents
+            if agent.reason:
+                return [_unchecked(config, agent.reason)]
+            return [
+                await _downstream(agent.url, config.name, project.downstreams[name], echoes[name], callers)
+                for name in servers
+            ]
+        finally:
+            await fleet.stop()
+
+
+async def _downstream(
+    url: str, agent: str, downstream: DownstreamConfig, echo: Recorder, callers: int
+) -> Verdict:
+    names = [f"{era}/{number}" for era in ERAS for number in range(1, callers + 1)]
+    turns = {name: (f"{name}", f"{name}, turn 2") for name in names}
+    tokens = {text: _canary(name) for name in names for text in turns[name]}
+    gate = asyncio.Semaphore(AT_ONCE)
+    lost: list[str] = []
+
+    async def converse(name: str) -> None:
+        async with gate, _talk(url, name, downstream.name) as talk:
+            first, second = turns[name]
+            await talk.say(first, tokens[first])
+            if not await talk.say(second, tokens[second]):
+                lost.append(f"caller {name} lost its conversation with the token of its next turn")
+            if await talk.say(f"{name}, by another subject", _canary("another")):
+                lost.append(f"another subject went on with the conversation of caller {name}")
+            talk.shows(tokens[second])
+
+    async def converse_or_miss(name: str) -> None:
+        with suppress(*_FAILURES):
+            await converse(name)
+
+    await asyncio.gather(*(converse_or_miss(name) for name in names))
+    # Nobody's token may be left for those who bring none.
+    strangers = [f"{era}/without a bearer" for era in ERAS]
+    for text in strangers:
+        with suppress(*_FAILURES):
+            async with _talk(url, text, downstream.name) as talk:
+                await talk.say(text, None)
+    expected = len(tokens) + len(strangers)
+    verdict = judge(agent, downstream.name, _rule(downstream), echo.heard, tokens, expected)
+    return replace(verdict, problems=(*verdict.problems, *lost))
+
+
+class _Talk:
+    """One conversation, each turn of which may show another token."""
+
+    def __init__(self, client: Client, http: httpx2.AsyncClient, downstream: str, handle: str | None) -> None:
+        self._client, self._http = client, http
+        self._tool = f"{downstream}__{ECHO}"
+        self._named = {"conversation_id": handle} if handle is not None else {}
+
+    def shows(self, token: str | None) -> None:
+        """From the next request on this is the token."""
+        self._http.headers.pop("authorization", None)
+        if token is not None:
+            self._http.headers["authorization"] = f"Bearer {token}"
+
+    async def say(self, text: str, token: str | None) -> bool:
+        """Whether the agent answered. A call that fails is missed where it should have arrived."""
+        self.shows(token)
+        message = f"***CALL_TOOL {self._tool} {json.dumps({'text': text})}"
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                result = await self._client.call_tool("send_message", {"message": message, **self._named})
+        except _FAILURES:
+            return False
+        return not result.is_error
+
+
+@asynccontextmanager
+async def _talk(url: str, name: str, downstream: str) -> AsyncIterator[_Talk]:
+    """A conversation by its handle or, in the handshake era, by a session opened without a token."""
+    era = name.partition("/")[0]
+    handle = str(uuid4()) if era != LEGACY else None
+    async with (
+        create_mcp_http_client() as http,
+        Client(streamable_http_client(url, http_client=http), mode=era) as client,
+    ):
+        yield _Talk(client, http, downstream, handle)
+
+
+def _rule(downstream: DownstreamConfig) -> str:
+    if any(name.lower() in ("authorization", "x-hf-authorization") for name in downstream.headers):
+        return "configured"
+    return "forwarded" if downstream.forward_inbound_auth else "none"
+
+
+def _canary(subject: str) -> str:
+    """A JWT of one turn, of which no one has the key."""
+    parts = ({"alg": "HS256", "typ": "JWT"}, {"iss": "pallas check bearer", "sub": subject})
+    texts = (base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts)
+    return ".".join((*texts, f"canary-{secrets.token_hex(16)}"))
+
+
+def _unchecked(config: AgentConfig, problem: str) -> Verdict:
+    return Verdict(config.name, "", "", 0, (one_line(f"could not be checked: {problem}", 300),))
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,210 @@
+"""A caller's bearer: lent for one run, to downstreams that were opted in, and a fingerprint for all others.
+
+Nothing here is keyed by anything shared: a run holds its own ``Grant``, an instance its own ``Slot``, and
+code that sends a request finds them in the context it runs in.
+"""
+
+import base64
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, Final, NamedTuple
+
+from pallas.model import AuthHop, CredentialSource
+from pallas.model.safe_text import one_line
+
+log = logging.getLogger(__name__)
+
+_salt = secrets.token_bytes(16)
+# A JWT's claims are looked at up to this size and number: they come from whoever made the token.
+_MAX_JWT: Final = 16_384
+_MAX_AUDIENCE: Final = 5
+
+
+def fingerprint(credential: str) -> str:
+    """A salted fingerprint, 24 hex digits: the same for the same credential while this process lives."""
+    return hashlib.blake2b(credential.encode(), key=_salt, digest_size=12).hexdigest()
+
+
+def subject_id(name: str, issuer: str, subject: str) -> str:
+    """The id of the principal who is ``subject`` at the issuer called ``name``, whose own name is ``issuer``.
+
+    A token that was refreshed is the same caller's. It says nothing of who that is.
+    """
+    return f"jwt:{name}:{fingerprint(f'{issuer}\0{subject}')}"
+
+
+def salt() -> bytes:
+    """What fingerprints are made with, for a process of ours that has to make the same."""
+    return _salt
+
+
+def adopt_salt(given: bytes) -> None:
+    """Make the fingerprints that the process makes which gave this salt."""
+    global _salt
+    _salt = given
+
+
+class Claims(NamedTuple):
+    """What a token says of itself, unverified: for whom it is meant, and until when (Unix seconds)."""
+
+    audience: tuple[str, ...] = ()
+    expires_at: float | None = None
+
+
+def claims_of(token: str) -> Claims:
+    """The audience and expiry a JWT claims; nothing for any other token. Never raises, trusts nothing."""
+    body = payload_of(token)
+    named = body.get("aud")
+    audience = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    expires = body.get("exp")
+    if isinstance(expires, bool):
+        expires = None
+    return Claims(
+        tuple(one_line(each, 100) for each in audience[:_MAX_AUDIENCE] if isinstance(each, str)),
+        float(expires) if isinstance(expires, int | float) and 0 < expires < 1e12 else None,
+    )
+
+
+def payload_of(token: str) -> dict[str, Any]:
+    """All that a JWT claims, unverified; empty for any other token. Never raises."""
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > _MAX_JWT:
+        return {}
+    try:
+        body = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+class Grant:
+    """The caller's token while its run lasts; afterwards whoever still holds the grant finds nothing.
+
+    ``emit`` hears an ``AuthHop`` for each request of the run, as long as the run lasts.
+    """
+
+    def __init__(self, run_id: str, agent: str, bearer: str | None, emit: Any) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._bearer = bearer
+        self._emit = emit
+
+    def __repr__(self) -> str:
+        return f"Grant(run {self._run_id}, {'over' if self._emit is None else 'live'})"
+
+    @property
+    def live(self) -> bool:
+        """The run is not over yet."""
+        return self._emit is not None
+
+    @property
+    def bearer(self) -> str | None:
+        """The caller's token; None when it brought none or the run is over."""
+        return self._bearer
+
+    def revoke(self) -> None:
+        """The run is over: forget the token and report nothing more."""
+        self._bearer = self._emit = None
+
+    def report(
+        self, downstream: str, source: CredentialSource, credential: str, status: int | None, method: str
+    ) -> None:
+        """Tell of one request; ``credential`` is turned into a fingerprint and claims here."""
+        if self._emit is None:
+            return
+        claims = claims_of(credential) if credential else Claims()
+        hop = AuthHop(
+            run_id=self._run_id,
+            agent=self._agent,
+            downstream=downstream,
+            source=source,
+            fingerprint=fingerprint(credential) if credential else "",
+            audience=claims.audience,
+            expires_at=claims.expires_at,
+            status=status,
+            method=one_line(method, 60),
+        )
+        _log(hop)
+        self._emit(hop)
+
+
+def _log(hop: AuthHop) -> None:
+    refused = hop.status in (401, 403)
+    log.log(
+        logging.WARNING if refused else logging.DEBUG,
+        "%s -> %s: %s %s credential, HTTP %s",
+        hop.agent,
+        hop.downstream,
+        hop.method or "request",
+        f"{hop.source} {hop.fingerprint}".strip() if hop.source != "none" else "no",
+        hop.status or "no answer",
+        extra={"agent": hop.agent, "run_id": hop.run_id, "downstream": hop.downstream},
+    )
+
+
+class Slot:
+    """Who uses an instance's connections now: traffic of the connection itself goes on their behalf.
+
+    Opening a connection, its pings and its end happen in tasks that outlive the run which began them;
+    those find the slot in their context, and in it the grant of the run that holds the instance, or none.
+    ``refused`` notes the HTTP status (401 or 403) by downstream for who has to explain a failure.
+    """
+
+    def __init__(self, grant: Grant | None = None) -> None:
+        self.grant = grant
+        self.refused: dict[str, tuple[int, CredentialSource]] = {}
+
+
+_grant: ContextVar[Grant | None] = ContextVar("pallas_grant", default=None)
+_slot: ContextVar[Slot | None] = ContextVar("pallas_slot", default=None)
+
+
+def current_grant() -> Grant | None:
+    """The live grant on whose behalf this code runs: its own run's, else that of its connection's user."""
+    own = _grant.get()
+    if own is not None and own.live:
+        return own
+    slot = _slot.get()
+    lent = slot.grant if slot is not None else None
+    return lent if lent is not None and lent.live else None
+
+
+def current_slot() -> Slot | None:
+    """The slot of the instance whose connection this code serves."""
+    return _slot.get()
+
+
+@contextmanager
+def connecting(slot: Slot) -> Iterator[None]:
+    """What starts in this block serves the instance of ``slot`` for as long as it lives."""
+    token = _slot.set(slot)
+    try:
+        yield
+    finally:
+        _slot.reset(token)
+
+
+def context_of(slot: Slot) -> Context:
+    """An empty context whose tasks serve the instance of ``slot``, and nothing of any request."""
+    context = Context()
+    context.run(_slot.set, slot)
+    return context
+
+
+@contextmanager
+def lending(grant: Grant, slot: Slot) -> Iterator[None]:
+    """``grant`` is the run's own in this block, and the slot's; at its end it is revoked for everyone."""
+    own, held = _grant.set(grant), _slot.set(slot)
+    slot.grant = grant
+    try:
+        yield
+    finally:
+        grant.revoke()
+        slot.grant = None
+        _slot.reset(held)
+        _grant.reset(own)

@@ -1,0 +1,233 @@
+"""Who may do what (SPEC AG-20, C22, C27): one question, asked by every surface."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from pallas.access.bearer_lease import salt, subject_id
+from pallas.access.grant_rules import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    CONTROL_FULL,
+    CONTROL_READ,
+    EVERYTHING,
+    LOOKS,
+    WHERE_NOBODY_ASKS,
+    Grant,
+    RbacConfig,
+)
+from pallas.access.grant_rules import GrantVerb as GrantVerb
+from pallas.model import Fault, Principal, refusals
+from pallas.model.safe_text import one_line
+
+if TYPE_CHECKING:
+    from pallas.config.models import Project
+
+log = logging.getLogger("pallas.audit")
+
+DENIED: Final = "denied"
+CHANGED: Final = "changed"
+"""What a record of the audit log says of a call (``audit``)."""
+_KNOWN: Final = 4_096
+_NO_ISSUERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Grants:
+    """What principals may do in one fleet. Belongs to its event loop.
+
+    ``dev`` and ``loopback`` say where the fleet stands. ``admits`` says whether an agent's own ``auth:`` lets
+    a caller use it, whatever is granted. What holds is what the project's files said when they were last
+    read without a mistake (``adopt``), looked up anew at each question.
+    """
+
+    def __init__(
+        self,
+        *,
+        dev: bool = False,
+        loopback: bool = True,
+        admits: Callable[[str, Principal], bool] = lambda agent, principal: True,
+    ) -> None:
+        self._dev = dev
+        self._loopback = loopback
+        self._admits = admits
+        self._rbac: RbacConfig | None = None
+        self._ruled = False
+        self._issuers = _NO_ISSUERS
+        # What the rules say of a principal, whose fingerprint is made with a salt.
+        self._found: dict[tuple[str, bytes], tuple[Grant, ...]] = {}
+
+    def adopt(self, project: "Project") -> None:
+        """The project was read anew: its rules hold from the next question on."""
+        auth = project.auth
+        self._rbac = project.rbac
+        self._ruled = rules_hold(project, dev=self._dev, loopback=self._loopback)
+        self._issuers = {name: each.issuer for name, each in auth.issuers.items()} if auth else _NO_ISSUERS
+        self._found.clear()
+
+    @property
+    def ruled(self) -> bool:
+        """Whether the rules of ``rbac:`` hold: on ``/api/v1``, and for whoever runs an agent over MCP."""
+        return self._ruled
+
+    @property
+    def off_here(self) -> bool:
+        """Whether rules are written that would hold elsewhere, and do not where the fleet stands."""
+        return self._rbac is not None and self._rbac.enabled is None and not self._ruled
+
+    @property
+    def enforced(self) -> bool:
+        """Whether anything is asked on ``/api/v1`` at all: off by default on loopback (C22).
+
+        Beyond it, without rules, only the tokens of the control API pass there, and the user who started the
+        fleet, who may do what every caller may on loopback.
+        """
+        return self._ruled or not self._loopback
+
+    def allows(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> bool:
+        """Whether ``principal`` may do it, for example ``run``, ``agents``, ``reviewer``.
+
+        Without a ``name`` all things of that kind are meant. ``admin`` is never given by rules being off.
+        """
+        if not any(grant.covers(verb, resource, name) for grant in self._of(principal)):
+            return False
+        return self._lets_in(principal, verb, resource, name)
+
+    def may_run(self, principal: Principal, agent: str) -> bool:
+        """Whether ``principal`` may run the agent over MCP, where nothing is asked unless there are rules."""
+        if self._ruled:
+            return self.allows(principal, "run", "agents", agent)
+        return self._lets_in(principal, "run", "agents", agent)
+
+    def require(self, principal: Principal, verb: GrantVerb, resource: str, name: str = "") -> None:
+        """Raises Fault (AUTH; unauthenticated or forbidden) that names the grant which is missing.
+
+        The refusal is written to the audit log.
+        """
+        if not self.allows(principal, verb, resource, name):
+            raise self._denied(principal, verb, resource, name)
+
+    def require_run(self, principal: Principal, agent: str) -> None:
+        """As ``require`` for ``run:agents:<agent>`` over MCP (``may_run``)."""
+        if not self.may_run(principal, agent):
+            raise self._denied(principal, "run", "agents", agent)
+
+    def require_known(self, principal: Principal) -> None:
+        """Raises Fault (AUTH, unauthenticated) where something is asked and nobody knows who this is.
+
+        For lists of what is a caller's own: all that nobody knows are one principal.
+        """
+        if self.enforced and not principal.name and not principal.is_local:
+            raise refusals.unauthenticated(
+                "nobody knows who asks, and what is theirs; send a bearer token in the Authorization header"
+            )
+
+    def describe(self, principal: Principal) -> list[str]:
+        """The grants that ``principal`` has, sorted, as they are written in ``rbac:``."""
+        return sorted({str(grant) for grant in self._of(principal)})
+
+    def _of(self, principal: Principal) -> tuple[Grant, ...]:
+        if principal.id == CONTROL_FULL:
+            return EVERYTHING
+        if principal.id == CONTROL_READ:
+            return LOOKS
+        if not self.enforced or (principal.is_local and not self._ruled):
+            return WHERE_NOBODY_ASKS
+        if not self._ruled or self._rbac is None:
+            return ()
+        key = (principal.id, salt())
+        if (known := self._found.get(key)) is None:
+            if len(self._found) >= _KNOWN:
+                self._found.clear()
+            known = self._found[key] = self._by_rules(self._rbac, principal)
+        return known
+
+    def _by_rules(self, rbac: RbacConfig, principal: Principal) -> tuple[Grant, ...]:
+        names = set(self._names(principal))
+        meant = (
+            rule
+            for rule in rbac.rules
+            if any(to in names or self._is_subject(to, principal) for to in rule.to)
+        )
+        return tuple(dict.fromkeys(grant for rule in meant for grant in rule.allow))
+
+    @staticmethod
+    def _names(principal: Principal) -> Iterator[str]:
+        """Under which words of ``to`` a rule means this principal."""
+        yield ANONYMOUS
+        if not principal.name:  # nobody knows whose bearer it is
+            return
+        yield AUTHENTICATED
+        yield principal.id
+        kind, _, rest = principal.id.partition(":")
+        if kind == "jwt":
+            yield f"jwt:{rest.rpartition(':')[0]}:*"
+
+    def _is_subject(self, to: str, principal: Principal) -> bool:
+        """Whether ``jwt:ISSUER:SUBJECT`` is this one, of whom only a fingerprint is known."""
+        kind, _, rest = to.partition(":")
+        issuer, _, subject = rest.partition(":")
+        if kind != "jwt" or issuer not in self._issuers or not principal.id.startswith(f"jwt:{issuer}:"):
+            return False
+        return subject_id(issuer, self._issuers[issuer], subject) == principal.id
+
+    def _lets_in(self, principal: Principal, verb: str, resource: str, name: str) -> bool:
+        if verb != "run" or resource != "agents" or not name or principal.id == CONTROL_FULL:
+            return True
+        return self._admits(name, principal)
+
+    def _denied(self, principal: Principal, verb: GrantVerb, resource: str, name: str) -> Fault:
+        _audit(principal, verb, resource, name)
+        needed = str(Grant(verb, resource, one_line(name, 100) or "*"))
+        if not self._ruled:
+            if self.enforced:
+                fix = (
+                    "this fleet listens beyond loopback and its agents.yaml has no rbac: that says who may: "
+                    "use the token of PALLAS_CONTROL_TOKEN, or write rbac:"
+                )
+            else:
+                fix = "auth: of that agent does not take this caller" if verb == "run" else "nobody gave it"
+        elif any(grant.covers(verb, resource, name) for grant in self._of(principal)):
+            fix = "auth: of that agent does not take this caller"
+        else:
+            fix = "rbac: in agents.yaml says who has it"
+        if principal.name:
+            return refusals.forbidden(f"{principal.name} lacks the grant {needed}; {fix}", grant=needed)
+        return refusals.unauthenticated(
+            f"this needs the grant {needed}, and nobody knows who asks: send a token as a bearer in the "
+            f"Authorization header; {fix}",
+            grant=needed,
+        )
+
+
+def rules_hold(project: "Project", *, dev: bool, loopback: bool) -> bool:
+    """Whether ``rbac:`` is in force where the fleet stands.
+
+    It is wherever it is written, and not ``enabled: false``; but ``pallas dev`` on loopback asks nobody who
+    they are where ``auth:`` does not say ``dev: true``, and then asks for no grants either, unless
+    ``enabled: true`` stands there.
+    """
+    rbac, auth = project.rbac, project.auth
+    if rbac is None or rbac.enabled is False:
+        return False
+    unasked = dev and loopback and auth is not None and not auth.dev
+    return rbac.enabled is True or not unasked
+
+
+def _audit(principal: Principal, verb: str, resource: str, name: str) -> None:
+    """One record. Who asks is known by id, never by a token; the record's ``target`` is the thing's name."""
+    target = one_line(name, 200)
+    log.warning(
+        "%s: %s %s by %s",
+        DENIED,
+        verb,
+        f"{resource}/{target}" if target else resource,
+        principal.name or principal.id,
+        extra={
+            "audit": DENIED,
+            "principal": principal.id,
+            "verb": verb,
+            "resource": resource,
+            "target": target,
+        },
+    )

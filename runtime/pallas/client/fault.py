@@ -1,0 +1,77 @@
+"""What an answer that is no success means, and a connection that breaks."""
+
+from typing import TYPE_CHECKING, Final
+
+from pallas.model import Fault, FaultType, codec
+from pallas.model.safe_text import one_line
+
+if TYPE_CHECKING:
+    import httpx2
+
+BASE: Final = "/api/v1"
+MAX_ANSWER: Final = 32 * 1024 * 1024
+
+
+class NoFleet(Fault):
+    """Nothing answers at an address, or what answers is no fleet with an API for agents (TRANSPORT)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(FaultType.TRANSPORT, message)
+
+
+async def bounded(answer: "httpx2.Response") -> bytes:
+    """The body of an answer. Raises Fault (PROTOCOL) above 32 MiB."""
+    body = bytearray()
+    async for chunk in answer.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_ANSWER:
+            raise Fault(
+                FaultType.PROTOCOL, f"the fleet's answer is larger than {MAX_ANSWER // 1024 // 1024} MiB"
+            )
+    return bytes(body)
+
+
+async def refusal(answer: "httpx2.Response", origin: str) -> Fault:
+    """The Fault that an answer stands for; NoFleet where it is none of ours."""
+    status = answer.status_code
+    body = await bounded(answer)
+    try:
+        document = codec.loads(body)
+    except codec.Undecodable:
+        document = None
+    if isinstance(document, dict) and isinstance(document.get("data"), dict):
+        return codec.fault_of(document, f"the fleet at {origin} answered HTTP {status}")
+    if status == 421:
+        return NoFleet(
+            f"the fleet at {origin} does not answer to that host name; use another name or address of it, or "
+            "add the name to allowed_hosts: in its agents.yaml"
+        )
+    if status in (401, 403):
+        return Fault(FaultType.AUTH, f"{origin} answered HTTP {status}: see --token")
+    if status in (413, 429, 500, 502, 503, 504):
+        kind = FaultType.PROTOCOL if status == 413 else FaultType.TRANSPORT
+        return Fault(kind, f"{origin} answered HTTP {status}" + (": too large" if status == 413 else ""))
+    return NoFleet(
+        f"there is no API for agents at {origin} (HTTP {status}): see that it is the registry's port of a "
+        "fleet that keeps a ledger"
+    )
+
+
+def lost(error: Exception, origin: str, *, connected: bool = False) -> Fault:
+    """The Fault for a request that broke off; ``connected`` once an answer had begun."""
+    import httpx2
+
+    what = one_line(str(error), 120) or type(error).__name__
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        if "CERTIFICATE" in what or "SSL" in what:
+            return NoFleet(f"the certificate of {origin} is not believed ({what}); see SSL_CERT_FILE")
+        return NoFleet(f"nothing answers at {origin} ({what})")
+    if isinstance(error, httpx2.TimeoutException):
+        return Fault(FaultType.TIMEOUT, f"{origin} did not answer in time")
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return NoFleet(f"{origin} is no address of a fleet: write http://host:port")
+    if connected:
+        return Fault(FaultType.TRANSPORT, f"the connection to {origin} broke off ({what})")
+    if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
+        return NoFleet(f"what listens at {origin} gave no answer in HTTP ({what})")
+    return Fault(FaultType.TRANSPORT, f"{origin}: {what}")

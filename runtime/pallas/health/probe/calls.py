@@ -1,0 +1,96 @@
+"""What the last real calls of an agent say of its downstreams, beside the probes."""
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+from pallas.config.models import DownstreamConfig
+from pallas.model import AuthHop, CallOutcome, Reach, RunEvent, RunFinished, ToolEvent
+from pallas.model.safe_text import one_line
+
+_CALL: Final = "tools/call"
+# Runs with a request that got no answer; more than may be in flight at a time.
+_MAX_RUNS: Final = 1_000
+
+
+class CallRecord:
+    """The last call to each of ``downstreams``, out of the events of one agent's runs. Safe from any thread.
+
+    HTTP 401 and 403 say that credentials are missing, 5xx and no answer at all that the downstream fails;
+    a tool that answers with an error says nothing against its server, and neither does a token of a
+    caller that was refused. Holds one entry per downstream and nothing for names it does not know.
+    """
+
+    def __init__(self, downstreams: Sequence[DownstreamConfig]) -> None:
+        self._known = {config.name: config for config in downstreams}
+        self._last: dict[str, CallOutcome] = {}
+        self._failing: dict[str, str] = {}  # by downstream: the method that failed last
+        self._silent: dict[str, dict[str, AuthHop]] = {}  # by run and downstream
+        self._lock = Lock()
+
+    def last(self, name: str) -> CallOutcome | None:
+        """The last call to that downstream, None when there was none."""
+        return self._last.get(name)
+
+    def observe(self, event: RunEvent) -> bool:
+        """Note an event; True when it changes what the calls say of a downstream's health."""
+        if not isinstance(event, AuthHop | ToolEvent | RunFinished):
+            return False
+        with self._lock:
+            before = self._evidence()
+            if isinstance(event, RunFinished):
+                self._finished(event)
+            elif isinstance(event, ToolEvent):
+                if event.server in self._known and not event.nested and event.phase != "started":
+                    self._tool(event)
+            elif event.downstream in self._known and event.method:
+                self._hop(event)
+            return self._evidence() != before
+
+    def _hop(self, hop: AuthHop) -> None:
+        name, status = hop.downstream, hop.status
+        if status is None:
+            # A cancelled run leaves requests without an answer too: its end tells which it was.
+            if hop.run_id in self._silent or len(self._silent) < _MAX_RUNS:
+                self._silent.setdefault(hop.run_id, {})[name] = hop
+            return
+        self._silent.get(hop.run_id, {}).pop(name, None)
+        if status in (401, 403):
+            own = hop.source == "forwarded" or (
+                hop.source == "none" and self._known[name].forward_inbound_auth
+            )
+            detail = f"HTTP {status}" + (" to the caller's own credential" if own else "")
+            self._fail(hop, detail, Reach.UNKNOWN if own else Reach.AUTH_REQUIRED)
+        elif status >= 500 and hop.method != "server/discover":  # older servers may choke on that one
+            self._fail(hop, f"HTTP {status}", Reach.UNREACHABLE)
+        elif 200 <= status < 300 and name in self._failing and hop.method in (_CALL, self._failing[name]):
+            # That a list can be had says nothing about calls; a call that is taken says all is well.
+            self._answered(name, CallOutcome(True, hop.at))
+
+    def _tool(self, event: ToolEvent) -> None:
+        if event.phase == "completed":
+            self._answered(event.server, CallOutcome(True, event.at))
+        elif event.server not in self._failing:
+            detail = one_line(f"{event.tool} failed", 100)
+            self._last[event.server] = CallOutcome(False, event.at, detail)
+
+    def _finished(self, run: RunFinished) -> None:
+        silent = self._silent.pop(run.run_id, {})
+        if run.outcome != "cancelled":
+            for hop in silent.values():
+                self._fail(hop, "no answer", Reach.UNREACHABLE)
+
+    def _fail(self, hop: AuthHop, detail: str, reach: Reach) -> None:
+        self._failing[hop.downstream] = hop.method
+        self._last[hop.downstream] = CallOutcome(False, hop.at, detail, reach)
+
+    def _answered(self, name: str, outcome: CallOutcome) -> None:
+        self._failing.pop(name, None)
+        self._last[name] = outcome
+
+    def _evidence(self) -> dict[str, tuple[Reach, str]]:
+        return {
+            name: (call.reach, call.detail)
+            for name, call in self._last.items()
+            if call.reach in (Reach.UNREACHABLE, Reach.AUTH_REQUIRED)
+        }

@@ -1,0 +1,100 @@
+"""One health record out of what is known of an agent."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from time import time
+from typing import Final
+
+from pallas.model import FAILED_STATES, AgentState, Downstream, Health, HealthStatus, Reach
+from pallas.model.safe_text import one_line
+
+# A failure of a real call counts for as long, unless a later call succeeds: nobody may call again.
+CALL_SECONDS: Final = 300.0
+_AGAIN: Final = {
+    AgentState.BACKOFF: "Failed, is started again: ",
+    AgentState.CRASH_LOOP: "Crash loop: ",
+}
+_NOT_READY: Final = {
+    AgentState.WAITING: "Starting: waiting for what it depends on",
+    AgentState.IMPORTING: "Starting: importing its module",
+    AgentState.CONNECTING: "Starting: connecting its servers",
+    AgentState.ERROR: "The agent failed to start",
+    AgentState.BACKOFF: "The agent failed and is started again",
+    AgentState.CRASH_LOOP: "The agent failed too often",
+    AgentState.STOPPING: "The agent is stopping",
+    AgentState.STOPPED: "The agent has stopped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Another agent that one needs and that cannot answer; ``reason`` is one line.
+
+    ``servers`` are the downstreams by which it is called: they are told as this and not once more.
+    """
+
+    name: str
+    reason: str
+    servers: frozenset[str] = field(default_factory=frozenset)
+
+
+def health_of(
+    state: AgentState,
+    downstreams: Sequence[Downstream],
+    provider_problem: str = "",
+    reason: str = "",
+    lacks: Sequence[Lack] = (),
+    required: Collection[str] = (),
+) -> Health:
+    """How an agent is (SPEC PI-12, PR-21, PR-22): ``since`` and ``checked_at`` are both now.
+
+    ``error`` unless its state is ready, with ``reason`` (of a failure or a stop) where there is one;
+    ``degraded`` when an agent that it needs failed, when a downstream cannot be reached, asks for credentials
+    or fails real calls though the probe is answered, or when the active provider has a problem; all causes in
+    one line. ``error`` too when a downstream that is ``required`` is not reached, as far as a probe of it
+    finds: ``needs x: crash-loop (its process died); Unreachable: a, b; Auth required: c; Failing: d (last
+    call: HTTP 503); LLM: openai: model 'x' not found``.
+    """
+    now = time()
+    if state is not AgentState.READY:
+        message = _NOT_READY[state]
+        if reason and state in FAILED_STATES:
+            message = _AGAIN.get(state, "") + one_line(reason, 300)
+        elif reason and state is AgentState.STOPPED:
+            message = one_line(f"The agent is {reason}", 300)
+        return Health(HealthStatus.ERROR, message, now, now)
+    found: dict[str, list[str]] = {"Unreachable": [], "Auth required": [], "Failing": []}
+    unconfigured = []
+    told = frozenset[str]().union(*(lack.servers for lack in lacks))
+    for each in downstreams:
+        if each.name in told:
+            continue
+        if each.reach is Reach.NOT_CONFIGURED:
+            unconfigured.append(f"{each.name} {each.detail}")
+            continue
+        label, name = _cause(each, now)
+        if label:
+            found[label].append(name)
+    causes = [f"needs {lack.name}: {lack.reason}" for lack in lacks]
+    causes += [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
+    causes += unconfigured
+    if provider_problem:
+        causes.append(f"LLM: {one_line(provider_problem, 300)}")
+    status = HealthStatus.DEGRADED if causes else HealthStatus.OK
+    if any(each.name in required and each.reach not in (Reach.OK, Reach.UNKNOWN) for each in downstreams):
+        status = HealthStatus.ERROR
+    return Health(status, "; ".join(causes), now, now)
+
+
+def _cause(downstream: Downstream, now: float) -> tuple[str, str]:
+    """What is wrong with it and how it is named there; two empty texts when nothing is."""
+    if downstream.reach is Reach.UNREACHABLE:
+        return "Unreachable", downstream.name
+    if downstream.reach is Reach.AUTH_REQUIRED:
+        return "Auth required", downstream.name
+    call = downstream.last_call
+    if call is None or now - call.at > CALL_SECONDS:
+        return "", ""
+    named = f"{downstream.name} (last call: {call.detail})"
+    labels = {Reach.UNREACHABLE: "Failing", Reach.AUTH_REQUIRED: "Auth required"}
+    return labels.get(call.reach, ""), named

@@ -1,0 +1,172 @@
+"""The messages of the last runs, for operators: bounded, and masked before anybody sees them.
+
+What is kept are the bytes as they went; envelopes are made of them when somebody asks. One event loop only.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+from xml.sax.saxutils import escape
+
+from lxml import etree
+
+from pallas.model import Envelope, MessagePassed
+from pallas.model.safe_text import sanitize
+from pallas.telemetry.log import redact_text
+from pallas.telemetry.log.redaction import MASK, is_sensitive, longest_secret
+from pallas.telemetry.ring_store import Shelves
+
+ENVELOPE: Final = "https://xml-pipeline.org/ns/envelope/v1"
+"""The namespace of an envelope (SPEC 5.1)."""
+MAX_BODY: Final = 64 * 1024
+"""Bytes of one payload that are kept."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_RUNS: Final = 200
+MAX_MESSAGES: Final = 10_000
+"""Messages that are kept of one run; the oldest go."""
+
+# A cut may fall inside a secret and leave a stump that nothing knows: taken so much later, then dropped.
+_OVERLAP: Final = 4 * 1024
+# About what a message takes besides its payload, in bytes.
+_OWN: Final = 700
+
+
+class Kept:
+    """One message as it is kept. ``seconds`` is how long its receiver took, None while it has it."""
+
+    __slots__ = ("cut", "event", "raw", "seconds")
+
+    def __init__(self, event: MessagePassed, raw: bytes, cut: bool) -> None:
+        self.event = event
+        self.raw = raw
+        self.cut = cut
+        self.seconds: float | None = None
+
+
+class RunMessages:
+    """The messages of one run, oldest first. ``secret`` is the caller's token, masked before it is kept: the
+    log forgets it when the run is over."""
+
+    __slots__ = ("_log", "_secrets", "kept", "run_id")
+
+    def __init__(self, log: "MessageLog", run_id: str, secret: str | None) -> None:
+        self._log = log
+        self.run_id = run_id
+        self.kept: deque[Kept] = deque()
+        self._secrets = tuple({secret.encode(), escape(secret).encode()}) if secret else ()
+
+    def add(self, event: MessagePassed, raw: bytes) -> Kept:
+        """A message was routed; ``raw`` is its payload's XML, empty where it has none."""
+        for secret in self._secrets:
+            if secret in raw:
+                raw = raw.replace(secret, MASK.encode())
+        cut = len(raw) > MAX_BODY
+        if cut:
+            raw = raw[: MAX_BODY + max(_OVERLAP, longest_secret())]
+        kept = Kept(event, raw, cut)
+        if self._log.of(self.run_id) is self:  # else so much came since that this run is kept no more
+            self.kept.append(kept)
+            if len(self.kept) > MAX_MESSAGES:
+                self.drop_oldest()
+            self._log.grow(_OWN + len(raw))
+        return kept
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.kept)
+
+    def drop_oldest(self) -> None:
+        """Forget its oldest message."""
+        self._log.grow(-_OWN - len(self.kept.popleft().raw))
+
+    def forget_secret(self) -> None:
+        """The run is over: nothing of it comes any more."""
+        self._secrets = ()
+
+
+class MessageLog(Shelves[RunMessages]):
+    """The messages of the last runs: at most ``MAX_RUNS`` of them and ``MAX_BYTES`` in all."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, max_runs: int = MAX_RUNS) -> None:
+        super().__init__(max_bytes, max_runs)
+
+    def open(self, run_id: str, secret: str | None = None) -> RunMessages:
+        """The place of a run that begins."""
+        return self.put(run_id, RunMessages(self, run_id, secret))
+
+    def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
+        """The messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``.
+
+        Empty when nothing of it is kept. Secrets are masked, all text is sanitised; an envelope that was not
+        ``cut`` is well-formed, with the payload between ``</meta>`` and the last ``</message>``.
+        """
+        run = self.of(run_id)
+        if run is None:
+            return ()
+        wanted = (each for each in run.kept if each.event.number > after)
+        return tuple(_envelope(each) for each in islice(wanted, limit))
+
+
+def _envelope(kept: Kept) -> Envelope:
+    event = kept.event
+    payload, cut = _clean(kept.raw), kept.cut
+    if cut:
+        payload = payload[:MAX_BODY]
+    to = f"<to>{escape(event.to)}</to>" if event.to else ""
+    head = f"<from>{escape(event.sender)}</from>{to}<thread>{escape(event.frame)}</thread>"
+    end = "" if cut else "</message>"
+    return Envelope(
+        run_id=event.run_id,
+        agent=event.agent,
+        number=event.number,
+        at=event.at,
+        sender=event.sender,
+        to=event.to,
+        frame=event.frame,
+        route=event.route,
+        outcome=event.outcome,
+        parent=event.parent,
+        left=event.left,
+        payload=event.payload,
+        code=event.code,
+        detail=event.detail,
+        xml=f'<message xmlns="{ENVELOPE}"><meta>{head}</meta>{payload}{end}' if kept.raw else "",
+        cut=cut,
+        seconds=kept.seconds,
+    )
+
+
+def _clean(raw: bytes) -> str:
+    """A payload to show: text by text, so that what is masked leaves the elements whole."""
+    if not raw:
+        return ""
+    # Ours, and read safely before: only where it was cut there is something to recover from.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
+    element: etree._Element | None = etree.fromstring(raw, parser)
+    if element is None:  # there is nothing to recover
+        return ""
+    for each in _nodes(element):
+        secret = is_sensitive(etree.QName(each).localname)
+        if each.text and each.text.strip():
+            each.text = MASK if secret and not len(each) else _masked(each.text)
+        if each.tail and each.tail.strip():
+            each.tail = _masked(each.tail)
+        for name, value in each.attrib.items():
+            each.set(name, MASK if is_sensitive(etree.QName(name).localname) else _masked(value))
+    text = etree.tostring(element, encoding="unicode", with_tail=False)
+    if etree.QName(element).namespace is None:  # the envelope has one, the payload stays without
+        end = 1 + len(str(element.tag))
+        text = f'{text[:end]} xmlns=""{text[end:]}'
+    return text
+
+
+def _nodes(element: etree._Element) -> Iterator[etree._Element]:
+    for each in element.iter():
+        if isinstance(each.tag, str):
+            yield each
+
+
+def _masked(text: str) -> str:
+    return sanitize(redact_text(text))

@@ -1,0 +1,164 @@
+"""The model's values as JSON and back, for whoever looks at a fleet from another process.
+
+The form is that of the fields; an event says its kind in ``type``. What a newer Pallas adds is left out by
+an older one: unknown fields are ignored, an event of an unknown kind is not decoded.
+"""
+
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from pallas.model import (
+    AgentChanged,
+    AgentDetail,
+    AuthHop,
+    BackendChosen,
+    Compacted,
+    Event,
+    Exchange,
+    Fault,
+    FaultType,
+    FleetChanged,
+    FleetSnapshot,
+    HealthChanged,
+    LoopBlocked,
+    LoopStopped,
+    MessagePassed,
+    Notice,
+    Reloaded,
+    Rerouted,
+    Routed,
+    RunFinished,
+    RunStarted,
+    Said,
+    ServerMissing,
+    SessionChanged,
+    StepStarted,
+    TaskChanged,
+    TextDelta,
+    TodoChanged,
+    ToolEvent,
+    ToolOutcome,
+)
+from pallas.model.safe_text import sanitize
+
+EVENTS: Final[dict[str, type[Event]]] = {
+    kind.__name__: kind
+    for kind in (
+        FleetChanged, AgentChanged, HealthChanged, RunStarted, StepStarted, ToolEvent, TextDelta, AuthHop,
+        LoopStopped, RunFinished, Notice, Reloaded, LoopBlocked, Said, Compacted,
+        Routed, Rerouted, SessionChanged, TaskChanged, MessagePassed, TodoChanged, BackendChosen,
+        ServerMissing,
+    )
+}  # fmt: skip
+"""The kinds of events by the name they travel under."""
+
+Value = FleetSnapshot | AgentDetail | ToolOutcome | tuple[Exchange, ...]
+"""What is encoded as a whole."""
+
+
+class Undecodable(Exception):
+    """What came is not the value that was expected; the message says where, and repeats nothing of it."""
+
+
+def encode(value: Value) -> bytes:
+    """A value as JSON. Text that no encoder takes is made visible first."""
+    kind: Any = tuple[Exchange, ...] if isinstance(value, tuple) else type(value)
+    return dumps(_adapter(kind).dump_python(value))
+
+
+def encode_as(kind: Any, value: Any) -> bytes:
+    """A value as JSON, where its type alone does not say what is in it (``Page[ThreadRecord]``)."""
+    return dumps(_adapter(kind).dump_python(value))
+
+
+def decode[T](kind: type[T], document: Any) -> T:
+    """The value of ``kind`` that plain JSON values stand for. Raises Undecodable."""
+    try:
+        value: T = _adapter(kind).validate_python(document)
+    except ValidationError as error:
+        raise _undecodable(getattr(kind, "__name__", str(kind)), error) from None
+    return value
+
+
+def encode_fields(value: Any) -> dict[str, Any]:
+    """The fields of a value of ours as plain values for ``dumps``."""
+    fields: dict[str, Any] = _adapter(type(value)).dump_python(value)
+    return fields
+
+
+def encode_event(event: Event) -> dict[str, Any]:
+    """An event as plain values for ``dumps``."""
+    kind = type(event)
+    return {"type": kind.__name__, **_adapter(kind).dump_python(event)}
+
+
+def decode_event(document: Any) -> Event | None:
+    """The event that plain JSON values stand for; None for a kind that is not known. Raises Undecodable."""
+    if not isinstance(document, dict):
+        raise Undecodable("an event is no JSON object")
+    kind = EVENTS.get(str(document.get("type", "")))
+    return decode(kind, document) if kind is not None else None
+
+
+def dumps(document: Any) -> bytes:
+    """Plain values as JSON in UTF-8."""
+    try:
+        return to_json(document, inf_nan_mode="null")
+    except (PydanticSerializationError, UnicodeEncodeError):
+        return to_json(visible(document), inf_nan_mode="null")
+
+
+def loads(text: str | bytes) -> Any:
+    """The JSON in ``text``. Raises Undecodable."""
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise Undecodable(f"not JSON ({type(error).__name__})") from None
+
+
+def visible(document: Any) -> Any:
+    """``document`` with every text in it sanitised, names of fields included."""
+    if isinstance(document, str):
+        return document if document.isascii() and document.isprintable() else sanitize(document)
+    if isinstance(document, dict):
+        return {visible(name): visible(value) for name, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [visible(value) for value in document]
+    return document
+
+
+def fault_of(document: Any, otherwise: str) -> Fault:
+    """The Fault whose ``to_body`` came; INTERNAL with ``otherwise`` for anything else."""
+    body = document if isinstance(document, dict) else {}
+    data = body.get("data")
+    data = dict(data) if isinstance(data, dict) else {}
+    kind, retryable = data.pop("type", None), data.pop("retryable", None)
+    message, code = body.get("error"), body.get("code")
+    if not isinstance(message, str) or kind not in {each.value for each in FaultType}:
+        return Fault(FaultType.INTERNAL, otherwise)
+    return Fault(
+        FaultType(kind),
+        sanitize(message, 4_000),
+        retryable=retryable if isinstance(retryable, bool) else None,
+        code=code if isinstance(code, int) else None,
+        data=visible(data),
+    )
+
+
+_adapters: Final[dict[Any, TypeAdapter[Any]]] = {}
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # Making one takes milliseconds; two threads that make the same one at once do no harm.
+    adapter = _adapters.get(kind)
+    if adapter is None:
+        adapter = _adapters[kind] = TypeAdapter(kind)
+    return adapter
+
+
+def _undecodable(name: str, error: ValidationError) -> Undecodable:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return Undecodable(sanitize(f"{name}{'.' + where if where else ''}: {first['msg']}", 300))

@@ -1,0 +1,1 @@
+"""Which agent answers: the directory of agents a caller sees, and the choice among them."""

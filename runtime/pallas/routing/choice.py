@@ -1,0 +1,287 @@
+"""Who answers a question, and why: the choice among agents that the router, and ``pallas route``, make.
+
+A choice is a value that explains itself. Nobody is run here, and nothing is looked up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, Literal
+
+from pallas.config.kinds import RouteBy
+from pallas.model import Availability, Fault, FaultType
+from pallas.model.safe_text import one_line
+from pallas.routing.similarity import Likeness, words
+
+THRESHOLD: Final = 0.15
+"""How like a question one of an agent's examples has to be at least (0 to 1)."""
+TIE: Final = 0.02
+"""Agents that are no further apart are as good as each other: the one that is listed first answers."""
+NAMED: Final = 0.3
+"""What counts for an agent on top where the question names one of its capabilities."""
+_DESCRIBED: Final = 0.5
+"""How much likeness to what an agent says of itself counts, of that to an example."""
+_SHOWN: Final = 80
+MAX_TOLD: Final = 50
+"""Candidates that a Fault tells of at most."""
+
+ChosenBy = Literal["capability", "examples", "model", "fallback", "conversation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An agent that could be chosen; ``reason`` says why its ``status`` is so, which is None for unknown."""
+
+    id: str
+    capabilities: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    title: str = ""
+    description: str = ""
+    status: Availability | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How well a candidate fits: ``score`` from 0 up, ``why`` in a few words."""
+
+    agent: str
+    score: float
+    why: str = ""
+    status: Availability | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``agent`` answers, by ``by``, for the reason ``why`` in one line.
+
+    ``others`` could have been chosen, best first; ``left_out`` could not, each with the reason.
+    """
+
+    agent: str
+    by: ChosenBy
+    why: str
+    others: tuple[Scored, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = field(default=())
+
+
+def choose(
+    question: str,
+    candidates: Sequence[Candidate],
+    *,
+    by: RouteBy,
+    capability: str | None = None,
+    said: str | None = None,
+    fallback: Candidate | None = None,
+) -> Choice:
+    """Who of ``candidates``, in their order of preference, answers ``question``.
+
+    One that is unavailable is never chosen, and one that is busy only where nobody who is ready fits. With
+    ``capability`` only those that list it come into question, whatever else is gone by. ``said`` is what a
+    model answered that was shown them (``by`` model): one id, or the examples decide. ``fallback`` answers
+    where nobody fits. Raises Fault (UPSTREAM) where nobody does, with the candidates in its data.
+    """
+    left = tuple((each.id, each.reason or "it is unavailable") for each in candidates if not _can(each))
+    able, asked_for = [each for each in candidates if _can(each)], ""
+    if capability is not None:
+        able, asked_for = _listing(able, capability)
+    if not able:
+        return _nobody(question, candidates, able, left, fallback, capability)
+    if capability is not None:
+        # All of them can do it: what the question is like says who does it best.
+        scored = _by_examples(question, able)
+        if not any(each.score for each in scored):
+            return _first(able, scored, "capability", asked_for, left)
+        return _best(scored, 0.0, "capability", asked_for, left) or _first(
+            able, scored, "capability", asked_for, left
+        )
+    note = ""
+    if by == "model":
+        chosen = _read(said, able)
+        if chosen is not None:
+            others = tuple(Scored(each.id, 0.0, "", each.status) for each in able if each.id != chosen.id)
+            return Choice(chosen.id, "model", _busy(chosen, "the model chose it"), others, left)
+        what = f"“{one_line(said, _SHOWN)}”, which is none of them" if said else "nothing"
+        note = f"the model that was asked answered {what}, so the examples decide: "
+    scored = (_by_words if by == "capability" else _by_examples)(question, able)
+    went_by: ChosenBy = "capability" if by == "capability" else "examples"
+    found = _best(scored, THRESHOLD if went_by == "examples" else 0.0, went_by, note, left)
+    return found or _nobody(question, candidates, able, left, fallback, None, note)
+
+
+def kept(agent: str, candidates: Sequence[Candidate]) -> Choice | str:
+    """The agent that a conversation is with goes on answering; or why it cannot, in a line."""
+    known = next((each for each in candidates if each.id == agent), None)
+    if known is None:
+        return f"{agent}, which answered before, is not among the agents any more"
+    if not _can(known):
+        return f"{agent}, which answered before, is unavailable ({known.reason or 'no reason is known'})"
+    left = tuple((each.id, each.reason or "it is unavailable") for each in candidates if not _can(each))
+    others = tuple(
+        Scored(each.id, 0.0, "", each.status) for each in candidates if each.id != agent and _can(each)
+    )
+    return Choice(
+        agent, "conversation", _busy(known, "it answered before in this conversation"), others, left
+    )
+
+
+def _can(candidate: Candidate) -> bool:
+    return candidate.status != "unavailable"
+
+
+def _busy(candidate: Candidate, why: str) -> str:
+    return f"{why}; it is busy" if candidate.status == "busy" else why
+
+
+def _listing(able: Sequence[Candidate], capability: str) -> tuple[list[Candidate], str]:
+    """Those that list the capability; where nobody does, those whose own words say it."""
+    shown = one_line(capability, _SHOWN)
+    wanted = capability.strip().lower()
+    exact = [each for each in able if wanted in each.capabilities]
+    if exact:
+        return exact, f"it lists the capability {shown}"
+    said = words(capability)
+    near = [each for each in able if said and said <= words(_own(each))]
+    return near, f"nobody lists the capability {shown}, and its own words say it"
+
+
+def _own(candidate: Candidate) -> str:
+    return " ".join((candidate.title, candidate.description, *candidate.capabilities))
+
+
+def _by_examples(question: str, able: Sequence[Candidate]) -> list[Scored]:
+    """By the example that is most like the question, and a little by what an agent says of itself."""
+    asked = words(question)
+    likeness, known = _compared(tuple((each.examples, _own(each)) for each in able))
+    found = []
+    for each, (examples, own) in zip(able, known, strict=True):
+        score, at = likeness.best(asked, examples)
+        described = _DESCRIBED * likeness.of(asked, own)
+        if score >= described:
+            why = f"like its example “{one_line(each.examples[at], _SHOWN)}”" if score else ""
+        else:
+            score, why = described, "like what it says of itself"
+        if named := _named(asked, each):
+            score, why = score + NAMED, "; ".join(part for part in (why, named) if part)
+        found.append(Scored(each.id, round(min(score, 1.0), 3), why, each.status))
+    return found
+
+
+@lru_cache(maxsize=32)
+def _compared(
+    texts: tuple[tuple[tuple[str, ...], str], ...],
+) -> tuple[Likeness, tuple[tuple[tuple[frozenset[str], ...], frozenset[str]], ...]]:
+    """The examples of agents and what they say of themselves, in words: read once, not for each question."""
+    known = tuple((tuple(words(text) for text in examples), words(own)) for examples, own in texts)
+    return Likeness(text for examples, own in known for text in (*examples, own)), known
+
+
+def _by_words(question: str, able: Sequence[Candidate]) -> list[Scored]:
+    """By capabilities that the question names; where it names none, by what agents say of themselves."""
+    asked = words(question)
+    named = [(each, _named(asked, each)) for each in able]
+    if any(why for _, why in named):
+        return [Scored(each.id, 1.0 if why else 0.0, why, each.status) for each, why in named]
+    own = {each.id: words(_own(each)) for each in able}
+    likeness = Likeness(own.values())
+    scores = [(each, likeness.of(asked, own[each.id])) for each in able]
+    return [
+        Scored(each.id, round(score, 3), "like what it says of itself" if score else "", each.status)
+        for each, score in scores
+    ]
+
+
+def _named(asked: frozenset[str], candidate: Candidate) -> str:
+    """Why it is meant: of its capabilities that the question names, the one that says most."""
+    found = ""
+    most = 0
+    for capability in candidate.capabilities:
+        parts = words(capability)
+        if len(parts) > most and parts <= asked:
+            found, most = capability, len(parts)
+    return f"the question names its capability {found}" if found else ""
+
+
+def _best(
+    scored: Sequence[Scored],
+    least: float,
+    by: ChosenBy,
+    note: str,
+    left: tuple[tuple[str, str], ...],
+) -> Choice | None:
+    """The best that fits, one that is ready before any that is busy; None where nobody fits."""
+    fitting = [each for each in scored if each.score > 0 and each.score >= least]
+    ready = [each for each in fitting if each.status != "busy"]
+    if not fitting:
+        return None
+    best = max(each.score for each in (ready or fitting))
+    tied = [each for each in (ready or fitting) if each.score >= best - TIE]
+    chosen = tied[0]
+    why = note + (f"; {chosen.why}" if note and not note.endswith(": ") else chosen.why)
+    why += f" ({chosen.score:.2f})"
+    if len(tied) > 1:
+        why += f"; {', '.join(each.agent for each in tied[1:])} would do as well and is listed later"
+    better = [each for each in fitting if each.status == "busy" and each.score > chosen.score + TIE]
+    if ready and better:
+        why += f"; {better[0].agent} fits better ({better[0].score:.2f}) and is busy"
+    elif not ready:
+        why += "; it is busy, as is everyone who fits"
+    others = tuple(sorted((each for each in scored if each is not chosen), key=lambda each: -each.score))
+    return Choice(chosen.agent, by, why, others, left)
+
+
+def _first(
+    able: Sequence[Candidate],
+    scored: Sequence[Scored],
+    by: ChosenBy,
+    why: str,
+    left: tuple[tuple[str, str], ...],
+) -> Choice:
+    """The first of those that are as good as each other."""
+    chosen = next((each for each in able if each.status != "busy"), able[0])
+    if len(able) > 1:
+        why += f"; of {len(able)} that do, it is listed first" + (
+            " of those that are not busy" if able[0] is not chosen else ""
+        )
+    others = tuple(each for each in scored if each.agent != chosen.id)
+    return Choice(chosen.id, by, _busy(chosen, why), others, left)
+
+
+def _read(said: str | None, able: Sequence[Candidate]) -> Candidate | None:
+    """The candidate that a model named and nothing else; marks around its id do no harm."""
+    answer = (said or "").strip().strip("`'\"“”*.<> \n").lower()
+    return next((each for each in able if each.id == answer), None)
+
+
+def _nobody(
+    question: str,
+    candidates: Sequence[Candidate],
+    able: Sequence[Candidate],
+    left: tuple[tuple[str, str], ...],
+    fallback: Candidate | None,
+    capability: str | None,
+    note: str = "",
+) -> Choice:
+    """The fallback, where there is one that can be given it. Raises Fault (UPSTREAM)."""
+    if capability is not None:
+        problem = f"no agent that can be given it has the capability {one_line(capability, _SHOWN)}"
+    elif able:
+        problem = f"{note}no agent fits “{one_line(question, _SHOWN)}”"
+    else:
+        problem = "no agent can be given it now" if candidates else "there is no agent to choose from"
+    if fallback is not None and _can(fallback):
+        others = tuple(Scored(each.id, 0.0, "", each.status) for each in able if each.id != fallback.id)
+        why = _busy(fallback, f"{problem}; {fallback.id} is the fallback")
+        return Choice(fallback.id, "fallback", why, others, left)
+    told = [f"{each.id} ({dict(left)[each.id]})" if each.id in dict(left) else each.id for each in candidates]
+    raise Fault(
+        FaultType.UPSTREAM,
+        f"{problem}; asked were {', '.join(told[:MAX_TOLD])}" if told else problem,
+        retryable=not able and bool(left),
+        data={
+            "candidates": [
+                {"agent": each.id, "status": each.status or "unknown", "reason": each.reason}
+                for each in candidates[:MAX_TOLD]
+            ],
+        },
+    )

@@ -1,0 +1,150 @@
+"""A conversation near its model's window: the older part is told by a summary, and nothing cut in silence.
+
+Tokens are estimated, since only providers can count theirs: too high costs a summary too early, too low is
+caught by the share of the window that stays free.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pallas.executors import Executor, Turn
+from pallas.model import Compacted, Event, Fault, FaultType, Message, Notice, Params, Usage
+from pallas.model.safe_text import one_line
+from pallas.model.token_estimate import tokens_of as tokens_of
+from pallas.runs.run import Run
+
+log = logging.getLogger(__name__)
+
+FULL: Final = 0.75
+"""The share of the window that history and question may take; the rest is for tools and the answer."""
+LEFT: Final = 0.25
+"""The share that the newest messages may take which stay as they are."""
+PART: Final = 0.5
+"""The share that is summarised at a time."""
+SUMMARY_TOKENS: Final = 2_000
+
+_ASKED: Final = (
+    "Summarise our conversation so far, for yourself: it is all that you will know of it. Keep names, "
+    "numbers, decisions, what was asked and is still open, and what tools found out, exactly. Do not answer "
+    "anything in it and call no tools. Write the summary alone, in the language of the conversation, in at "
+    "most 800 words."
+)
+_HEAD: Final = "[Summary of the {count} earlier messages of this conversation, which are not shown to you]"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A summary, how many of the newest messages stay behind it, and the tokens that it took."""
+
+    summary: Message
+    left: int
+    event: Compacted
+    usage: Usage
+
+
+def both(one: Usage, other: Usage) -> Usage:
+    """The tokens of both together; None where neither was counted."""
+    pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
+    return Usage(*(None if pair == (None, None) else sum(each or 0 for each in pair) for pair in pairs))
+
+
+class Compaction:
+    """Makes summaries with the agent's own model."""
+
+    async def of(
+        self, turn: Turn, executor: Executor, window: int, run: Run, known: int | None = None
+    ) -> Made | None:
+        """The summary that this turn's history needs before it can be asked; None where there is room.
+
+        ``known`` is what the history is estimated at, where somebody knows: it is not counted then.
+        Where none can be made the history stays whole: the provider then says what is wrong, and a Notice
+        says why. Raises CancelledError only.
+        """
+        asked = tokens_of(Message("user", turn.text, turn.images))
+        if window <= 0 or (known is not None and known + asked <= window * FULL):
+            return None
+        sizes = [tokens_of(message) for message in turn.history]
+        before = sum(sizes)
+        if before + asked <= window * FULL:
+            return None
+        left = _left(turn.history, sizes, window)
+        older = turn.history[: len(turn.history) - left]
+        if len(older) < 2:
+            return None
+        try:
+            text, usage = await self._summary(turn, executor, older, sizes, window)
+        except Fault as fault:
+            why = one_line(fault.message, 200)
+            log.warning("%s: a conversation could not be summarised: %s", turn.agent, why)
+            run.tell(_notice(turn.agent, why))
+            return None
+        summary = Message("user", f"{_HEAD.format(count=len(older))}\n\n{text}", summary=True)
+        after = tokens_of(summary) + sum(sizes[len(older) :])
+        event = Compacted(
+            run_id=turn.run_id,
+            agent=turn.agent,
+            messages=len(older),
+            before=before,
+            after=after,
+            window=window,
+        )
+        return Made(summary, left, event, usage)
+
+    async def _summary(
+        self, turn: Turn, executor: Executor, older: Sequence[Message], sizes: Sequence[int], window: int
+    ) -> tuple[str, Usage]:
+        """One part after the other, each with the summary of those before it. Raises Fault."""
+        text, start, usage = "", 0, Usage()
+        while start < len(older):
+            end, size = start, 0
+            while end < len(older) and (end == start or size + sizes[end] <= window * PART):
+                size += sizes[end]
+                end += 1
+            end = _whole(older, start, end)
+            before = (Message("user", text), Message("assistant", "I know.")) if text else ()
+            asked = replace(
+                turn,
+                text=_ASKED,
+                images=(),
+                history=(*before, *older[start:end]),
+                lease=None,
+                stream_text=False,
+                durable=False,
+                params=Params({"tools_allowlist": [], "max_tokens": SUMMARY_TOKENS}),
+            )
+            result = await executor.run(asked, _unheard)
+            usage = both(usage, result.usage)
+            text = "\n\n".join(each for each in result.texts if each).strip()
+            if not text:
+                raise Fault(FaultType.UPSTREAM, "the model wrote no summary")
+            start = end
+        return text, usage
+
+
+def _left(history: Sequence[Message], sizes: Sequence[int], window: int) -> int:
+    """How many of the newest messages stay: those that fit, from a question of the user on."""
+    room, index = window * LEFT, len(history)
+    while index > 0 and room >= sizes[index - 1]:
+        room -= sizes[index - 1]
+        index -= 1
+    while index < len(history) and (history[index].role != "user" or history[index].summary):
+        index += 1
+    return len(history) - index
+
+
+def _whole(messages: Sequence[Message], start: int, end: int) -> int:
+    """The end of a part that tears no call from its answers."""
+    while end < len(messages) and messages[end].role == "tool":
+        end += 1
+    return end
+
+
+def _unheard(event: Event) -> None:
+    """What happens while a summary is written is nobody's business."""
+
+
+def _notice(agent: str, why: str) -> Notice:
+    text = f"{agent}: a conversation is near its model's window and could not be summarised: {why}"
+    return Notice(level="warning", text=text, agent=agent)

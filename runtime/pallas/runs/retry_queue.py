@@ -1,0 +1,78 @@
+"""Ends of turns that the ledger did not take: tried again until it does, or until the fleet ends.
+
+Without them a thread would show as pending what nobody works on any more, as long as the fleet lives.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from pallas.model import Fault
+from pallas.model.refusals import REASON
+
+log = logging.getLogger(__name__)
+
+TRY_EVERY: Final = 5.0
+"""Seconds between two tries."""
+MOST: Final = 1_000
+"""Turns that wait for it; of more the oldest are left to the next start of the fleet."""
+
+type Write = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Arrears:
+    """What is still to be written, by run. One event loop only; ``close`` ends its task."""
+
+    def __init__(self, every: float = TRY_EVERY) -> None:
+        self._every = every
+        self._owed: OrderedDict[str, tuple[str, Write]] = OrderedDict()
+        self._one = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    def add(self, run_id: str, thread: str, write: Write) -> None:
+        """``write`` is still to be done for that run; it may be done more than once."""
+        self._owed[run_id] = thread, write
+        while len(self._owed) > MOST:
+            left, _ = self._owed.popitem(last=False)
+            log.warning("run %s: its end stays unwritten until the fleet starts again", left)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._try(), name="ends that are still to be written")
+
+    async def settle(self, thread: str) -> None:
+        """Write what is owed to that thread, before somebody goes on in it. Raises Fault."""
+        if any(each == thread for each, _ in self._owed.values()):
+            async with self._one:
+                for run_id, (of, _) in list(self._owed.items()):
+                    if of == thread:
+                        await self._write(run_id)
+
+    async def close(self) -> None:
+        """Try no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _try(self) -> None:
+        while self._owed:
+            await asyncio.sleep(self._every)
+            with suppress(Fault):  # it is not back yet
+                async with self._one:
+                    for run_id in list(self._owed):
+                        await self._write(run_id)
+
+    async def _write(self, run_id: str) -> None:
+        if (owed := self._owed.get(run_id)) is None:
+            return
+        try:
+            await owed[1]()
+        except Fault as fault:
+            if fault.data.get(REASON) != "not_found":
+                raise
+        self._owed.pop(run_id, None)

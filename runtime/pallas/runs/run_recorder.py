@@ -1,0 +1,103 @@
+"""What happened in runs, for the ledger: behind the runs, so that nobody waits for it.
+
+A run of a durable thread is written with its messages; here go the runs of which nothing is remembered, and
+what every run's events were. A fleet that is killed loses the last of these, never a message.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Final
+
+from pallas.model import Event, Outcome, RunRecord, RunRequest, Usage
+from pallas.model.codec import encode_event
+from pallas.model.safe_text import one_line
+from pallas.runs.run import Run
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+QUEUE: Final = 2_000
+"""Runs that wait to be written; beyond that the oldest are left out, and counted."""
+MAX_EVENTS: Final = 1_000
+"""Events of a run that are kept: its last ones."""
+WRITE_TIMEOUT: Final = 30.0
+GATHER: Final = 0.25
+"""Seconds in which runs that are over are gathered for one write."""
+BATCH: Final = 200
+"""Runs that are written at once."""
+
+
+class Recorder:
+    """Writes in one task, many runs at a time."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._waiting: deque[tuple[RunRecord | None, str, tuple[Event, ...]]] = deque(maxlen=QUEUE)
+        self._writing: Sequence[tuple[RunRecord | None, str, tuple[Event, ...]]] = ()
+        self._task: asyncio.Task[None] | None = None
+        self._lost = 0
+        self._closing = asyncio.Event()
+
+    def over(self, run: Run, request: RunRequest, outcome: Outcome, fault: str, usage: Usage) -> None:
+        """A run is over; returns at once."""
+        record = None
+        if not run.thread:
+            record = replace(
+                run.record,
+                thread="",
+                status=outcome,
+                finished_at=time(),
+                tokens_in=usage.input_tokens,
+                tokens_out=usage.output_tokens,
+                fault=one_line(fault, 500),
+                partial=run.partial,
+            )
+        if len(self._waiting) == QUEUE:
+            self._lost += 1
+        self._waiting.append((record, run.id, tuple(run.events)))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write(), name="record runs")
+
+    def unwritten(self) -> Iterator[RunRecord]:
+        """Runs that are over, and that the ledger does not know yet."""
+        return (record for record, _, _ in (*self._writing, *self._waiting) if record is not None)
+
+    async def close(self, seconds: float) -> None:
+        """Write what waits, within so many seconds."""
+        self._closing.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=seconds)
+            if left := sum(1 for _ in self.unwritten()):
+                log.warning("%d runs were not recorded: the ledger did not take them in time", left)
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _write(self) -> None:
+        while self._waiting:
+            # What is over meanwhile goes along: nobody's turn waits behind a write for each run.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GATHER):
+                    await self._closing.wait()
+            self._writing = taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            if self._lost:
+                log.warning("%d runs were not recorded: the ledger is too slow for them", self._lost)
+                self._lost = 0
+            told = [
+                (run_id, record, [(number, encode_event(event)) for number, event in enumerate(events, 1)])
+                for record, run_id, events in taken
+            ]
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT):
+                    await self._ledger.runs.record(told)
+            except Exception:
+                log.exception("%d runs could not be recorded", len(told))
+            finally:
+                self._writing = ()

@@ -1,0 +1,242 @@
+"""Conversations in the ledger: found again after a restart, loaded once, written as they happen.
+
+The kernel holds a conversation's turn while it calls in here, so within one fleet nobody else writes to that
+thread; another fleet on the same database may, and is noticed by the index that the next row gets.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pallas.access.identity import is_secret, may_continue
+from pallas.model import (
+    Fault,
+    FaultType,
+    Message,
+    Notice,
+    Principal,
+    RunRecord,
+    RunRequest,
+)
+from pallas.model.refusals import REASON
+from pallas.runs.conversations import Conversation, Conversations, not_theirs
+from pallas.runs.retry_queue import Arrears
+from pallas.runs.run import Run
+from pallas.runs.turn_writer import WRITE_TIMEOUT, Kept, finished
+from pallas.telemetry.events import Hub
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+PROGRESS_EVERY: Final = 1.0
+"""Seconds between two writes of how far the runs under way are."""
+
+
+class BegunElsewhere(Exception):
+    """Another fleet began the thread of a conversation's handle at the same moment: it is that one."""
+
+    def __init__(self, thread: "Known") -> None:
+        super().__init__(thread.id)
+        self.thread = thread
+
+
+class Known(NamedTuple):
+    """A durable thread: its id, the caller's own handle for it, empty without one, and whose it is."""
+
+    id: str
+    handle: str
+    owner: str
+
+
+class _Progress:
+    """Writes down now and then how far the runs under way are, so that a kill does not lose it."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._runs: dict[str, Run] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, run: Run) -> None:
+        """Until it is over."""
+        self._runs[run.id] = run
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write(), name="progress of runs")
+
+    def end(self, run: Run) -> None:
+        """How it ended is written elsewhere."""
+        self._runs.pop(run.id, None)
+
+    async def close(self) -> None:
+        """Write no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _write(self) -> None:
+        while self._runs:
+            await asyncio.sleep(PROGRESS_EVERY)
+            if under_way := [run.record for run in self._runs.values()]:
+                try:
+                    async with asyncio.timeout(WRITE_TIMEOUT):
+                        await self._ledger.threads.progress(under_way)
+                except Exception:
+                    log.warning("the progress of %d runs was not written", len(under_way), exc_info=True)
+
+
+class Keeper:
+    """What a kernel asks of its ledger. One event loop only."""
+
+    def __init__(self, ledger: "Ledger", hub: Hub) -> None:
+        self._ledger = ledger
+        self._hub = hub
+        self.arrears = Arrears()
+        self.progress = _Progress(ledger)
+        # Beginnings and ends of turns that are being written.
+        self._last: set[asyncio.Task[Any]] = set()
+
+    async def close(self, seconds: float) -> None:
+        """Give what is being written so long, and try again no more; the rest is found by the next start."""
+        await self.arrears.close()
+        await self.progress.close()
+        if self._last:
+            await asyncio.wait(self._last, timeout=seconds)
+        for task in self._last:
+            task.cancel()
+
+    async def known(self, agent: str, handle: str, principal: Principal) -> Known | None:
+        """The durable thread of that handle. Raises Fault where the principal may not continue it."""
+        found = await self.within(self._ledger.threads.resolve(agent, handle))
+        if found is None:
+            return None
+        thread, own = found
+        if not may_continue(thread.owner, principal, secret=is_secret(handle)):
+            raise not_theirs(handle)
+        return Known(thread.id, own, thread.owner)
+
+    async def has_run(self, run_id: str) -> bool:
+        """Whether the ledger knows a run of that id."""
+        return await self.within(self._ledger.runs.get(run_id)) is not None
+
+    async def load(self, conversations: Conversations, conversation: Conversation) -> None:
+        """Fill a conversation with what was said in its thread, if that has not been done."""
+        if not conversation.loaded:
+            await self.arrears.settle(conversation.thread)
+            found, free = await self.within(self._ledger.threads.history(conversation.thread))
+            conversations.store(conversation, (), found)
+            conversation.next = free
+
+    async def begin(
+        self,
+        run: Run,
+        request: RunRequest,
+        conversations: Conversations,
+        conversation: Conversation,
+    ) -> Kept:
+        """Write down that a run begins, before anybody is asked. Raises Fault (TRANSPORT), BegunElsewhere.
+
+        If the caller is cancelled while this is being written, the write finishes first and is then undone.
+        """
+        work = self._begin(run, request, conversations, conversation)
+        task = self.own(work, f"begin {run.id}")
+        try:
+            kept, cancelled = await finished(task)
+        except Fault as fault:
+            if fault.data.get(REASON) == "not_found":
+                # Another fleet deleted it: who comes again by a handle of its own begins anew.
+                conversations.drop(conversation.thread)
+            raise
+        if cancelled:
+            error = asyncio.CancelledError()
+            await kept.fail(*run.end_of(error), "")
+            raise error
+        return kept
+
+    async def _begin(
+        self,
+        run: Run,
+        request: RunRequest,
+        conversations: Conversations,
+        conversation: Conversation,
+    ) -> Kept:
+        if not conversation.thread:
+            await self._create(request, conversation)
+        await self.load(conversations, conversation)
+        # What models are shown before the first turn that came to something is part of the thread.
+        before = request.history if run.given is None and not conversation.messages else ()
+        record = RunRecord(
+            run.id,
+            run.agent,
+            request.principal.id,
+            conversation.thread,
+            request.surface,
+            started_at=run.started_at,
+        )
+        said = run.given or request
+        question = Message("user", said.text, said.images)
+        kept = Kept(self, self._ledger, conversation, record, run)
+        try:
+            index = await self.within(
+                self._ledger.threads.begin(conversation.thread, record, question, before=before)
+            )
+            kept.question = index
+            if conversation.next not in (None, index - len(before)):
+                # Another fleet wrote to this thread since: what is known of it here is old.
+                conversation.loaded = False
+                await self.load(conversations, conversation)
+        except Fault as fault:
+            if fault.data.get(REASON) is None:  # whether it was written is not known
+                kept.owe("error", fault.message)
+            raise
+        run.thread = conversation.thread
+        run.journal = kept.hear
+        self.progress.begin(run)
+        return kept
+
+    def own[T](self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Do that whatever becomes of who waits for it: half a turn is kept by nobody."""
+        task = asyncio.create_task(work, name=name)
+        self._last.add(task)
+        task.add_done_callback(self._last.discard)
+        return task
+
+    async def _create(self, request: RunRequest, conversation: Conversation) -> None:
+        threads = self._ledger.threads
+        try:
+            made = await self.within(
+                threads.create(
+                    request.agent,
+                    request.principal.id,
+                    id=conversation.key,
+                    handle=conversation.handle or None,
+                    origin=request.surface,
+                )
+            )
+        except Fault as fault:
+            if fault.data.get(REASON) != "conflict" or not conversation.handle:
+                raise
+            found = await self.known(request.agent, conversation.handle, request.principal)
+            if found is None:
+                raise
+            raise BegunElsewhere(found) from None
+        conversation.thread = made.id
+
+    async def within[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """What the ledger says, within the deadline. Raises Fault (TRANSPORT) when it cannot be asked."""
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                return await work
+        except Fault as fault:
+            if fault.type is not FaultType.TIMEOUT:
+                raise
+            # Not the run took too long: there is nothing wrong with what was asked.
+            raise Fault(FaultType.TRANSPORT, fault.message) from None
+        except Exception as error:
+            log.exception("the ledger failed")
+            text = f"the ledger could not be used ({type(error).__name__}): what is said cannot be kept"
+            self._hub.publish(Notice(level="error", text=f"{text}; the log has the details"))
+            raise Fault(
+                FaultType.TRANSPORT, f"{text}; try again, and look at database_url and the disk"
+            ) from error

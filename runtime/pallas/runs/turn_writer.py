@@ -1,0 +1,173 @@
+"""One turn of a durable thread, written as it happens: its question first, its end whatever becomes of it."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.executors import TurnResult
+from pallas.model import Event, Fault, Message, RunRecord, RunStatus, Said, Usage
+from pallas.model.packed import Packed
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
+from pallas.runs.conversations import Conversation
+from pallas.runs.retry_queue import Write
+from pallas.runs.run import Run
+
+if TYPE_CHECKING:  # the database is imported by a fleet that has one
+    from pallas.ledger import Ledger
+    from pallas.runs.thread_store import Keeper
+
+log = logging.getLogger(__name__)
+
+_NO_USAGE: Final = Usage()
+WRITE_TIMEOUT: Final = 30.0
+"""Seconds that a write may take, with all tries, before a run is told that it could not be kept."""
+
+
+OTHERS_TOO: Final = -1
+"""No row has that place: another fleet wrote while a turn went on, and what is known of the thread is old."""
+
+
+async def finished[T](task: asyncio.Task[T]) -> tuple[T, bool]:
+    """What a task returns, and whether who waits was cancelled meanwhile, which ends neither.
+
+    Who is cancelled once may be cancelled again, by whoever stops the same run too.
+    """
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    return task.result(), cancelled
+
+
+class Kept:
+    """One turn of a durable thread, from its question to its end; exactly one of the ends is awaited."""
+
+    def __init__(
+        self, keeper: "Keeper", ledger: "Ledger", conversation: Conversation, record: RunRecord, run: Run
+    ) -> None:
+        self._keeper = keeper
+        self._ledger = ledger
+        self._conversation = conversation
+        self._record = record
+        self._run = run
+        self._waiting: list[Message] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._over = False
+        # The place of its question.
+        self.question: int | None = None
+
+    def hear(self, event: Event) -> None:
+        """Keep a message of the loop, behind those before it; returns at once."""
+        if isinstance(event, Said) and not self._over:  # what comes later is nobody's any more
+            native = Packed(event.native) if event.native else None
+            message = Message(event.role, event.text, (), native, event.calls, event.answers)
+            self._waiting.append(message)
+            if self._writer is None or self._writer.done():
+                self._writer = asyncio.create_task(self._write(), name=f"journal {self._record.id}")
+
+    async def summarise(self, summary: Message, messages: int) -> None:
+        """The thread's ``messages`` oldest entries, of those that models see, are told by a summary now."""
+        await self._keeper.within(
+            self._ledger.threads.summarise(self._record.thread, summary, messages, before=self._record.id)
+        )
+
+    async def finish(self, result: TurnResult, messages: Sequence[Message], *, replaces: bool) -> int:
+        """The turn is complete: returns the place of its answer, which is safe then. Raises Fault.
+
+        Who is cancelled now comes too late: the answer is there.
+        """
+        done = self._ended("ok", usage=result.usage)
+        try:
+            index = await self._last(
+                self._ledger.threads.finish(self._record.thread, done, messages, replaces=replaces)
+            )
+        except Fault as fault:
+            if fault.data.get(REASON) != "not_found":
+                self.owe("error", f"the answer could not be kept: {fault.message}", "\n\n".join(result.texts))
+            raise
+        alone = self.question is not None and index - self.question + 1 == sum(map(_rows, messages))
+        self._conversation.next = index + 1 if alone and not replaces else OTHERS_TOO
+        return index
+
+    async def fail(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> None:
+        """The turn came to nothing, or to ``kept`` alone. Never raises: the next start would find it."""
+        write = self._failing(status, reason, partial, kept)
+        try:
+            await self._last(write())
+        except Fault as fault:
+            if fault.data.get(REASON) != "not_found":
+                log.warning("run %s: how it ended could not be kept yet", self._record.id)
+                self._keeper.arrears.add(self._record.id, self._record.thread, write)
+
+    def owe(self, status: RunStatus, reason: str, partial: str = "") -> None:
+        """The ledger does not answer, and may have the beginning of it: it is told the end when it does."""
+        write = self._failing(status, reason, partial)
+        self._keeper.arrears.add(self._record.id, self._record.thread, write)
+
+    def _failing(self, status: RunStatus, reason: str, partial: str, kept: Sequence[Message] = ()) -> Write:
+        # What became of its rows is read again when somebody comes back.
+        self._conversation.loaded, self._conversation.next = False, None
+        self._over = True
+        self._keeper.progress.end(self._run)
+        thread, done = self._record.thread, self._ended(status, fault=reason, partial=partial)
+
+        async def write() -> None:
+            await self._keeper.within(self._ledger.threads.fail(thread, done, one_line(reason, 300), kept))
+
+        return write
+
+    def _ended(
+        self, status: RunStatus, *, usage: Usage = _NO_USAGE, fault: str = "", partial: str = ""
+    ) -> RunRecord:
+        return replace(
+            self._record,
+            status=status,
+            finished_at=time(),
+            seconds=self._run.seconds,
+            steps=self._run.steps,
+            tools=self._run.tools,
+            tokens_in=usage.input_tokens,
+            tokens_out=usage.output_tokens,
+            fault=one_line(fault, 500),
+            partial=partial,
+        )
+
+    async def _last[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """The last write of the turn, which ends before anybody else gets the conversation."""
+        self._over = True
+        self._keeper.progress.end(self._run)
+
+        async def last() -> T:
+            await self._written()
+            return await self._keeper.within(work)
+
+        kept, _ = await finished(self._keeper.own(last(), f"keep {self._record.id}"))
+        return kept
+
+    async def _write(self) -> None:
+        while self._waiting:
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT):
+                    await self._ledger.threads.said(self._record.thread, self._record.id, self._waiting[0])
+            except Exception:
+                # The end of the turn tries once more, with all of it.
+                log.exception("run %s: what was said could not be kept yet", self._record.id)
+                self._waiting.clear()
+                return
+            self._waiting.pop(0)
+
+    async def _written(self) -> None:
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=WRITE_TIMEOUT)
+            self._writer.cancel()
+
+
+def _rows(message: Message) -> int:
+    """How many rows a message takes."""
+    return len(message.answers) or 1 if message.role == "tool" else 1

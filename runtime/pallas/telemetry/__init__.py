@@ -1,0 +1,1 @@
+"""What happened: events, traces, the record of wire traffic, and the log."""

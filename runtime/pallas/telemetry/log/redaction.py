@@ -1,0 +1,271 @@
+"""No token or key reaches a log: known values are masked wherever they stand, others by their shape."""
+
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from pallas.config.models import Project
+
+MASK: Final = "[redacted]"
+MIN_LENGTH: Final = 6
+MAX_SECRETS: Final = 4_096
+
+_NAME: Final = (
+    r"(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|secret|passw(?:or)?d|passphrase"
+    r"|credential|token|authorization|cookie)s?"
+)
+# One of these stands in every name that the pattern above matches.
+_IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token", "authorization", "cookie")
+_SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
+_API_KEY: Final = re.compile(r"api[_-]?key\Z", re.IGNORECASE)
+_PLACEHOLDER: Final = re.compile(r"[A-Za-z_-]{1,12}")
+# What stands behind `${secret:` where a value is only referred to.
+_REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
+_HEADER: Final = re.compile(r"(?:authorization|cookie)\Z", re.IGNORECASE)
+
+# Words that follow "bearer" or "token:" in a sentence and are no credential.
+# fmt: off
+_PROSE: Final = frozenset({
+    "accepted", "auth", "authentication", "authorization", "cannot", "credential", "credentials", "empty",
+    "error", "expired", "false", "forwarded", "forwarding", "header", "headers", "invalid", "is", "malformed",
+    "missing", "must", "none", "not", "null", "passthrough", "realm", "refused", "rejected", "required",
+    "scheme", "scope", "string", "token", "tokens", "true", "unknown", "unset",
+})
+# fmt: on
+_VALUELESS: Final = frozenset({"none", "null", "true", "false"})
+
+# Bounds keep every pattern linear: a log line must not become a way to stop the loop.
+_QUOTED_VALUE: Final = r'"(?:[^"\\]|\\.){0,8192}"' + r"|'(?:[^'\\]|\\.){0,8192}'"
+_ESCAPED_VALUE: Final = r"""\\+["'].{0,8192}?\\+["']"""
+_FIELD: Final = re.compile(
+    rf"""(?P<name>{_NAME})(?P<sep>\\*["']\s*[:=,]\s*(?:b(?=["']))?)"""
+    rf"""(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s,\]\[{{}}()]+)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_PAIR: Final = re.compile(
+    rf"""(?P<name>{_NAME})(?P<sep>\s?[:=]\s*(?:b(?=["']))?)"""
+    rf"(?P<value>{_ESCAPED_VALUE}|{_QUOTED_VALUE}|[^\s&]+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_HEADER_LINE: Final = re.compile(
+    r"(?P<head>(?:authorization|cookie)\s?[:=]\s*)"
+    r"(?P<value>(?:bearer|basic|token|apikey|negotiate)\s+[^\s\"']+|[^\r\n\"'\\]+)",
+    re.IGNORECASE,
+)
+_BEARER: Final = re.compile(r"(?P<head>\bbearer(?:\s+|%20|\+))(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
+_BASIC: Final = re.compile(r"(?P<head>\bbasic\s+)(?P<value>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE)
+# Who knows the whole of a session's id could speak in it: enough is left to tell two apart.
+_SESSION: Final = re.compile(
+    r"(?P<head>\bsession(?:[ _-]?id)?\W{1,4}[0-9a-f]{8})[0-9a-f]{24}\b", re.IGNORECASE
+)
+_HANDLE: Final = re.compile(r"(?P<head>\bconv-[\w-]{3})[\w-]{21}(?![\w-])")
+_USERINFO: Final = re.compile(r"://[^/\s?#\"'<>\\]{1,512}@")
+_SHAPES: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"sk-[\w-]{8,}|[rsp]k_(?:live|test)_\w{8,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|xox[abeoprs]-[\w-]{8,}|hf_\w{16,}|gsk_\w{16,}|xai-[\w-]{16,}|AIza[\w-]{30,}|(?:AKIA|ASIA)[0-9A-Z]{16}"
+    r"|eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"
+    r")"
+    r"|-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,24}PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+
+
+class _Known:
+    """Exact values, counted, so that two runs with one token may each forget it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: dict[str, int] = {}
+        self._forms: dict[str, set[str]] = {}
+        self.spellings: tuple[str, ...] = ()
+        self.longest = 0
+
+    def add(self, values: tuple[str, ...]) -> None:
+        with self._lock:
+            for value in values:
+                if len(value) >= MIN_LENGTH and value not in MASK:
+                    self._counts[value] = self._counts.pop(value, 0) + 1
+            while len(self._counts) > MAX_SECRETS:
+                del self._counts[next(iter(self._counts))]
+            self._publish()
+
+    def drop(self, values: tuple[str, ...]) -> None:
+        with self._lock:
+            for value in values:
+                if value in self._counts:
+                    self._counts[value] -= 1
+                    if not self._counts[value]:
+                        del self._counts[value]
+            self._publish()
+
+    def _publish(self) -> None:
+        # Callers' tokens come and go with their runs: only what is new is spelt out.
+        self._forms = {value: self._forms.get(value) or _spellings(value) for value in self._counts}
+        # The longest first: a secret that holds another must not leave its own tail behind.
+        found = set[str]().union(*self._forms.values())
+        self.spellings = tuple(sorted(found, key=len, reverse=True))
+        self.longest = len(self.spellings[0]) if self.spellings else 0
+
+
+def _spellings(value: str) -> set[str]:
+    """The value as it stands in text, in JSON, in a ``repr`` and in a URL."""
+    return {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        quote(value, safe=""),
+        quote_plus(value),
+    }
+
+
+_known = _Known()
+# Names of tokens in files, which are no secrets: `token:ci` says who it is.
+_names: set[str] = set()
+
+
+def name_tokens(names: Iterable[str]) -> None:
+    """Leave ``token:NAME`` as it is from now on: by these names callers are known, and they are no tokens."""
+    _names.update(name.lower() for name in names)
+
+
+def redact(*secrets: str) -> None:
+    """Mask these exact values from now on, in every log record (SPEC PR-36).
+
+    Values shorter than 6 characters are ignored: masking them would hide ordinary words. At most 4,096
+    are kept; the oldest go first. Call ``forget`` as often as ``redact`` for values that come and go.
+    """
+    _known.add(secrets)
+
+
+def forget(*secrets: str) -> None:
+    """Take back one ``redact`` of each value."""
+    _known.drop(secrets)
+
+
+def redact_project(project: "Project") -> None:
+    """Mask every secret the project can know: in its files, in ``.env`` and in the environment.
+
+    Keys, passwords, configured headers, and variables with such a name. Keys that stand for none, such as
+    ``offline`` or ``not-needed``, are words and stay readable.
+    """
+    redact(*_secrets_in(os.environ), *_secrets_in(project.settings))
+    for server in project.servers.values():
+        redact(*_secrets_in(server.env))
+    for downstream in project.downstreams.values():
+        redact(*_secrets_in(downstream.headers), *_userinfo(downstream.url))
+    for agent in project.agents.values():
+        if agent.remote is not None:
+            redact(*_secrets_in(agent.remote.headers), *_userinfo(agent.remote.url))
+        if agent.worker is not None:
+            redact(*_secrets_in(agent.worker.env))
+        if agent.typed is not None:
+            redact(*_secrets_in(agent.typed.env))
+        redact(*_secrets_in(agent.env))
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a field of that name holds a secret, as ``x-api-key`` does."""
+    return bool(_SENSITIVE.search(name))
+
+
+def longest_secret() -> int:
+    """The length of the longest known value, for those who cut text before it is masked."""
+    return _known.longest
+
+
+def redact_text(text: str) -> str:
+    """``text`` with every secret replaced by ``[redacted]``. Idempotent; errs on the side of masking."""
+    for spelling in _known.spellings:
+        if spelling in text:
+            text = text.replace(spelling, MASK)
+    text = _SHAPES.sub(MASK, text)
+    # Looking for a word takes a hundredth of what a pattern with it takes, and most texts hold none.
+    folded = _folded(text)
+    if "session" in folded:
+        text = _SESSION.sub(r"\g<head>…", text)
+    if "conv-" in folded:
+        text = _HANDLE.sub(r"\g<head>…", text)
+    if "authorization" in folded or "cookie" in folded:
+        text = _HEADER_LINE.sub(_mask_value, text)
+    if "bearer" in folded:
+        text = _BEARER.sub(_mask_unless_prose, text)
+    if "basic" in folded:
+        text = _BASIC.sub(_mask_credentials, text)
+    if any(word in folded for word in _IN_NAMES):
+        text = _FIELD.sub(_mask_field, text)
+        text = _PAIR.sub(_mask_field, text)
+    return _USERINFO.sub(f"://{MASK}@", text) if "://" in text else text
+
+
+def _folded(text: str) -> str:
+    """``text`` in the case that words are looked for in, as the patterns regard it."""
+    if text.isascii():
+        return text.lower()
+    # Patterns take both of these for an i.
+    return text.replace("ı", "i").replace("İ", "i").casefold()
+
+
+def _mask_value(match: re.Match[str]) -> str:
+    value = match["value"].strip()
+    return match[0] if value.lower() in _PROSE else match["head"] + MASK
+
+
+def _mask_unless_prose(match: re.Match[str]) -> str:
+    word = match["value"].partition("=")[0].rstrip(".").lower()
+    return match[0] if word in _PROSE else match["head"] + MASK
+
+
+def _mask_credentials(match: re.Match[str]) -> str:
+    # "Basic authentication" is base64 too; credentials hold a colon.
+    try:
+        plain = base64.b64decode(match["value"], validate=True)
+    except binascii.Error:
+        return match[0]
+    return match["head"] + MASK if b":" in plain else match[0]
+
+
+def _mask_field(match: re.Match[str]) -> str:
+    name, value = match["name"], match["value"]
+    bare = value.strip("\\\"'").rstrip(",;.)]}>\\\"'")
+    word = bare.lower()
+    counted = name.lower() == "tokens" and bare.replace(",", "").isdigit()
+    sentence = word in _PROSE and "=" not in match["sep"]
+    named = match["sep"] == ":" and name == "token" and word in _names
+    referred = match.string.startswith("${secret:", match.start() - 2) and bool(_REFERRED.fullmatch(value))
+    if not bare or counted or sentence or named or referred or word in _VALUELESS or MASK in value:
+        return match[0]
+    start = value.find(bare)
+    return f"{name}{match['sep']}{value[:start]}{MASK}{value[start + len(bare) :]}"
+
+
+def _secrets_in(values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _secrets_in(value)
+        elif isinstance(value, list | tuple):
+            yield from (found for item in value if isinstance(item, Mapping) for found in _secrets_in(item))
+        elif isinstance(value, str):
+            if _API_KEY.search(str(name)) and _PLACEHOLDER.fullmatch(value):
+                continue
+            if is_sensitive(str(name)):
+                # "Bearer abc": the part after the scheme is what may turn up alone.
+                yield from (value, value.partition(" ")[2].strip()) if _HEADER.search(str(name)) else (value,)
+            elif "@" in value:
+                yield from _userinfo(value)
+
+
+def _userinfo(url: str) -> tuple[str, ...]:
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return ()
+    return (password, unquote(password)) if password else ()

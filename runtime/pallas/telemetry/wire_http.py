@@ -1,0 +1,86 @@
+"""What a run's calls over HTTP look like on the wire: the bytes, where they pass.
+
+Kept only while the run on whose behalf a request goes has a place for it (``pallas.wire``); else this costs
+a look at a context variable.
+"""
+
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx2
+
+from pallas.telemetry.trace import current_call, current_run
+from pallas.telemetry.wire_record import Body, OpenExchange, method_in
+
+
+def sent(peer: str, request: httpx2.Request) -> OpenExchange | None:
+    """A request goes out; None when nobody keeps it."""
+    run = current_run()
+    if run is None or run.wire is None or request.method != "POST":
+        return None
+    try:
+        body = request.content
+    except httpx2.RequestNotRead:
+        return None
+    method = method_in(body)
+    return run.wire.begin(
+        "downstream",
+        peer,
+        method,
+        body,
+        headers=request.headers.multi_items(),
+        span_id=current_call() if method == "tools/call" else "",
+    )
+
+
+def answered(exchange: OpenExchange, response: httpx2.Response) -> None:
+    """Its answer begins: what is read of it from now on is kept as well."""
+    exchange.head(response.status_code, response.headers.multi_items())
+    response.stream = _Kept(response, exchange)
+
+
+class _Kept(httpx2.AsyncByteStream):
+    """A response's bytes, passed on as they are; a bounded part of them is kept."""
+
+    def __init__(self, response: httpx2.Response, exchange: OpenExchange) -> None:
+        stream: Any = response.stream
+        self._stream = stream
+        self._exchange = exchange
+        self._body = Body(events=response.headers.get("content-type", "").startswith("text/event-stream"))
+        self._decode = _decoder(response.headers.get("content-encoding", ""))
+        self._over = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            self._body.feed(self._decode(data))
+            yield data
+        self._end()
+
+    async def aclose(self) -> None:
+        """The answer was read, or nobody wants the rest."""
+        self._end()
+        await self._stream.aclose()
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._exchange.end(*self._body.end())
+
+
+def _decoder(encoding: str) -> Callable[[bytes], bytes]:
+    """What makes plain bytes of a body's; of an encoding that is not known none come."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return bytes
+    if name not in ("gzip", "deflate"):
+        return lambda data: b""
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def plain(data: bytes) -> bytes:
+        try:
+            return inflate.decompress(data, 1 << 20)
+        except zlib.error:
+            return b""
+
+    return plain
