@@ -128,7 +128,7 @@ def _main(show: Callable[[Path], Shown]) -> int:
 
 
 def _settle() -> None:
-    from pallas.fleet.heap import settle  # there by now
+    from pallas.fleet.gc_policy import settle  # there by now
 
     settle()
 

@@ -361,7 +361,7 @@ async def test_a_verb_that_takes_too_long_is_given_up(
     good, hanging, again = Noted(), Noted(), Noted()
     hanging.hangs = again.hangs = True
     async with faked(write_project(tmp_path, {"one": None}), [good, hanging, again]) as fleet:
-        monkeypatch.setattr("pallas.fleet.control.DEADLINE", 0.2)
+        monkeypatch.setattr("pallas.fleet.agent_control.DEADLINE", 0.2)
         await done(fleet, "one", "reload")
         assert "reload failed: it was not done within" in notices(fleet)[-1]
         assert (state(fleet), good.closed, hanging.closed) == (AgentState.READY, 0, 1)

@@ -348,7 +348,7 @@ async def test_an_agent_that_one_may_not_run_is_not_there(
             assert body["error"] == "No agents registered"
             assert kind_of(body) == ("CONFIG", -32004, False)
         async with httpx2.AsyncClient(trust_env=False) as http:
-            answer = await http.post(f"{fleet.doors.origin}/mcp", json={})
+            answer = await http.post(f"{fleet.ports.origin}/mcp", json={})
         assert (answer.status_code, answer.json()["error"]["data"]["type"]) == (401, "AUTH")
 
 

@@ -176,7 +176,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_closed(
 ) -> None:
     async with running(echoing(tmp_path)) as fleet:
         before = set(psutil.Process().children(recursive=True))
-        monkeypatch.setattr("pallas.fleet.inspect.CALL_TIMEOUT", 0.2)
+        monkeypatch.setattr("pallas.fleet.inspector.CALL_TIMEOUT", 0.2)
         with pytest.raises(Fault) as caught:
             await fleet.call_tool("one", "echo", "slow", {"text": "x"})
         assert caught.value.type is FaultType.TIMEOUT

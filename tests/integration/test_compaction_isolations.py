@@ -41,7 +41,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 
 async def say(fleet: Fleet, agent: str, thread: str | None = None, **body: Any) -> dict[str, Any]:
     """The answer over REST."""
-    base = f"{fleet.doors.origin}/api/v1"
+    base = f"{fleet.ports.origin}/api/v1"
     async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as api:
         answer = await api.post(f"/agents/{agent}/chat", json={"threadId": thread, **body})
         assert answer.status_code == 200, answer.text

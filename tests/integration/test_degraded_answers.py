@@ -16,7 +16,7 @@ from support.processes import below, gone
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.watch import Pace
+from pallas.fleet.health_monitor import CheckIntervals
 from pallas.model import Health, HealthStatus
 
 META = "local.pallas/missingServers"
@@ -76,7 +76,7 @@ async def test_an_agent_started_without_a_server_answers_and_uses_it_when_it_ret
     async with outages("left", "right", up=False) as (left, right):
         await left.start()
         root = project(tmp_path, (left, right), keys={"isolation": isolation})
-        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet:
+        async with running(root, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet:
             assert health(fleet).status is HealthStatus.DEGRADED
             assert health(fleet).message == "Unreachable: right"
             for era in ERAS:
@@ -199,7 +199,7 @@ async def test_an_agent_does_not_answer_without_a_server_that_it_requires(
         await left.start()
         keys = {"isolation": isolation, "servers": {"right": {"required": True}}}
         root = project(tmp_path, (left, right), keys=keys)
-        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet:
+        async with running(root, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet:
             assert health(fleet).status is HealthStatus.ERROR
             assert health(fleet).message == "Unreachable: right"
             for era in ERAS:
@@ -274,7 +274,10 @@ async def test_an_outage_is_told_by_a_run_that_calls_no_tool(tmp_path: Path, iso
     # PI-12, PI-17
     async with outages("left", "right") as (left, right):
         root = project(tmp_path, (left, right), keys={"isolation": isolation})
-        async with running(root, pace=Pace(health=0.2, confirm=0.1)) as fleet, client(fleet, "one") as one:
+        async with (
+            running(root, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet,
+            client(fleet, "one") as one,
+        ):
             assert await answer(one, "hi") == ("hi", {})
             await right.stop()
             await until(lambda: health(fleet).message == "Unreachable: right")
@@ -300,7 +303,10 @@ async def test_a_stdio_server_that_ended_between_two_runs_is_started_again_befor
     source = script.read_text()
     call = '***CALL_TOOL echo__echo {"text": "x"}'
 
-    async with running(tmp_path, pace=Pace(health=0.2, confirm=0.1)) as fleet, client(fleet, "one") as one:
+    async with (
+        running(tmp_path, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet,
+        client(fleet, "one") as one,
+    ):
 
         async def end_server() -> None:
             (server,) = below(os.getpid(), script.name)

@@ -13,10 +13,10 @@ from support.outages import Outage, outages
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.watch import Pace
+from pallas.fleet.health_monitor import CheckIntervals
 from pallas.model import AgentSnapshot, HealthStatus
 
-PACE = Pace(health=0.2, confirm=0.1)
+PACE = CheckIntervals(health=0.2, confirm=0.1)
 FAMILY = """
 from fast_agent import FastAgent
 

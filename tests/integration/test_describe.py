@@ -217,7 +217,7 @@ async def test_a_server_that_cannot_be_listed_says_why_and_the_others_are_there(
 async def test_a_server_that_hangs_is_given_up_and_its_program_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas.fleet.inspect.LIST_TIMEOUT", 0.5)
+    monkeypatch.setattr("pallas.fleet.inspector.LIST_TIMEOUT", 0.5)
     async with running(changing(tmp_path, "a")) as fleet:
         before = set(psutil.Process().children(recursive=True))
         (tmp_path / "tools.txt").write_text("hang")

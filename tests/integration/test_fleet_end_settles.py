@@ -24,7 +24,7 @@ async def test_a_run_that_the_end_of_the_fleet_cuts_is_told_and_kept(tmp_path: P
     url = f"sqlite:///{tmp_path}/ledger.sqlite3"
     async with running(root, database=url) as fleet:
         await until(lambda: all_ready(fleet), timeout=60)
-        base = f"{fleet.doors.origin}/api/v1"
+        base = f"{fleet.ports.origin}/api/v1"
         async with (
             httpx2.AsyncClient(base_url=base, trust_env=False, timeout=60) as api,
             api.stream("POST", "/agents/boss/chat", json={"message": "go", "stream": True}) as answer,

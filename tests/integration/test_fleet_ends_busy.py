@@ -137,7 +137,7 @@ async def test_every_caller_is_told_and_nothing_is_left_however_long_a_part_take
             # The runs that a router asks for are beside those of its callers.
             return sum(run.agent != "stays" or run.surface != "router" for run in fleet.kernel.in_flight)
 
-        async with busy(f"{fleet.doors.origin}/mcp", in_flight) as callers:
+        async with busy(f"{fleet.ports.origin}/mcp", in_flight) as callers:
             await fleet.stop()
             done, late = await asyncio.wait(callers, timeout=20)
             assert not late

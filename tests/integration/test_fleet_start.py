@@ -180,7 +180,7 @@ async def test_the_bind_address_follows_mode_and_configuration(tmp_path: Path) -
         fleet = Fleet(load_project(root), dev=dev)
         fleet.reserve()
         try:
-            addresses = {address for address, _ in fleet.doors.reserved}
+            addresses = {address for address, _ in fleet.ports.reserved}
             assert addresses == {expected}
         finally:
             await fleet.stop()

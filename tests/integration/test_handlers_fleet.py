@@ -20,7 +20,7 @@ from support.waiting import until
 from pallas.config import Project, load_project
 from pallas.config.kinds import WorkerConfig
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.reload import watcher
+from pallas.fleet.reload import file_watcher
 from pallas.handlers import PromptRequest, Session
 from pallas.model import (
     ANONYMOUS,
@@ -316,7 +316,7 @@ async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(
     both = yaml.safe_load(alone)
     both["agents"]["upper"] = {"kind": "handler", "handler": "lower:answer"}
     started = threading.Event()
-    found = watcher.folders_of
+    found = file_watcher.folders_of
 
     def slow(*folders: Any) -> Any:
         """Whoever saves is quicker than a busy machine."""
@@ -324,7 +324,7 @@ async def test_what_is_saved_before_the_watch_of_the_files_began_is_applied(
             (root / "agents.yaml").write_text(yaml.safe_dump(both, sort_keys=False))
         return found(*folders)
 
-    monkeypatch.setattr(watcher, "folders_of", slow)
+    monkeypatch.setattr(file_watcher, "folders_of", slow)
     async with running(root, watch=True) as fleet:
         started.set()
         await until(lambda: len(fleet.agents) == 2)

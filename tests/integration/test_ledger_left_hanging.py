@@ -16,7 +16,7 @@ from support.live import ECHO, write_project
 
 from pallas.access.grants import Grants
 from pallas.config import load_project
-from pallas.fleet.lasting import Lasting
+from pallas.fleet.storage import Storage
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, RunRequest
 from pallas.runs.conversations import mint
@@ -89,7 +89,7 @@ async def left_hanging(
     hub, gate = Hub(), Gate()
     kernel = Kernel(hub)
     kernel.attach(FakeAgent(FakeExecutor(gate.answer)))
-    lasting = Lasting(url, kernel=kernel, hub=hub, grants=Grants)
+    lasting = Storage(url, kernel=kernel, hub=hub, grants=Grants)
     await lasting.open(project)
     assert lasting.ledger is not None
     handle = mint()

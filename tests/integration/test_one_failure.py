@@ -67,7 +67,7 @@ class Seen:
     @asynccontextmanager
     async def http(self) -> AsyncIterator[httpx2.AsyncClient]:
         async with httpx2.AsyncClient(
-            base_url=self.fleet.doors.origin, trust_env=False, timeout=60
+            base_url=self.fleet.ports.origin, trust_env=False, timeout=60
         ) as connected:
             yield connected
 

@@ -103,7 +103,7 @@ async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
             bodies.append(fault_in(await connected.call_tool("send_message", {"message": text})))
     async with virtual(fleet, f"/virtual/agent-{agent}/mcp", era=ERAS[0]) as as_tool:
         bodies.append(fault_in(await as_tool.call_tool("chat", {"message": text})))
-    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
         whole = await http.post(f"/api/v1/agents/{agent}/chat", json={"message": text})
         assert whole.status_code == status
         bodies.append(whole.json())
@@ -144,7 +144,7 @@ async def test_one_fault_has_one_type_and_one_code_however_it_is_told(
 
 
 async def test_a_message_that_does_not_fit_the_class_is_the_callers_mistake_over_rest(fleet: Fleet) -> None:
-    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
         answer = await http.post("/api/v1/agents/asker/chat", json={"message": '{"agent": "desk"}'})
     assert answer.status_code == 400
     body = answer.json()
@@ -152,7 +152,7 @@ async def test_a_message_that_does_not_fit_the_class_is_the_callers_mistake_over
 
 
 async def test_who_describes_a_typed_handler_reads_what_it_takes(fleet: Fleet) -> None:
-    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=60) as http:
         asker = (await http.get("/api/v1/agents/asker")).json()
         desk = (await http.get("/api/v1/agents/desk")).json()
     assert asker["payload"]["name"] == "Ask"

@@ -265,28 +265,28 @@ async def test_agents_come_go_and_move_while_the_port_stays(tmp_path: Path, era:
             return endpoint(agent_app(fleet.kernel, "guest", description="-", health=healthy), None)
 
         config = replace(fleet.project.agents["stays"], name="guest", port=own)
-        door = fleet.doors.door(config)
-        assert door.url == f"http://127.0.0.1:{own}/mcp"
+        address = fleet.ports.address(config)
+        assert address.url == f"http://127.0.0.1:{own}/mcp"
         async with httpx2.AsyncClient(trust_env=False, timeout=20) as http, client(fleet, "stays") as stays:
             early = await http.get(f"{origin}/agents/guest/mcp")
             assert (early.status_code, early.headers["retry-after"]) == (503, "1")
-            await door.open(surface())
+            await address.open(surface())
             async with connected(f"{origin}/agents/guest/mcp", era) as guest:
                 await guest.call_tool("get_health", {})
                 moved = replace(config, port=other)
-                assert await fleet.doors.move({door: moved}) == {}
+                assert await fleet.ports.move({address: moved}) == {}
                 await until(lambda: is_free(own))
-                async with connected(door.url, era) as there:
+                async with connected(address.url, era) as there:
                     await there.call_tool("get_health", {})
                 await guest.call_tool("get_health", {})  # at the one port nothing was noticed
-                assert await fleet.doors.move({door: replace(config, port=0)}) == {}
+                assert await fleet.ports.move({address: replace(config, port=0)}) == {}
                 await until(lambda: is_free(other))
-                assert door.url == f"{origin}/agents/guest/mcp"
+                assert address.url == f"{origin}/agents/guest/mcp"
                 await guest.call_tool("get_health", {})
-            await door.close()
+            await address.close()
             assert (await http.get(f"{origin}/agents/guest/mcp")).status_code == 404
             assert await ask(stays, "still here") == "still here"
-            again = fleet.doors.door(config)
+            again = fleet.ports.address(config)
             await again.open(surface())
             async with connected(f"{origin}/agents/guest/mcp", era) as guest:
                 await guest.call_tool("get_health", {})
@@ -323,10 +323,10 @@ async def test_a_port_that_is_taken_keeps_an_agent_where_it_is(tmp_path: Path) -
             holder.bind(("127.0.0.1", 0))
             holder.listen()
             taken = replace(agent.config, port=holder.getsockname()[1])
-            (fault,) = (await fleet.doors.move({agent.door: taken})).values()
+            (fault,) = (await fleet.ports.move({agent.address: taken})).values()
             assert f"agent one: port {taken.port} is in use" in fault.message
             with pytest.raises(Exception, match=rf"agent two: port {taken.port} is in use"):
-                fleet.doors.door(replace(taken, name="two"))
+                fleet.ports.address(replace(taken, name="two"))
         async with client(fleet, "one") as one:
             assert await ask(one, "hello") == "hello"
 

@@ -17,7 +17,7 @@ from support.waiting import until
 
 from pallas.config.kinds import ProviderConfig
 from pallas.config.models import AgentConfig, Project
-from pallas.fleet.watch import Pace, Providers
+from pallas.fleet.health_monitor import CheckIntervals, ProviderChecks
 from pallas.health import preflight as module
 from pallas.health.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
 from pallas.health.probe import health_of
@@ -195,7 +195,7 @@ async def test_a_refused_key_is_told_and_shown_nowhere(fake: Fake, caplog: pytes
     _, origin = fake
     wrong = "sk-wrong-canary-77"
     hub = Hub()
-    providers = Providers(_project("openai", "good", **_keys(origin, wrong)), hub, lambda: None)
+    providers = ProviderChecks(_project("openai", "good", **_keys(origin, wrong)), hub, lambda: None)
     with caplog.at_level(logging.DEBUG, "pallas"):
         await providers.check()
     reports = providers.reports
@@ -276,13 +276,13 @@ async def test_providers_are_asked_at_the_same_time() -> None:
         assert all(report.ok for report in await asking)
 
 
-def _watched(fake: Fake, model: str = "good") -> tuple[Providers, Hub, list[str]]:
+def _watched(fake: Fake, model: str = "good") -> tuple[ProviderChecks, Hub, list[str]]:
     """Providers that watch the fake as openai, and the problem as it was at each change."""
     _, origin = fake
     hub, said = Hub(), list[str]()
     project = _project("openai", model, openai=_keys(origin)["openai"])
-    providers = Providers(
-        project, hub, lambda: said.append(providers.problem()), Pace(providers=0.01, retry=0.01)
+    providers = ProviderChecks(
+        project, hub, lambda: said.append(providers.problem()), CheckIntervals(providers=0.01, retry=0.01)
     )
     return providers, hub, said
 
@@ -340,7 +340,7 @@ async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake:
     # PR-21
     _, origin = fake
     hub = Hub()
-    providers = Providers(
+    providers = ProviderChecks(
         _project(
             "openai", "good", openai=_keys(origin)["openai"], anthropic=_keys(origin, "no")["anthropic"]
         ),
@@ -353,7 +353,7 @@ async def test_an_inactive_providers_trouble_is_told_and_is_not_the_agents(fake:
 
 
 def test_after_a_failure_the_next_check_comes_sooner_and_then_backs_off() -> None:
-    pace = Pace()
+    pace = CheckIntervals()
     waits = [pace.until_check(failures) for failures in (0, 1, 2, 3, 4, 5, 6, 10_000)]
     assert waits == [300, 30, 60, 120, 240, 300, 300, 300]
 
@@ -370,7 +370,7 @@ async def test_a_check_that_breaks_ends_neither_the_watch_nor_the_fleet(
         calls += 1
         raise RuntimeError("boom") if calls < 3 else asyncio.CancelledError
 
-    monkeypatch.setattr("pallas.fleet.watch.preflight", broken)
+    monkeypatch.setattr("pallas.fleet.health_monitor.preflight", broken)
     with pytest.raises(asyncio.CancelledError):
         await providers.watch()
     assert (calls, providers.reports, downstream.seen) == (3, (), [])

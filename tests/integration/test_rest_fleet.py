@@ -70,7 +70,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
 @pytest_asyncio.fixture(loop_scope="module")
 async def http(fleet: Fleet) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(
-        base_url=f"{fleet.doors.origin}/api/v1", trust_env=False, timeout=60
+        base_url=f"{fleet.ports.origin}/api/v1", trust_env=False, timeout=60
     ) as made:
         yield made
 

@@ -71,7 +71,7 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 
 def ports(fleet: Fleet) -> dict[str, int]:
     """Every port the fleet listens on, from the sockets themselves: one that is added later is in it."""
-    found = {name: listener.port for name, listener in fleet.doors.open_listeners()}
+    found = {name: listener.port for name, listener in fleet.ports.open_listeners()}
     assert set(found) == {"agent well", "agent broken", "registry", "scripted"}
     return found
 

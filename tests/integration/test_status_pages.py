@@ -18,8 +18,8 @@ from support.ports import free_ports
 from support.waiting import until
 
 from pallas.config import load_project
+from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.making import make_executor
 
 CALL = '***CALL_TOOL echo__{} {{"text": "hi"}}'
 modes = pytest.mark.parametrize("only", [None, "one"], ids=["fleet", "alone"])

@@ -148,7 +148,7 @@ async def test_nobody_is_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str
 ) -> None:
     # PR-5
-    monkeypatch.setattr("pallas.fleet.order.READY_TIMEOUT", 2.0)
+    monkeypatch.setattr("pallas.fleet.start_order.READY_TIMEOUT", 2.0)
     fates, reason = Fates(starts=[asyncio.Event()]), "it was not ready within 2 s (connecting)"
     if condition == "healthy":
         fates = Fates(servers=("broker",))

@@ -168,7 +168,7 @@ async def test_a_renewed_certificate_is_shown_to_who_comes_next_and_nobody_is_cu
             assert await ask(one, "before") == "before"
             signer.issue(tmp_path)  # into the same files
             assert await serial(agent.config.port) == before
-            assert fleet.doors.reload_certificate() == ""
+            assert fleet.ports.reload_certificate() == ""
             after = await serial(agent.config.port)
             assert after != before
             assert await ask(one, "after") == "after"
@@ -176,7 +176,7 @@ async def test_a_renewed_certificate_is_shown_to_who_comes_next_and_nobody_is_cu
         line.transport.abort()
         shown[0].write_text("nothing of use")
         with pytest.raises(Fault, match=r"--ssl-certfile .*: holds no CERTIFICATE in PEM form"):
-            fleet.doors.reload_certificate()
+            fleet.ports.reload_certificate()
         assert await serial(agent.config.port) == after
 
 

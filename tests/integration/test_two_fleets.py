@@ -10,8 +10,8 @@ from support.served import served, text_of
 from support.waiting import until
 
 from pallas.config import load_project
-from pallas.fleet.claims import Claims
 from pallas.fleet.fleet import Fleet
+from pallas.fleet.port_claims import PortClaims
 from pallas.model import Fault, FaultType
 from pallas.surfaces.holder import holder_of, process_line
 
@@ -84,7 +84,7 @@ def yaml_port(root: Path, agent: str) -> int:
 def test_a_fleet_that_did_not_get_its_ports_holds_none(tmp_path: Path) -> None:
     root = write_project(tmp_path, {"one": None})
     project = load_project(root, {**os.environ})
-    others = Claims()
+    others = PortClaims()
     others.take("0.0.0.0", [(project.registry_port, "other")])
     fleet = Fleet(project, dev=True)
     try:
@@ -96,7 +96,7 @@ def test_a_fleet_that_did_not_get_its_ports_holds_none(tmp_path: Path) -> None:
     finally:
         others.release()
         asyncio.run(fleet.stop())
-    again = Claims()
+    again = PortClaims()
     again.take("127.0.0.1", [(project.registry_port, "again")])  # released with the fleet
     again.release()
 

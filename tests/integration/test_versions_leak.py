@@ -23,11 +23,11 @@ from support.waiting import until
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.reads import Reads
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.reload.version import Version
+from pallas.fleet.reload.agent_version import AgentVersion
 from pallas.model import Reloaded
 
 # So many of each kind of object may be alive: the version that answers, the parked one, the other agent's.
-LIVING = (FastAgent, AgentHarness, FastAgentExecutor, Version, Reads, MCPAggregator)
+LIVING = (FastAgent, AgentHarness, FastAgentExecutor, AgentVersion, Reads, MCPAggregator)
 
 
 Level = dict[str, int]

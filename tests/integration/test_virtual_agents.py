@@ -155,7 +155,7 @@ async def test_agents_that_come_go_and_are_described_anew_show_at_once(fleet: Fl
         assert tools(await project.list_tools()) == before
         assert (await http.delete(f"/agents/{name}")).status_code in (200, 204)
         async with httpx2.AsyncClient(trust_env=False, timeout=20) as plain:
-            gone = await plain.post(f"{fleet.doors.origin}/virtual/agent-{name}/mcp", json={})
+            gone = await plain.post(f"{fleet.ports.origin}/virtual/agent-{name}/mcp", json={})
         assert gone.status_code == 404 and "/virtual/agent-NAME/mcp" in gone.text
 
 
@@ -178,7 +178,7 @@ async def test_a_project_made_over_the_api_has_its_own_agents_and_servers(fleet:
 
 
 async def test_what_is_not_there_is_not_found_and_all_else_is_where_it_was(fleet: Fleet) -> None:
-    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=20) as http:
         for path in ("/virtual/agent-nobody/mcp", "/virtual/desk/mcp", "/projects/none/mcp", "/virtual"):
             assert (await http.post(path, json={})).status_code == 404, path
         for path in ("/.well-known/mcp/server.json", "/healthz", "/api/v1/projects"):
@@ -219,7 +219,7 @@ async def test_tools_are_shown_and_taken_as_the_caller_was_granted(
         async with virtual(fleet, "/virtual/agent-desk/mcp", era=era, bearer=BOB) as bob:
             fault = fault_in(await bob.call_tool("chat", {"message": "go on", "threadId": thread}))
             assert "not found" in fault["error"]
-        async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False, timeout=20) as http:
+        async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False, timeout=20) as http:
             for path in (PROJECT, "/virtual/agent-desk/mcp"):
                 assert (await http.post(path, json={})).status_code == 401
         allow(fleet, {"token:ada": ["run:agents"]})

@@ -10,7 +10,7 @@ from support.outages import outages
 from support.pane_app import PaneApp
 from textual.widgets import Static
 
-from pallas.fleet.watch import Pace
+from pallas.fleet.health_monitor import CheckIntervals
 from pallas.model import HealthStatus, ServerMissing
 from pallas_tui.widgets.chat import ChatPane
 
@@ -31,7 +31,7 @@ async def test_a_degraded_agent_answers_in_the_chat_and_one_in_error_cannot_be_w
         pane = ChatPane(base=tmp_path / "chats")
         app = PaneApp(pane)
         async with (
-            running(tmp_path, pace=Pace(health=0.2, confirm=0.1)) as fleet,
+            running(tmp_path, pace=CheckIntervals(health=0.2, confirm=0.1)) as fleet,
             app.run_test(size=(100, 30)) as pilot,
         ):
             chat = Chat(app, pane, pilot, cast("Any", None))

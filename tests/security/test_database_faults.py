@@ -74,7 +74,7 @@ async def test_over_rest(broken: tuple[Fleet, Path]) -> None:
     fleet, file = broken
     body: dict[str, Any] = {"message": "hi"}
     async with httpx2.AsyncClient(
-        base_url=f"{fleet.doors.origin}/api/v1", trust_env=False, timeout=30
+        base_url=f"{fleet.ports.origin}/api/v1", trust_env=False, timeout=30
     ) as http:
         for answer in (
             await http.post("/agents/desk/chat", json=body),

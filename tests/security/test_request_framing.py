@@ -55,7 +55,7 @@ async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(
     fleet: Fleet, path: bytes, framing: bytes
 ) -> None:
     second = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    for name, listener in fleet.doors.open_listeners():
+    for name, listener in fleet.ports.open_listeners():
         head = b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         answer = await raw(listener.port, head + framing + b"\r\n" + CHUNKED + second)
         assert answer.startswith(b"HTTP/1.1 400 "), (name, answer[:200])
@@ -69,7 +69,7 @@ async def test_one_length_of_either_kind_is_taken(fleet: Fleet) -> None:
     # The test above proves nothing where every request is refused.
     head = b"POST /api/v1/agents/desk/chat HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
     head += b"Content-Type: application/json\r\n"
-    port = httpx2.URL(fleet.doors.origin).port
+    port = httpx2.URL(fleet.ports.origin).port
     assert port is not None
     for framing, body in (
         (b"Transfer-Encoding: chunked\r\n", CHUNKED),
@@ -89,7 +89,7 @@ async def test_one_length_of_either_kind_is_taken(fleet: Fleet) -> None:
 async def test_every_path_of_the_api_answers_with_a_fault(fleet: Fleet, path: str) -> None:
     async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            url = f"{fleet.doors.origin}/api/v1{path}"
+            url = f"{fleet.ports.origin}/api/v1{path}"
             _is_fault(await http.request(method, url, json={"message": "x"}))
 
 

@@ -92,7 +92,7 @@ async def desk(root: Path, database: str, bearer: str) -> AsyncIterator[Caller]:
 def rest(fleet: Fleet, bearer: str | None) -> httpx2.AsyncClient:
     """A client of the REST API."""
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-    url = f"{fleet.doors.origin}/api/v1"
+    url = f"{fleet.ports.origin}/api/v1"
     return httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30)
 
 
@@ -275,7 +275,7 @@ async def test_an_identity_that_nobody_checked_is_called_unverified(fleet: Fleet
     assert started.identity == ""
     # No label for each of them: whoever makes tokens could fill the table of callers.
     async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
-        shown = (await http.get(f"{fleet.doors.origin}/metrics")).text
+        shown = (await http.get(f"{fleet.ports.origin}/metrics")).text
     assert 'caller="unverified"' in shown
     assert "unverified:" not in shown
 

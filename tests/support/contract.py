@@ -20,8 +20,8 @@ from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedCo
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.executors.importing import forget
 from pallas.executors.typed.executor import TypedExecutor
+from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.making import make_executor
 from pallas.handlers import Chunk, Final, PromptRequest, PromptResult, Registered, Usage
 from pallas.messaging.port import Asker, Emit, Endpoint, PeerFacts
 from pallas.messaging.pump import First, Pump

@@ -49,7 +49,7 @@ class Desk:
 
     def http(self) -> httpx2.AsyncClient:
         """A client of the fleet's REST API."""
-        return httpx2.AsyncClient(base_url=f"{self.fleet.doors.origin}/api/v1", trust_env=False, timeout=60)
+        return httpx2.AsyncClient(base_url=f"{self.fleet.ports.origin}/api/v1", trust_env=False, timeout=60)
 
     @property
     def feed(self) -> FeedPane:

@@ -59,5 +59,5 @@ def api(fleet: Fleet, who: str | None, **more: Any) -> httpx2.AsyncClient:
     """A client of the REST API: ``who`` is the name of a token, or a bearer, or nobody."""
     bearer = TOKENS.get(who, who) if who is not None else None
     headers = {"authorization": f"Bearer {bearer}"} if bearer is not None else {}
-    url = f"{fleet.doors.origin}/api/v1"
+    url = f"{fleet.ports.origin}/api/v1"
     return httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30, **more)

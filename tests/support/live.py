@@ -13,7 +13,7 @@ from mcp import Client
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.watch import PACE, Pace
+from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
 from pallas.model import AgentState
 
 from .ports import free_ports
@@ -108,7 +108,7 @@ async def running(
     root: Path,
     *,
     only: str | None = None,
-    pace: Pace = PACE,
+    pace: CheckIntervals = CHECK_INTERVALS,
     watch: bool = False,
     database: str | None = None,
 ) -> AsyncIterator[Fleet]:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pallas.config import AgentConfig, Project, load_project
 from pallas.executors import Executor, ExecutorInfo
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.watch import PACE, Pace
+from pallas.fleet.health_monitor import CHECK_INTERVALS, CheckIntervals
 from pallas.model import AgentChanged, AgentSnapshot, AgentState, Notice
 
 from .executors import FakeExecutor
@@ -81,7 +81,7 @@ async def mortals(
     root: Path,
     fates: dict[str, Fates],
     *,
-    pace: Pace = PACE,
+    pace: CheckIntervals = CHECK_INTERVALS,
     executor: Callable[..., Any] = Mortal,
     watch: bool = False,
 ) -> AsyncIterator[Fleet]:
@@ -136,7 +136,7 @@ def told(fleet: Fleet, level: str | None = None) -> list[str]:
 
 async def page(fleet: Fleet, path: str) -> httpx2.Response:
     """A page of the registry's port."""
-    async with httpx2.AsyncClient(base_url=fleet.doors.origin, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=fleet.ports.origin, trust_env=False) as http:
         return await http.get(path)
 
 

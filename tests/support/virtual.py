@@ -20,7 +20,7 @@ async def virtual(
     async with (
         create_mcp_http_client(headers=headers) as http,
         Client(
-            streamable_http_client(f"{fleet.doors.origin}{path}", http_client=http), mode=era, **more
+            streamable_http_client(f"{fleet.ports.origin}{path}", http_client=http), mode=era, **more
         ) as connected,
     ):
         yield connected

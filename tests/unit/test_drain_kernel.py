@@ -9,7 +9,7 @@ from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
 from pallas.executors import Emit, Turn, TurnResult
-from pallas.fleet.ending import Drained, drain
+from pallas.fleet.shutdown import Drained, drain
 from pallas.model import (
     Fault,
     FaultType,

@@ -6,8 +6,8 @@ from contextvars import ContextVar
 import pytest
 from support.waiting import until
 
-from pallas.fleet import inquiries
-from pallas.fleet.inquiries import Inquiries
+from pallas.fleet import inspector
+from pallas.fleet.inspector import PendingCalls
 from pallas.model import Fault
 
 spoken: ContextVar[str] = ContextVar("spoken", default="nothing")
@@ -36,7 +36,7 @@ async def test_it_gives_the_result_and_knows_nothing_of_who_asked() -> None:
     async def work() -> str:
         return spoken.get()
 
-    assert await Inquiries().run(work(), 10) == "nothing"
+    assert await PendingCalls().run(work(), 10) == "nothing"
 
 
 async def test_a_failure_is_that_of_the_work() -> None:
@@ -44,11 +44,11 @@ async def test_a_failure_is_that_of_the_work() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await Inquiries().run(work(), 10)
+        await PendingCalls().run(work(), 10)
 
 
 async def test_who_waits_too_long_is_told_at_once_and_what_was_opened_is_closed_undisturbed() -> None:
-    asked, opened = Inquiries(), Opened()
+    asked, opened = PendingCalls(), Opened()
     with pytest.raises(TimeoutError):
         await asked.run(opened.work(), 0)
     assert len(asked) == 1
@@ -57,7 +57,7 @@ async def test_who_waits_too_long_is_told_at_once_and_what_was_opened_is_closed_
 
 
 async def test_who_goes_away_ends_it_and_the_end_of_the_fleet_does_not_disturb_that() -> None:
-    asked, opened = Inquiries(), Opened()
+    asked, opened = PendingCalls(), Opened()
     call = asyncio.create_task(asked.run(opened.work(), 60))
     await opened.reached.wait()
     call.cancel()
@@ -73,7 +73,7 @@ async def test_who_goes_away_ends_it_and_the_end_of_the_fleet_does_not_disturb_t
 
 
 async def test_whoever_waits_when_the_fleet_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, opened = Inquiries(), Opened()
+    asked, opened = PendingCalls(), Opened()
     call = asyncio.create_task(asked.run(opened.work(), 60))
     await opened.reached.wait()
     opened.may_close.set()
@@ -85,8 +85,8 @@ async def test_whoever_waits_when_the_fleet_ends_is_told(monkeypatch: pytest.Mon
 
 
 async def test_there_is_an_end_to_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inquiries, "MAX_INQUIRIES", 1)
-    asked, opened = Inquiries(), Opened()
+    monkeypatch.setattr(inspector, "MAX_PENDING", 1)
+    asked, opened = PendingCalls(), Opened()
     call = asyncio.create_task(asked.run(opened.work(), 60))
     await opened.reached.wait()
     with pytest.raises(Fault, match="ask again in a moment"):

@@ -9,7 +9,7 @@ import pytest
 
 from pallas.config import AgentConfig, Capabilities, DownstreamConfig, Project, ScriptedConfig, ServerConfig
 from pallas.config.models import Need
-from pallas.fleet.reload.concerned import Changed, Known, Plan, plan
+from pallas.fleet.reload.affected_agents import AgentFacts, ChangeSet, ReloadPlan, plan_reload
 
 ROOT = Path("/project")
 
@@ -56,8 +56,8 @@ USES = {"base": ("echo",), "middle": ("base",), "top": (), "other": ("docs",)}
 PROGRAMS = {"docs": frozenset({file("docs.py")})}
 
 
-def known(name: str, project: Project = PROJECT, **more: Any) -> Known:
-    return Known(
+def known(name: str, project: Project = PROJECT, **more: Any) -> AgentFacts:
+    return AgentFacts(
         name=name,
         project=project,
         config=project.agents[name],
@@ -78,12 +78,12 @@ def known(name: str, project: Project = PROJECT, **more: Any) -> Known:
 EVERYONE = tuple(known(name) for name in USES)
 
 
-def wanted(changed: Changed, new: Project = PROJECT, agents: Any = EVERYONE, **more: Any) -> Plan:
-    return plan(changed, PROJECT, new, agents, PROGRAMS, **more)
+def wanted(changed: ChangeSet, new: Project = PROJECT, agents: Any = EVERYONE, **more: Any) -> ReloadPlan:
+    return plan_reload(changed, PROJECT, new, agents, PROGRAMS, **more)
 
 
-def saved(*names: str) -> Changed:
-    return Changed(files=frozenset(map(file, names)))
+def saved(*names: str) -> ChangeSet:
+    return ChangeSet(files=frozenset(map(file, names)))
 
 
 def with_settings(**settings: Any) -> Project:
@@ -95,7 +95,7 @@ def with_agent(name: str, **keys: Any) -> Project:
     return replace(PROJECT, agents=agents)
 
 
-REREAD = Changed(reread=True)
+REREAD = ChangeSet(reread=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ REREAD = Changed(reread=True)
         (REREAD, set()),
     ],
 )
-def test_files_concern_the_agents_that_are_made_of_them(changed: Changed, concerned: set[str]) -> None:
+def test_files_concern_the_agents_that_are_made_of_them(changed: ChangeSet, concerned: set[str]) -> None:
     found = wanted(changed)
     assert set(found.reload) == concerned
     assert not found.restart
@@ -204,7 +204,7 @@ def test_the_level_of_the_log_is_taken_over_and_concerns_processes_of_agents() -
 
 
 def test_a_variable_concerns_those_that_name_it_and_everybody_where_nothing_does() -> None:
-    changed = Changed(
+    changed = ChangeSet(
         variables=frozenset({"GREETING"}), reread=True, mentions=lambda path, word: path == file("echo.py")
     )
     assert wanted(changed).reload == {"base": (".env",)}
@@ -219,7 +219,7 @@ def test_agents_come_and_go_with_the_file_that_names_them() -> None:
     found = wanted(REREAD, new)
     assert (found.add, found.remove, found.reload) == (("late",), ("other",), {})
     assert found.layers == (("late",),)
-    assert wanted(Changed(), new).is_empty  # the file was not read again
+    assert wanted(ChangeSet(), new).is_empty  # the file was not read again
     assert wanted(REREAD, new, only="other", agents=EVERYONE[3:]).remove == ("other",)
     assert wanted(REREAD, new, only="base", agents=EVERYONE[:1]).is_empty
 
@@ -279,7 +279,7 @@ def test_a_stopped_agent_is_left_alone_and_one_that_is_owed_a_version_is_not() -
 
 def test_a_failed_agent_is_tried_again_when_the_configuration_is_saved() -> None:
     agents = (*EVERYONE[:3], replace(known("other"), failed=True))
-    changed = Changed(files=frozenset({PROJECT.agents_file}), reread=True)
+    changed = ChangeSet(files=frozenset({PROJECT.agents_file}), reread=True)
     assert wanted(changed, agents=agents).reload == {"other": ("agents.yaml",)}
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.waiting import until
 
-from pallas.fleet.reload import contents as contents_module
-from pallas.fleet.reload import watcher as watching
-from pallas.fleet.reload.contents import Contents
-from pallas.fleet.reload.folders import folders_of, may_matter
-from pallas.fleet.reload.imports import command_files, module_paths, sources
-from pallas.fleet.reload.watcher import Watcher
+from pallas.fleet.reload import file_state as contents_module
+from pallas.fleet.reload import file_watcher as watching
+from pallas.fleet.reload.file_state import FileFingerprints
+from pallas.fleet.reload.file_watcher import FileWatcher
+from pallas.fleet.reload.import_scan import command_files, module_paths, sources
+from pallas.fleet.reload.watched_folders import folders_of, may_matter
 
 POLLING = pytest.mark.parametrize("polling", [False, True], ids=["notified", "polled"])
 
@@ -27,7 +27,7 @@ class Ear:
         self.paths: set[str] = set()
         self.missed = 0
         self.told: list[str] = []
-        self.watcher = Watcher(
+        self.watcher = FileWatcher(
             root, self._hear, self._miss, lambda _, text: self.told.append(text), polling=polling
         )
 
@@ -125,7 +125,7 @@ async def test_a_folder_elsewhere_is_looked_into_as_long_as_it_is_wanted(tmp_pat
     (tmp_path / "project").mkdir()
     (tmp_path / "config").mkdir()
     heard: set[Path] = set()
-    watcher = Watcher(tmp_path / "project", heard.update, lambda: None, lambda *_: None)
+    watcher = FileWatcher(tmp_path / "project", heard.update, lambda: None, lambda *_: None)
     task = asyncio.create_task(watcher.run())
     await watcher.ready.wait()
     watcher.also(frozenset({tmp_path / "config"}))
@@ -231,7 +231,7 @@ def test_what_editors_and_programs_leave_means_nothing(name: str, matters: bool)
 
 def test_contents_tell_an_edit_from_a_touch(tmp_path: Path) -> None:
     file, gone = touch(tmp_path, "one.py"), tmp_path / "gone.py"
-    contents = Contents()
+    contents = FileFingerprints()
     assert contents.different([file, gone]) == {file, gone}
     contents.note([file, gone])
     assert contents.different([file, gone]) == set()
@@ -248,7 +248,7 @@ def test_contents_tell_an_edit_from_a_touch(tmp_path: Path) -> None:
 def test_what_changed_after_the_start_is_not_taken_for_what_was_read_then(tmp_path: Path) -> None:
     file = touch(tmp_path, "one.py")
     os.utime(file, (1, 1))  # put there with an older date, as a deployment does
-    contents = Contents()
+    contents = FileFingerprints()
     assert contents.note_new([file], since=file.stat().st_ctime - 1) == {file}
     assert contents.different([file]) == {file}
     assert contents.note_new([file], since=file.stat().st_ctime + 1) == set()
@@ -272,7 +272,7 @@ def test_what_is_written_while_it_is_looked_at_is_not_taken_for_what_was_read(
 
     for name in ("_mark", "changed_at"):
         monkeypatch.setattr(contents_module, name, saving(getattr(contents_module, name)))
-    contents = Contents()
+    contents = FileFingerprints()
     assert contents.note_new([file], since) == {file}
     assert contents.different([file]) == {file}
 

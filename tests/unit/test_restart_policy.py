@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas.config.models import RestartConfig
-from pallas.fleet.supervisor.policy import JITTER, Fate, RestartPolicy, Verdict
+from pallas.fleet.supervisor.restart_policy import JITTER, AfterFailure, RestartDecision, RestartPolicy
 
 SHORT = RestartConfig(backoff=1.0, backoff_max=8.0, crashes=4, within=100.0)
 PATIENT = RestartConfig(backoff=1.0, backoff_max=8.0, crashes=1_000, within=100.0)
@@ -52,14 +52,19 @@ def test_so_many_failures_in_the_window_are_a_crash_loop() -> None:
     for _ in range(4):
         fates.append(tried.failed())
         clock.pass_by(10)
-    assert [each.fate for each in fates] == [Fate.AGAIN, Fate.AGAIN, Fate.AGAIN, Fate.CRASH_LOOP]
+    assert [each.fate for each in fates] == [
+        AfterFailure.AGAIN,
+        AfterFailure.AGAIN,
+        AfterFailure.AGAIN,
+        AfterFailure.CRASH_LOOP,
+    ]
     assert [each.crashes for each in fates] == [1, 2, 3, 4]
     assert fates[-1].delay == 0
 
 
 def test_one_failure_is_a_crash_loop_where_one_is_too_many() -> None:
     tried, _ = policy(RestartConfig(crashes=1))
-    assert tried.failed().fate is Fate.CRASH_LOOP
+    assert tried.failed().fate is AfterFailure.CRASH_LOOP
 
 
 def test_failures_that_are_longer_ago_than_the_window_do_not_count() -> None:
@@ -70,7 +75,7 @@ def test_failures_that_are_longer_ago_than_the_window_do_not_count() -> None:
     assert tried.crashes == 3
     clock.pass_by(0.1)
     assert tried.crashes == 0
-    assert tried.failed().fate is Fate.AGAIN
+    assert tried.failed().fate is AfterFailure.AGAIN
 
 
 def test_failures_far_apart_never_are_a_crash_loop_but_wait_longer_each_time() -> None:
@@ -78,7 +83,7 @@ def test_failures_far_apart_never_are_a_crash_loop_but_wait_longer_each_time() -
     delays = []
     for _ in range(20):
         verdict = tried.failed()
-        assert verdict.fate is Fate.AGAIN
+        assert verdict.fate is AfterFailure.AGAIN
         delays.append(verdict.delay)
         clock.pass_by(40)
         tried.well()
@@ -92,7 +97,7 @@ def test_a_stable_run_forgets_the_backoff() -> None:
         tried.failed()
     tried.well()
     clock.pass_by(100)
-    assert tried.failed() == Verdict(Fate.AGAIN, 1, 1.0)
+    assert tried.failed() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
 
 
 def test_a_run_that_is_not_long_enough_forgets_nothing() -> None:
@@ -114,19 +119,19 @@ def test_time_that_passes_while_it_is_down_is_no_stable_run() -> None:
 
 def test_never_leaves_it_and_counts_all_the_same() -> None:
     tried, _ = policy(RestartConfig(policy="never", crashes=2))
-    assert tried.failed() == Verdict(Fate.LEFT, 1)
-    assert tried.failed() == Verdict(Fate.LEFT, 2)
-    assert tried.ended().fate is Fate.LEFT
+    assert tried.failed() == RestartDecision(AfterFailure.LEFT, 1)
+    assert tried.failed() == RestartDecision(AfterFailure.LEFT, 2)
+    assert tried.ended().fate is AfterFailure.LEFT
 
 
 def test_what_ends_well_is_started_again_only_by_always() -> None:
     tried, _ = policy()
-    assert tried.ended() == Verdict(Fate.LEFT, 0)
+    assert tried.ended() == RestartDecision(AfterFailure.LEFT, 0)
     always, clock = policy(RestartConfig(policy="always", backoff=1.0, crashes=3, within=100.0))
-    assert always.ended() == Verdict(Fate.AGAIN, 1, 1.0)
+    assert always.ended() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
     clock.pass_by(1)
-    assert always.failed() == Verdict(Fate.AGAIN, 2, 2.0)
-    assert always.ended().fate is Fate.CRASH_LOOP
+    assert always.failed() == RestartDecision(AfterFailure.AGAIN, 2, 2.0)
+    assert always.ended().fate is AfterFailure.CRASH_LOOP
 
 
 def test_who_mends_it_by_hand_begins_anew() -> None:
@@ -135,14 +140,14 @@ def test_who_mends_it_by_hand_begins_anew() -> None:
         tried.failed()
     tried.reset()
     assert tried.crashes == 0
-    assert tried.failed() == Verdict(Fate.AGAIN, 1, 1.0)
+    assert tried.failed() == RestartDecision(AfterFailure.AGAIN, 1, 1.0)
 
 
 def test_another_configuration_counts_from_the_next_failure_on() -> None:
     tried, _ = policy()
     tried.failed()
     tried.config = RestartConfig(policy="never")
-    assert tried.failed().fate is Fate.LEFT
+    assert tried.failed().fate is AfterFailure.LEFT
 
 
 steps = st.lists(
@@ -177,13 +182,13 @@ def test_whatever_happens_delays_and_counts_stay_within_their_bounds(
             verdict = tried.failed() if what == "fail" else tried.ended()
             assert verdict.crashes == tried.crashes <= config.crashes
             if config.policy == "never":
-                assert verdict.fate is Fate.LEFT
-            if verdict.fate is Fate.AGAIN:
+                assert verdict.fate is AfterFailure.LEFT
+            if verdict.fate is AfterFailure.AGAIN:
                 assert config.backoff * (1 - JITTER) * 0.999 <= verdict.delay <= config.backoff_max
                 assert verdict.crashes < config.crashes
             else:
                 assert verdict.delay == 0
-            if verdict.fate is Fate.CRASH_LOOP:
+            if verdict.fate is AfterFailure.CRASH_LOOP:
                 assert verdict.crashes == config.crashes
 
 
@@ -195,7 +200,7 @@ def test_without_a_stable_run_no_delay_is_shorter_than_the_one_before(
     delays = []
     for gap in gaps:
         verdict = tried.failed()
-        if verdict.fate is Fate.AGAIN:
+        if verdict.fate is AfterFailure.AGAIN:
             delays.append(verdict.delay)
         clock.pass_by(gap)
     assert all(before <= after for before, after in pairwise(delays))

@@ -9,8 +9,8 @@ from support.waiting import until
 
 from pallas import deadlines
 from pallas.config.models import RestartConfig
-from pallas.fleet.supervisor.attempt import Attempt
-from pallas.fleet.supervisor.policy import Fate, RestartPolicy
+from pallas.fleet.supervisor.agent_lifecycle import StartAttempt
+from pallas.fleet.supervisor.restart_policy import AfterFailure, RestartPolicy
 from pallas.fleet.supervisor.supervisor import Supervisor
 
 SOON = RestartConfig(backoff=0.05, backoff_max=0.05, crashes=100)
@@ -37,7 +37,7 @@ class Work:
 
 
 async def test_an_attempt_returns_and_raises_what_its_work_does() -> None:
-    attempt, work = Attempt(), Work()
+    attempt, work = StartAttempt(), Work()
     work.go.set()
     assert await attempt.within(60, work.do(), "work") == "done"
 
@@ -49,7 +49,7 @@ async def test_an_attempt_returns_and_raises_what_its_work_does() -> None:
 
 
 async def test_an_attempt_is_given_up_in_time_and_the_next_one_waits_for_its_clean_up() -> None:
-    attempt, first, second = Attempt(), Work(), Work()
+    attempt, first, second = StartAttempt(), Work(), Work()
     with pytest.raises(TimeoutError):
         await attempt.within(0.01, first.do(), "first")
     assert not first.over
@@ -66,13 +66,13 @@ async def test_time_in_which_others_blocked_the_loop_does_not_count(monkeypatch:
     monkeypatch.setattr(deadlines, "_SLICE", 0.01)
     hours = count(0, 3_600)
     monkeypatch.setattr(deadlines, "monotonic", lambda: next(hours))  # each look is an hour after the last
-    attempt, work = Attempt(), Work()
+    attempt, work = StartAttempt(), Work()
     asyncio.get_running_loop().call_later(0.05, work.go.set)
     assert await attempt.within(5, work.do(), "work") == "done"
 
 
 async def test_who_is_cancelled_cancels_its_attempt() -> None:
-    attempt, work = Attempt(), Work()
+    attempt, work = StartAttempt(), Work()
     work.clean.set()
     asking = asyncio.create_task(attempt.within(60, work.do(), "work"))
     await until(lambda: work.begun)
@@ -82,7 +82,7 @@ async def test_who_is_cancelled_cancels_its_attempt() -> None:
 
 
 async def test_the_end_gives_up_what_is_under_way() -> None:
-    attempt, work = Attempt(), Work()
+    attempt, work = StartAttempt(), Work()
     work.clean.set()
     with pytest.raises(TimeoutError):
         await attempt.within(0.01, work.do(), "work")
@@ -189,7 +189,7 @@ async def test_nothing_is_started_after_the_end() -> None:
     frail = Frail(SOON)
     frail.supervisor.failed()
     await frail.supervisor.close()
-    assert frail.supervisor.failed().fate is Fate.LEFT
+    assert frail.supervisor.failed().fate is AfterFailure.LEFT
     frail.supervisor.resume(0.0)
     assert not tasks()
     assert frail.starts == 0

@@ -10,20 +10,28 @@ from hypothesis import strategies as st
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Child, ExecutorInfo
-from pallas.fleet.reload.diff import MAX_ALL, MAX_CHANGES, MAX_DIFF, bounded, changes, file_changes, text_diff
-from pallas.fleet.reload.failure import failure_of
-from pallas.fleet.reload.portrait import Portrait, portrait
-from pallas.fleet.reload.sources import MAX_BYTES, MAX_TEXTS, Sources
-from pallas.fleet.reload.version import same_settings
+from pallas.fleet.reload.agent_digest import AgentDigest, digest_of
+from pallas.fleet.reload.agent_version import same_settings
+from pallas.fleet.reload.failure_report import report_failure
+from pallas.fleet.reload.source_files import MAX_BYTES, MAX_TEXTS, SourceFiles
+from pallas.fleet.reload.version_diff import (
+    MAX_ALL,
+    MAX_CHANGES,
+    MAX_DIFF,
+    bounded,
+    changes,
+    file_changes,
+    text_diff,
+)
 from pallas.model import Change, Fault, FaultType, ServerDetail, ToolDetail
 from pallas.telemetry.log import forget, redact
 
 AGENT = AgentConfig("one", 1, "One", "About one", module="agents.one")
 
 
-def seen(info: ExecutorInfo, agent: AgentConfig = AGENT, **settings: object) -> Portrait:
+def seen(info: ExecutorInfo, agent: AgentConfig = AGENT, **settings: object) -> AgentDigest:
     project = Project(Path("/p"), Path("/p/agents.yaml"), "test", {}, settings=settings)
-    return portrait(info, project, agent)
+    return digest_of(info, project, agent)
 
 
 def tools(*each: ToolDetail, server: str = "echo") -> tuple[ServerDetail, ...]:
@@ -159,7 +167,7 @@ def later() -> float:
 
 
 def test_what_is_written_again_as_it_was_has_not_changed(root: Path) -> None:
-    sources = Sources().with_more([root / "a.py", root / "gone.py"], later())
+    sources = SourceFiles().with_more([root / "a.py", root / "gone.py"], later())
     assert sources.changed() == ()
     (root / "a.py").write_text("one\n")
     assert sources.changed() == ()
@@ -172,13 +180,13 @@ def test_what_is_written_again_as_it_was_has_not_changed(root: Path) -> None:
 
 
 def test_what_was_written_while_a_version_was_made_is_not_certain(root: Path) -> None:
-    sources = Sources().with_more([root / "a.py"], time() - 3600)
+    sources = SourceFiles().with_more([root / "a.py"], time() - 3600)
     assert not sources.certain
     assert sources.changed() == (root / "a.py",)
 
 
 def test_a_file_nobody_knew_of_counts_as_changed(root: Path) -> None:
-    sources = Sources().with_more([root / "a.py"], later())
+    sources = SourceFiles().with_more([root / "a.py"], later())
     assert sources.changed([root / "b.py"]) == (root / "b.py",)
 
 
@@ -188,7 +196,7 @@ def test_texts_are_kept_within_bounds(root: Path) -> None:
     names = [f"n{number:03}.py" for number in range(MAX_TEXTS + 20)]
     for name in names:
         (root / name).write_text(name)
-    sources = Sources().with_more([*root.iterdir()], later())
+    sources = SourceFiles().with_more([*root.iterdir()], later())
     assert sum(source.text is not None for source in sources.files.values()) == MAX_TEXTS
     assert sources.text(root / "large.txt") is sources.text(root / "picture.png") is None
     with (root / "large.txt").open("a") as file:
@@ -200,7 +208,7 @@ def test_texts_are_kept_within_bounds(root: Path) -> None:
 
 
 def test_files_that_came_and_went_are_told(root: Path) -> None:
-    before = Sources().with_more([root / "a.py", root / "b.py"], later())
+    before = SourceFiles().with_more([root / "a.py", root / "b.py"], later())
     (root / "a.py").unlink()
     (root / "b.py").write_text("new\n")
     told = file_changes(root, before.changed(), before, None)
@@ -214,12 +222,12 @@ def test_a_failure_says_where_and_hides_what_is_secret() -> None:
         FaultType.CONFIG, "agents/one.py:3: no api_key=sk-0123456789abcdef", data={"place": "agents/one.py:3"}
     )
     fault.__cause__ = ValueError("\x1b[2J password: hunter2hunter2")
-    failure = failure_of(fault)
+    failure = report_failure(fault)
     assert failure.place == "agents/one.py:3"
     assert "ValueError" in failure.story
     for text in (failure.error, failure.story):
         assert "sk-0123" not in text
         assert "hunter2" not in text
         assert "\x1b" not in text
-    plain = failure_of(KeyError("x"))
+    plain = report_failure(KeyError("x"))
     assert (plain.error, plain.place) == ("KeyError: 'x'", "")

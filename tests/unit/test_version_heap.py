@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support.waiting import until
 
-from pallas.fleet.heap import begin, settle, tend
+from pallas.fleet.gc_policy import begin, settle, tend
 from pallas.model import Reloaded
 from pallas.runs.in_flight import InFlight
 from pallas.telemetry.events import Hub

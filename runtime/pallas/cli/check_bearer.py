@@ -28,7 +28,7 @@ def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
         print(error, file=sys.stderr)
         return 2
     from pallas.access.bearer_check import check_bearer as run
-    from pallas.fleet.loop import run as in_loop
+    from pallas.fleet.event_loop import run as in_loop
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     setup_logging(project.log_level)

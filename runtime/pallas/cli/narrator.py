@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from pallas.fleet.reload.telling import more_mistakes, story_line
+from pallas.fleet.reload.reload_report import more_mistakes, report_line
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -69,13 +69,13 @@ class Narrator:
     def _reloaded(self, event: Reloaded) -> None:
         if event.outcome == "failed":
             self._broken.add(event.agent)
-            self._complain(f"error: {story_line(event)}; the version before goes on")
+            self._complain(f"error: {report_line(event)}; the version before goes on")
             for mistake in more_mistakes(event):
                 self._complain(f"error: {mistake}")
             return
         # Of the whole somebody has asked; and who took a mistake back wants to know that it is gone.
         if event.outcome == "live" or not event.agent or event.agent in self._broken:
-            self.say(story_line(event))
+            self.say(report_line(event))
         self._broken.discard(event.agent)
 
 

@@ -73,7 +73,7 @@ class Reloading:
     def _certificate(self, fleet: Fleet) -> None:
         """The certificate anew, where there is one; a bad one leaves that of before."""
         try:
-            problem, level = fleet.doors.reload_certificate(), logging.WARNING
+            problem, level = fleet.ports.reload_certificate(), logging.WARNING
         except Fault as fault:
             problem, level = fault.message, logging.ERROR
         if problem:

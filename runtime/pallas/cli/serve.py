@@ -8,7 +8,7 @@ from pathlib import Path
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.listeners import has_console
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
-from pallas.fleet.heap import begin
+from pallas.fleet.gc_policy import begin
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
 from .notify import Notifier

@@ -14,11 +14,11 @@ from time import monotonic, sleep
 from typing import Final
 
 from pallas.config import ConfigError, Project
-from pallas.fleet import heap
+from pallas.fleet import gc_policy
+from pallas.fleet.event_loop import run
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.lasting import url_of
-from pallas.fleet.loop import run
 from pallas.fleet.port import offer_control
+from pallas.fleet.storage import url_of
 from pallas.model import Fault
 from pallas.telemetry.events import Hub
 from pallas.telemetry.log import close_logging, is_on_stderr, log_state
@@ -182,7 +182,7 @@ class Serving:
                 starting.result()
                 # What the start made stays. Looking through it for garbage would hold up every caller for
                 # a quarter of a second now and then, and cost a fifth of each message.
-                heap.settle()
+                gc_policy.settle()
                 await stopped
             starting.cancel()
             await asyncio.wait({starting}, timeout=1.0)
@@ -207,7 +207,7 @@ class Serving:
         if fleet.registry_url:
             self._narrator.say(f"registry {fleet.registry_url}")
         if fleet.control_api is not None:
-            self._narrator.say(f"attach with: pallas dev --attach {fleet.doors.origin}")
+            self._narrator.say(f"attach with: pallas dev --attach {fleet.ports.origin}")
 
     def _in_flight(self) -> int:
         return len(self._fleet.kernel.in_flight) if self._fleet is not None else 0

@@ -222,7 +222,7 @@ class _Own:
         await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
 
     def _main(self) -> None:
-        from pallas.fleet.loop import run
+        from pallas.fleet.event_loop import run
 
         try:
             run(self._serve())
@@ -233,8 +233,8 @@ class _Own:
 
     async def _serve(self) -> None:
         from pallas.fleet.fleet import Fleet
-        from pallas.fleet.lasting import url_of
         from pallas.fleet.port import offer_control
+        from pallas.fleet.storage import url_of
         from pallas.telemetry.events import Hub
         from pallas.telemetry.log.place import log_path
 
@@ -245,12 +245,12 @@ class _Own:
         await self._reserve(fleet)
         offer_control(fleet, log_path())
         with suppress(RuntimeError):  # the caller has just gone
-            self._caller.call_soon_threadsafe(self._begun, fleet.doors.origin)
+            self._caller.call_soon_threadsafe(self._begun, fleet.ports.origin)
         try:
             await self._start(fleet)
             if not self._asked.is_set():
                 self._started(fleet)
-                self._ready.set_result(fleet.doors.origin)
+                self._ready.set_result(fleet.ports.origin)
                 await self._stop.wait()
         finally:
             await fleet.stop()

@@ -40,15 +40,15 @@ from pallas.telemetry.events import Hub
 from pallas.telemetry.log import reapply_logging, redact_text
 
 from .agent_health import AgentHealth
+from .agent_port import AgentAddress
 from .agent_snapshot import snapshot_of, takes
-from .door import Door
-from .exchanges import Exchanges
-from .life import Life
 from .own_llms import OwnLlms
-from .reload.failure import story_of
-from .reload.version import Version
-from .succession import MakeExecutor
-from .supervisor.aftermath import aftermath_of, lasting
+from .reload.agent_version import AgentVersion
+from .reload.failure_report import details_of
+from .supervisor.agent_lifecycle import AgentLifecycle
+from .supervisor.failure_outcome import lasting, outcome_of
+from .swap import VersionSwap
+from .versions import MakeExecutor
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -75,7 +75,7 @@ class FleetAgent:
         self,
         project: Project,
         config: AgentConfig,
-        door: Door,
+        address: AgentAddress,
         *,
         hub: Hub,
         kernel: Kernel,
@@ -88,7 +88,7 @@ class FleetAgent:
     ) -> None:
         self.project = project
         self.config = config
-        self.door = door
+        self.address = address
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
@@ -96,10 +96,10 @@ class FleetAgent:
         self._llms = llms or OwnLlms()
         self.inbound = inbound
         inbound.introduce(config.name, config.auth)
-        self._life = Life(self, kernel, make_executor)
+        self._life = AgentLifecycle(self, kernel, make_executor)
         self._succession = self._life.succession
         self.supervisor = self._life.supervisor
-        self._exchanges = Exchanges(self, self._succession, hub, lambda: self._life.seconds_left)
+        self._exchanges = VersionSwap(self, self._succession, hub, lambda: self._life.seconds_left)
         self.watched = AgentHealth(
             config.name,
             hub,
@@ -152,7 +152,7 @@ class FleetAgent:
     @property
     def is_open(self) -> bool:
         """Whether its port answers."""
-        return self.door.is_open
+        return self.address.is_open
 
     @property
     def retry_after(self) -> float | None:
@@ -179,7 +179,7 @@ class FleetAgent:
     @property
     def url(self) -> str:
         """Where callers on this machine reach it."""
-        return self.door.url
+        return self.address.url
 
     async def open(self) -> None:
         """Serve the agent's MCP surface on its port. Raises Fault."""
@@ -200,12 +200,12 @@ class FleetAgent:
             server.custom_route(path, methods=["GET"])(page)
         app = surface.endpoint(
             server,
-            None,  # the guard stands at the door
+            None,  # the guard is at the address
             card=lambda: server_card(self.project, self.snapshot()),
             wire=self._kernel.wire,
             gate=self._gate,
         )
-        await self.door.open(app)
+        await self.address.open(app)
         self._server = server
 
     def _gate(self, app: "ASGIApp") -> "ASGIApp":
@@ -268,7 +268,7 @@ class FleetAgent:
         async with self._life.held():
             return await self._exchanges.rollback(monotonic())
 
-    async def taken_over(self, version: Version, detail: str) -> None:
+    async def taken_over(self, version: AgentVersion, detail: str) -> None:
         """Be what this version is, which answers from now on."""
         await self.adopt(version.project, replace(version.config, port=self.config.port))
         await self._watch_over(version.executor)
@@ -336,9 +336,9 @@ class FleetAgent:
         """
         self.failure = kind
         told, config = one_line(redact_text(reason), 300), self.supervisor.policy.config
-        after = aftermath_of(self.supervisor.failed(), told, config) if passing else lasting(told)
+        after = outcome_of(self.supervisor.failed(), told, config) if passing else lasting(told)
         self.reason = after.reason
-        self.story = story_of(reason if after.reason == told else f"{after.reason}\n\n{reason}", cause)
+        self.story = details_of(reason if after.reason == told else f"{after.reason}\n\n{reason}", cause)
         log.error("%s: %s", self.name, after.detail, exc_info=cause, extra={"agent": self.name})
         self.move_to(after.state, after.detail)
         self.watched.refresh()
@@ -379,7 +379,7 @@ class FleetAgent:
         await self.supervisor.close()
         if self.state not in (AgentState.ERROR, AgentState.CRASH_LOOP):
             self.move_to(AgentState.STOPPING)
-        await self.door.close()
+        await self.address.close()
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""

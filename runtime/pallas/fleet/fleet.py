@@ -40,37 +40,31 @@ from pallas.telemetry.wire_record import WireRecord
 from pallas.toolbox.seen import SeenTools
 
 from .agent import FleetAgent
+from .agent_control import AgentControl
+from .agent_factory import is_typed, make_executor
 from .api import Api, make_api
-from .claims import Claims
-from .control import Control
-from .delegations import Delegations
-from .doors import WELL_KNOWN, Doors
-from .ending import LEAST, STOP_WITHIN, Drained, drain, end, quietly
-from .front import Front
-from .heap import tend
-from .inspect import Inspector
-from .lasting import Lasting
-from .log_watch import watch_log
+from .delegation import Delegation, Delegations
+from .dynamic_agents import DynamicAgents, make_catalog
+from .fleet_surfaces import FleetSurfaces, OfflineModel, Pages
+from .gc_policy import tend
+from .handler_messages import HandlerMessages
+from .health_monitor import CHECK_INTERVALS, CheckIntervals, ProviderChecks, watch_health, watch_log
+from .inspector import Inspector
 from .loop_watch import LoopWatch
-from .made import Made, make_catalog
-from .making import is_typed, make_executor
-from .manner import Folder, alone, keeps_wire
-from .members import Members, as_it_is
-from .messaging import Messaging
-from .offline import OfflineModel
-from .openness import is_loopback, openness
-from .order import StartOrder
+from .membership import Membership, as_it_is
+from .options import WorkingFolder, alone, keeps_wire
 from .own_llms import OwnLlms
-from .pages import Pages
 from .parts import parts_of
-from .ports import ANYWHERE, LOOPBACK
+from .ports import ANYWHERE, LOOPBACK, WELL_KNOWN, FleetPorts
 from .programs import Program, children_use_our_python
-from .reach import Reach
-from .registering import Registration
+from .registration import Registration
 from .reloading import reloader_of
-from .succession import MakeExecutor
-from .supervisor.dependants import Dependants
-from .watch import PACE, Pace, Providers, watch_health
+from .shutdown import LEAST, STOP_WITHIN, Drained, drain, end, quietly
+from .start_order import StartOrder
+from .startup import is_loopback, openness
+from .storage import Storage
+from .supervisor.dependency_health import DependencyHealth
+from .versions import MakeExecutor
 
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
@@ -80,7 +74,7 @@ if TYPE_CHECKING:
     from pallas.sessions.thread_access import Threads
     from pallas.surfaces.control.opening import OpenControl
 
-    from .peers import FleetPeers
+    from .message_peers import MessagePeers
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +99,7 @@ class Fleet:
         hub: Hub | None = None,
         dev: bool = False,
         only: str | None = None,
-        pace: Pace = PACE,
+        pace: CheckIntervals = CHECK_INTERVALS,
         record: bool | None = None,
         seen: Path | None = None,
         make_executor: MakeExecutor = make_executor,
@@ -119,16 +113,17 @@ class Fleet:
         self._since = time()
         self._only = only
         self._bind = project.bind or (LOOPBACK if dev else ANYWHERE)
-        self.doors = Doors(project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only)
-        self._claims = Claims()
-        self.reach = Reach(self)
-        self.messaging = Messaging(self)
+        self.ports = FleetPorts(
+            project, host=self._bind, hosts=allowed_hosts_of(project, self._bind), only=only
+        )
+        self.reach = Delegation(self)
+        self.messaging = HandlerMessages(self)
         delegations = Delegations(self.kernel.in_flight, lambda name: self._members.by_name.get(name))
         self.inbound = Inbound(dev=dev, loopback=is_loopback(self._bind), asked_for=delegations.asked_for)
         self.inbound.adopt(project)
         self.catalog: Catalog | None = None
         self.api: Api | None = None
-        self.lasting = Lasting(
+        self.lasting = Storage(
             database,
             kernel=self.kernel,
             hub=self.hub,
@@ -137,15 +132,15 @@ class Fleet:
             stopping=lambda: self.state not in (FleetState.STARTING, FleetState.RUNNING),
         )
         self._pace = pace
-        self._providers = Providers(project, self.hub, self._refresh_health, pace)
+        self._providers = ProviderChecks(project, self.hub, self._refresh_health, pace)
         self._pages = Pages(
             lambda: self.project, self.snapshot, lambda: self._providers.reports, alone=bool(only)
         )
         self.metrics = self._pages.metrics
         servers = {} if only else project.servers
         self._programs = {name: Program(each, self.hub) for name, each in servers.items()}
-        self._members = Members(
-            self.doors,
+        self._members = Membership(
+            self.ports,
             hub=self.hub,
             kernel=self.kernel,
             make_executor=self.reach.making(make_executor),
@@ -156,7 +151,7 @@ class Fleet:
             llms=OwnLlms(pace.until_check),
         )
         self._agents = self._members.by_name
-        self._control = Control(
+        self._control = AgentControl(
             lambda: self.agents,
             self.hub,
             refusal=self._refusal,
@@ -177,15 +172,15 @@ class Fleet:
             self.hub,
             lambda: self.catalog,
         )
-        self.front = Front(self)
+        self.front = FleetSurfaces(self)
         # Whoever wants the fleet to be controlled over HTTP sets this before the start.
         self.control_api: OpenControl | None = None
         self._offline = OfflineModel(project)
-        self._folder = Folder()
+        self._folder = WorkingFolder()
         self._programs_ready = asyncio.Event()
-        self._dependants = Dependants(lambda: self.agents, self.hub)
+        self._dependants = DependencyHealth(lambda: self.agents, self.hub)
         self._order = StartOrder(lambda: self._agents, self.hub, self._programs_ready)
-        self.made = Made(
+        self.made = DynamicAgents(
             project,
             project=lambda: self.project,
             adopt=partial(setattr, self, "project"),
@@ -228,7 +223,7 @@ class Fleet:
         return self.lasting.threads
 
     @property
-    def peers(self) -> "FleetPeers":
+    def peers(self) -> "MessagePeers":
         """Who takes messages of handlers here."""
         return self.messaging.peers
 
@@ -247,7 +242,7 @@ class Fleet:
         """The registry's document, as this machine reaches it; empty when none is served."""
         if self._only:
             return ""
-        return self.doors.origin + WELL_KNOWN
+        return self.ports.origin + WELL_KNOWN
 
     @property
     def model_server(self) -> Starlette | None:
@@ -347,12 +342,7 @@ class Fleet:
 
     def reserve(self) -> None:
         """Take every port. Raises Fault (CONFIG) with a line for each that cannot be had."""
-        try:
-            self.doors.reserve(self._chosen())
-            self._claims.take(self._bind, self.doors.owners)
-        except Fault:
-            self.doors.release()
-            raise
+        self.ports.reserve(self._chosen())
 
     async def start(self) -> None:
         """Start everything; returns when each agent is ready or in error.
@@ -360,7 +350,7 @@ class Fleet:
         Order (PR-5, C5): the registry, preflight, the project's programs, agents others depend on, the
         rest. One agent's failure is its own (PR-7). Raises Fault (CONFIG) when ports are taken.
         """
-        if not self.doors.reserved:
+        if not self.ports.reserved:
             self.reserve()
         self._folder.enter(self.project.root)
         children_use_our_python()
@@ -370,7 +360,7 @@ class Fleet:
             self.catalog = await make_catalog(self, self.ledger)
         if self._watches:  # before anything is read: what changes from now on is not missed
             self._own(self._reloader.watch())
-        for warning in (*(each.sentence for each in self.project.warnings), *self.doors.warnings()):
+        for warning in (*(each.sentence for each in self.project.warnings), *self.ports.warnings()):
             log.warning("%s", warning)
             self.hub.publish(Notice(level="warning", text=warning))
         self._warn_when_open()
@@ -380,18 +370,18 @@ class Fleet:
         self.hub.publish(FleetChanged(state=self.state, detail=f"{len(self._agents)} agents"))
         self._own(watch_log(self.hub))
         await self.front.start()
-        await self._offline.start(self.doors)
-        if self.doors.has_fleet_port:
+        await self._offline.start(self.ports)
+        if self.ports.has_fleet_port:
             control = self.control_api.app if self.control_api is not None else None
             self.api = await make_api(self)
             app = self._pages.app(control, self.api.app if self.api is not None else None)
-            await self.doors.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
+            await self.ports.open_fleet(app if self._only else self.front.before(self.virtual.before(app)))
         checked = self._own(self._providers.check())  # the registry answers by now, and lists the agents
         self._own(self._start_programs())
         self._own(self.messaging.boot())
         await asyncio.wait({checked}, timeout=6.0)
         await asyncio.gather(*(self._order.start(agent, alone=bool(self._only)) for agent in self.agents))
-        self._claims.release()
+        self.ports.release_claims()
         if self.state is FleetState.STARTING:
             self._move(FleetState.RUNNING)
             self._own(self.kernel.tidy())
@@ -422,7 +412,7 @@ class Fleet:
             return
         self._move(FleetState.STOPPING)
         began = monotonic()
-        self._claims.release()
+        self.ports.release_claims()
         await end(self.kernel, parts_of(self, self._tasks, self._programs.values()))
         for unlisten in (*self._unlisten, self._reloader.close, self._dependants.close):
             unlisten()
@@ -431,7 +421,7 @@ class Fleet:
             self.catalog.close()
         await self.lasting.close(max(LEAST, STOP_WITHIN - (monotonic() - began)))
         self.inbound.close()
-        self.doors.release()
+        self.ports.release()
         self._folder.leave(self.project.root)
         self._move(FleetState.STOPPED)
 
@@ -460,8 +450,8 @@ class Fleet:
         whole = self.made.read(alone(project, self._only))
         self.inbound.adopt(whole)
         self.messaging.adopt(whole)
-        self.doors.allow(allowed_hosts_of(project, self._bind))
-        self.doors.behind(project.public_url)
+        self.ports.allow(allowed_hosts_of(project, self._bind))
+        self.ports.behind(project.public_url)
         return whole
 
     def _refresh_health(self) -> None:

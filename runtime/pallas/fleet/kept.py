@@ -1,6 +1,6 @@
 """What a fleet keeps of its conversations, for whoever may see all of them: workbench and control API.
 
-Who else may see what is decided by ``pallas.threads``; here nobody is asked.
+Who else may see what is decided by ``pallas.sessions.thread_access``; here nobody is asked.
 """
 
 from collections.abc import Mapping

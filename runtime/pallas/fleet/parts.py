@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .ending import Parts
 from .programs import Program
+from .shutdown import ShutdownParts
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
 
-def parts_of(fleet: "Fleet", tasks: Iterable[asyncio.Task[None]], programs: Iterable[Program]) -> Parts:
+def parts_of(
+    fleet: "Fleet", tasks: Iterable[asyncio.Task[None]], programs: Iterable[Program]
+) -> ShutdownParts:
     """As it is now; ``tasks`` are the fleet's own."""
     agents = fleet._agents
-    return Parts(
+    return ShutdownParts(
         tasks=tuple(tasks),
         helpers=(
             fleet.front.end,
@@ -27,7 +29,7 @@ def parts_of(fleet: "Fleet", tasks: Iterable[asyncio.Task[None]], programs: Iter
         ),
         layers=[[agents[name] for name in layer if name in agents] for layer in fleet.project.start_layers()],
         programs=tuple(programs),
-        listeners=fleet.doors.listeners,
+        listeners=fleet.ports.listeners,
         control_api=fleet.control_api,
         pages=(fleet.front.close, fleet.virtual.close, *([fleet.api.close] if fleet.api is not None else [])),
     )

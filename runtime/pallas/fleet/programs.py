@@ -21,8 +21,8 @@ from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.events import Hub
 from pallas.telemetry.log import redact_text
 
-from .leash import leashed
-from .supervisor.policy import Fate, RestartPolicy
+from .parent_death import leashed
+from .supervisor.restart_policy import AfterFailure, RestartPolicy
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +96,10 @@ class Program:
                 log.exception("server %s: it could not be looked after", self.config.name)
                 self.error, well = f"internal error ({type(error).__name__})", False
             verdict = self._policy.ended() if well else self._policy.failed()
-            if verdict.fate is Fate.LEFT:
+            if verdict.fate is AfterFailure.LEFT:
                 self._fail(AgentState.STOPPED if well else AgentState.ERROR, self.error)
                 return
-            if verdict.fate is Fate.CRASH_LOOP:
+            if verdict.fate is AfterFailure.CRASH_LOOP:
                 within = f"{self.config.restart.within:g} s"
                 self._fail(
                     AgentState.CRASH_LOOP,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pallas.config import Project
 from pallas.model import FleetState
 
-from .control import Control
-from .order import StartOrder
+from .agent_control import AgentControl
 from .programs import Program
-from .reload.applier import Ground
+from .reload.applier import ReloadContext
 from .reload.reloader import Reloader
+from .start_order import StartOrder
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def reloader_of(
     fleet: "Fleet",
     *,
-    control: Control,
+    control: AgentControl,
     order: StartOrder,
     programs: dict[str, Program],
     check_providers: Callable[[Project], object],
@@ -29,7 +29,7 @@ def reloader_of(
     only: str | None,
 ) -> Reloader:
     """``read`` takes a project in that was just read; ``script`` the offline model's, where that changed."""
-    ground = Ground(
+    ground = ReloadContext(
         project=lambda: fleet.project,
         adopt=partial(setattr, fleet, "project"),
         now=fleet.made.now,

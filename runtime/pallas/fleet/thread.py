@@ -35,7 +35,7 @@ from pallas.telemetry.events import Hub
 from pallas.telemetry.log import redact_project, setup_logging
 
 from . import kept
-from .loop import run
+from .event_loop import run
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -255,8 +255,8 @@ class FleetThread:
         from pallas.toolbox.seen import seen_path
 
         from .fleet import Fleet
-        from .lasting import url_of
         from .port import offer_control
+        from .storage import url_of
 
         try:
             seen = seen_path(project.root, log_file)

@@ -16,7 +16,7 @@ from mcp_types import Implementation
 
 from pallas import __version__
 from pallas.executors.fastagent import mcp_seam, stdio_seam
-from pallas.fleet.leash import leashed
+from pallas.fleet.parent_death import leashed
 from pallas.model.safe_text import one_line
 from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard
 from pallas.surfaces.listener import Listener, bind

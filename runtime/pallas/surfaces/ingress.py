@@ -43,6 +43,10 @@ class Place:
         finally:
             self._under_way.discard(task)
 
+    def serve(self, app: ASGIApp) -> None:
+        """Answer with ``app`` from now on."""
+        self.app = app
+
     async def leave(self) -> None:
         """Take no more requests; those under way have two seconds, then they are cancelled."""
         self.app = None

@@ -39,7 +39,7 @@ class OnDemand:
         self._streams: ListeningStreams | None = None
         self._closed = False
         self.place = Place(())
-        self.place.app = self
+        self.place.serve(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the server."""

@@ -2,23 +2,43 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal, Protocol
 
 from pallas.config import AgentConfig, Project, ServerConfig
 from pallas.config.files import shown
+from pallas.fleet.membership import Membership, as_it_is
+from pallas.fleet.versions import MAX_PREDECESSORS
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
 from pallas.telemetry.events import Hub
 from pallas.telemetry.log import reapply_logging, redact_text, relevel_logging
 
 from ..agent import FleetAgent
-from ..members import Members, as_it_is
-from ..succession import MAX_PREDECESSORS
-from .concerned import MADE_OF, Plan, file_of
-from .lines import line_of, place_of
+from .affected_agents import MADE_OF, ReloadPlan, file_of
+
+_PLACE: Final = re.compile(r"^([^\s:]+\.[A-Za-z]+:\d+)\b")
+
+
+def line_of(file: Path, key: str) -> int:
+    """The line, from 1, where ``key`` stands at the top of a YAML file; 0 where it does not."""
+    pattern = re.compile(rf"{re.escape(key)}\s*:")
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return 0
+    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 0)
+
+
+def place_of(text: str) -> str:
+    """The ``file:line`` that a message begins with; empty where it does not."""
+    match = _PLACE.match(text)
+    return match[1] if match else ""
+
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +65,7 @@ class Program(Protocol):
         ...
 
 
-class Held(Protocol):
+class AgentLock(Protocol):
     """Keeps what people ask of one agent away from it for a while."""
 
     async def held(self, name: str, work: Callable[[], Coroutine[Any, Any, Reloaded]]) -> Reloaded:
@@ -54,7 +74,7 @@ class Held(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ReloadContext:
     """The fleet, as far as a reload changes it. All of it belongs to one event loop.
 
     ``now`` is a project with the agents that were made over the API as they are just now: they come, change
@@ -65,8 +85,8 @@ class Ground:
     adopt: Callable[[Project], None]
     now: Callable[[Project], Project] = lambda project: project
     hub: Hub
-    members: Members
-    control: Held
+    members: Membership
+    control: AgentLock
     start: Callable[[FleetAgent], Awaitable[None]]
     programs: dict[str, Any]
     make_program: Callable[[ServerConfig], Any]
@@ -76,7 +96,7 @@ class Ground:
 class Applier:
     """Does what plans say, agents that are independent of each other at the same time."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: ReloadContext) -> None:
         self._on = ground
         self.reloading: set[str] = set()
         self.failed: set[str] = set()
@@ -90,7 +110,7 @@ class Applier:
         agent = self._on.members.by_name.get(name)
         return agent is not None and agent.predecessors >= MAX_PREDECESSORS
 
-    async def apply(self, plan: Plan, new: Project, began: float) -> tuple[Reloaded, ...]:
+    async def apply(self, plan: ReloadPlan, new: Project, began: float) -> tuple[Reloaded, ...]:
         """Carry it out. ``began`` is when the first change was seen (``time.monotonic``).
 
         Never raises for an agent or a program: what came of each is told.
@@ -134,7 +154,7 @@ class Applier:
         self._on.adopt(as_it_is(new, configs))
 
     async def _one(
-        self, name: str, plan: Plan, new: Project, failed: set[str], began: float
+        self, name: str, plan: ReloadPlan, new: Project, failed: set[str], began: float
     ) -> Reloaded | None:
         self.reloading.add(name)
         try:
@@ -163,7 +183,7 @@ class Applier:
         finally:
             self.reloading.discard(name)
 
-    async def _reload(self, name: str, plan: Plan, new: Project, began: float) -> Reloaded:
+    async def _reload(self, name: str, plan: ReloadPlan, new: Project, began: float) -> Reloaded:
         agent, new = self._on.members.by_name.get(name), self._on.now(new)
         if agent is None or name not in new.agents:  # it was deleted meanwhile
             return Reloaded(agent=name, outcome="unchanged")
@@ -204,7 +224,7 @@ class Applier:
         (self.failed.add if problem else self.failed.discard)(name)
         return self._told_of(name, (file,), began, problem, changes=(Change("agent", "added", name),))
 
-    async def _move(self, plan: Plan, new: Project) -> list[Reloaded]:
+    async def _move(self, plan: ReloadPlan, new: Project) -> list[Reloaded]:
         members, found, began = self._on.members.by_name, list[Reloaded](), monotonic()
         moving = {
             name: replace(members[name].config, port=new.agents[name].port, where=new.agents[name].where)
@@ -226,7 +246,7 @@ class Applier:
             log.info("%s: it answers at %s now", name, agent.url, extra={"agent": name})
         return found
 
-    async def _take_over(self, plan: Plan, new: Project) -> None:
+    async def _take_over(self, plan: ReloadPlan, new: Project) -> None:
         """What needs no other version of an agent is taken over by all that stay as they are."""
         if not plan.reread:
             return
@@ -239,7 +259,7 @@ class Applier:
             config = replace(new.agents[name], port=agent.config.port)
             await agent.adopt(new, config)
 
-    async def _programs(self, plan: Plan, new: Project) -> None:
+    async def _programs(self, plan: ReloadPlan, new: Project) -> None:
         """Programs that went are stopped; those that changed too, and started again."""
         programs = self._on.programs
         leaving = [programs.pop(name) for name in (*plan.stop, *plan.restart) if name in programs]
@@ -284,7 +304,7 @@ class Applier:
         self._on.hub.publish(event)
         return event
 
-    def _tell_at_start(self, plan: Plan, new: Project) -> None:
+    def _tell_at_start(self, plan: ReloadPlan, new: Project) -> None:
         """Keys that are looked at once, at the start of a fleet: each new value is told once."""
         for key in plan.at_start:
             place = place_of_key(new, key)
@@ -305,7 +325,7 @@ def place_of_key(project: Project, key: str) -> str:
     return f"{file.name}:{line}" if line else file.name
 
 
-def config_changes(plan: Plan, old: Project, new: Project) -> tuple[Change, ...]:
+def config_changes(plan: ReloadPlan, old: Project, new: Project) -> tuple[Change, ...]:
     """What is different in agents.yaml beyond what new versions of agents tell themselves."""
     file = shown(new.root, new.agents_file)
     found = [_change(_KEYS.get(key, key), getattr(old, key), getattr(new, key)) for key in plan.keys]

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
 from pallas.config.files import shown
+from pallas.fleet.membership import as_started
 from pallas.model import (
     FAILED_STATES,
     AgentState,
@@ -24,17 +25,13 @@ from pallas.model import (
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_project, redact_text
 
-from ..members import as_started
-from .applier import Applier, Ground, config_changes
-from .concerned import Changed, Known, Plan, plan
-from .contents import Contents
-from .folders import may_matter
-from .mentions import Mentions
-from .quiet import until_quiet
-from .restless import Restless
-from .telling import more_mistakes, story_line
-from .uses import Uses, uses_of
-from .watcher import Watcher
+from .affected_agents import AgentFacts, ChangeSet, ReloadPlan, plan_reload
+from .applier import Applier, ReloadContext, config_changes
+from .file_state import FileFingerprints, SelfWrites, WordSearch, until_quiet
+from .file_usage import FileUsage, usage_of
+from .file_watcher import FileWatcher
+from .reload_report import more_mistakes, report_line
+from .watched_folders import may_matter
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +54,7 @@ class Reloader:
 
     def __init__(
         self,
-        ground: Ground,
+        ground: ReloadContext,
         *,
         wanted: Callable[[Project], Project],
         script: Callable[[Any], None],
@@ -74,9 +71,9 @@ class Reloader:
         self._script = script
         self._running = running
         self._only = only
-        self._contents = Contents()
-        self._restless = Restless()
-        self._uses: Uses | None = None
+        self._contents = FileFingerprints()
+        self._restless = SelfWrites()
+        self._uses: FileUsage | None = None
         # What the files said when they could be read last; the fleet may lag behind where that failed.
         self._latest: Project | None = None
         self._heard: set[Path] = set()
@@ -90,7 +87,7 @@ class Reloader:
         self._aside: set[Path] | None = None
         self._began = time()
         self._looked = False  # nothing is known of the files before
-        self._watcher: Watcher | None = None
+        self._watcher: FileWatcher | None = None
         self._mode: WatchMode = "on"
         self._mode_since = time()
         self._last: Reloaded | None = None
@@ -100,7 +97,7 @@ class Reloader:
     async def watch(self) -> None:
         """Hear of changed files for ever; the owner cancels."""
         root = self._project().root
-        self._watcher = Watcher(root, self.heard, self._missed, self._tell)
+        self._watcher = FileWatcher(root, self.heard, self._missed, self._tell)
         self._mode_since = time()
         await self._watcher.run()
 
@@ -224,24 +221,24 @@ class Reloader:
         heard, everything, unknown = frozenset(self._heard), self._all or asked, self._unknown
         self._heard.clear()
         self._since, self._all, self._unknown = None, False, False
-        uses = self._uses or Uses()
+        uses = self._uses or FileUsage()
         files = await self._different(uses, uses.files if everything else heard, heard)
         if restless := await asyncio.to_thread(self._restless.among, files):
             files -= restless
             names = ", ".join(self._names(restless))
             self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
         config = files & uses.config
-        changed = Changed(files=files - config, mentions=Mentions())
+        changed = ChangeSet(files=files - config, mentions=WordSearch())
         old, new = self._project(), self._now(self._latest or self._project())
         if config or asked or (self._broken and (unknown or files)):
             found = await self._read(files, began, told=bool(config) or asked)
             if found is not None:
                 new, variables = found
                 self._latest = new
-                changed = Changed(files, variables, reread=True, mentions=changed.mentions)
+                changed = ChangeSet(files, variables, reread=True, mentions=changed.mentions)
         down = [name for name, program in self._programs.items() if program.state in _DOWN]
         wanted = await asyncio.to_thread(
-            plan, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
+            plan_reload, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
         outcomes = await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
         # When the last of the new versions took over: who saves after that has waited for it.
@@ -251,7 +248,7 @@ class Reloader:
         await self._look_around(read)
 
     async def _different(
-        self, uses: Uses, candidates: frozenset[Path], heard: frozenset[Path]
+        self, uses: FileUsage, candidates: frozenset[Path], heard: frozenset[Path]
     ) -> frozenset[Path]:
         """Those that hold something else than what was acted on last; noted as acted on now."""
         different = await asyncio.to_thread(self._contents.different, candidates)
@@ -288,7 +285,7 @@ class Reloader:
         return new, variables
 
     async def _apply(
-        self, wanted: Plan, changed: Changed, new: Project, old: Project, began: float, *, asked: bool
+        self, wanted: ReloadPlan, changed: ChangeSet, new: Project, old: Project, began: float, *, asked: bool
     ) -> tuple[Reloaded, ...]:
         files = self._names(changed.files)
         if wanted.script and new.scripted is not None:
@@ -339,7 +336,7 @@ class Reloader:
     async def _look_around(self, since: float) -> None:
         """Learn which files are used now. ``since`` is when reading them may have begun."""
         known = self._facts()
-        uses = await asyncio.to_thread(uses_of, self._project(), known, only=self._only is not None)
+        uses = await asyncio.to_thread(usage_of, self._project(), known, only=self._only is not None)
         later = await asyncio.to_thread(self._contents.note_new, uses.files, since)
         await asyncio.to_thread(self._contents.keep, uses.files)
         first = self._uses is None
@@ -357,12 +354,12 @@ class Reloader:
                 self._wake.set()
             self._show_waiting()
 
-    def _facts(self) -> list[Known]:
+    def _facts(self) -> list[AgentFacts]:
         found = []
         for agent in self._members.all:
             executor = agent.executor
             found.append(
-                Known(
+                AgentFacts(
                     name=agent.name,
                     project=agent.project,
                     config=agent.config,
@@ -378,7 +375,7 @@ class Reloader:
             )
         return found
 
-    def _known(self, uses: Uses) -> list[Known]:
+    def _known(self, uses: FileUsage) -> list[AgentFacts]:
         """What is known of the agents of now, with the files that were found to concern them."""
         before = {each.name: each for each in uses.agents}
         return [
@@ -415,7 +412,7 @@ class Reloader:
             self._applier.failed.discard(event.agent)
         extra = {"agent": event.agent} if event.agent else {}
         level = logging.ERROR if event.outcome == "failed" else logging.INFO
-        log.log(level, "%s", story_line(event), extra=extra)
+        log.log(level, "%s", report_line(event), extra=extra)
         for mistake in more_mistakes(event):
             log.log(level, "%s", mistake)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pallas.config.models import RestartConfig
 
-from .policy import Fate, RestartPolicy, Verdict
+from .restart_policy import AfterFailure, RestartDecision, RestartPolicy
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +47,11 @@ class Supervisor:
         due = self._due
         return max(0.0, due - monotonic()) if due is not None else None
 
-    def failed(self) -> Verdict:
+    def failed(self) -> RestartDecision:
         """It failed now; where it is to be started again, that is under way."""
         return self._follow(self.policy.failed())
 
-    def ended(self) -> Verdict:
+    def ended(self) -> RestartDecision:
         """It ended now, well and by itself; where it is to be started again, that is under way."""
         return self._follow(self.policy.ended())
 
@@ -88,11 +88,11 @@ class Supervisor:
         self._closed = True
         await self._call_off()
 
-    def _follow(self, verdict: Verdict) -> Verdict:
-        if verdict.fate is not Fate.AGAIN:
+    def _follow(self, verdict: RestartDecision) -> RestartDecision:
+        if verdict.fate is not AfterFailure.AGAIN:
             return verdict
         if self._closed:
-            return Verdict(Fate.LEFT, verdict.crashes)
+            return RestartDecision(AfterFailure.LEFT, verdict.crashes)
         self._wait(verdict.delay)
         return verdict
 

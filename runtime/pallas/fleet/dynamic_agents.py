@@ -1,0 +1,353 @@
+"""The agents of a live fleet that no file declares: made over the API, or registered by code."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.catalog.wanted import Wanted
+from pallas.config import AgentConfig, Project
+from pallas.model import AgentState, Fault, Notice, Reloaded
+from pallas.model.safe_text import one_line
+from pallas.surfaces.published import resource_url
+from pallas.telemetry.events import Hub
+from pallas.telemetry.log import redact_text
+
+from .agent import DRAIN_SECONDS, FleetAgent
+from .agent_control import DEADLINE, AgentControl
+from .membership import Membership, as_it_is
+from .registration import Registrations, is_registered
+from .reload.affected_agents import MADE_OF
+from .shadowing import ProjectMerger, ShadowNotices, shadow
+
+if TYPE_CHECKING:
+    from pallas.catalog import Catalog
+    from pallas.ledger import Ledger
+
+    from .fleet import Fleet
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 20.0
+"""Seconds that a change of the catalog waits for the agents it concerns; they go on without it."""
+# Seconds that the deletion of an agent waits until nothing of it is left, beyond what its runs have.
+_LEAVING: Final = 7.0
+_NOTHING: Final = Wanted()
+
+
+class DynamicAgents:
+    """Makes of one fleet what its catalog wants, and what is ``registered``. Belongs to its event loop.
+
+    ``files`` is the project as its files said when they were read last, without what was made over the API:
+    that is laid over it by ``among``. What a file declares goes before one of that name that was made.
+    With ``alone`` one agent is served, and none of these.
+    """
+
+    def __init__(
+        self,
+        files: Project,
+        *,
+        project: Callable[[], Project],
+        adopt: Callable[[Project], None],
+        members: Membership,
+        control: AgentControl,
+        start: Callable[[FleetAgent], Awaitable[None]],
+        refusal: Callable[[], str],
+        hub: Hub,
+        alone: bool,
+    ) -> None:
+        self.files = files
+        self.catalog: Catalog | None = None
+        self._project = project
+        self._adopt = adopt
+        self._members = members
+        self._control = control
+        self._start = start
+        self._refusal = refusal
+        self._hub = hub
+        self._alone = alone
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._leaving: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._shadows = ShadowNotices(hub)
+        self._declaring: asyncio.Task[None] | None = None
+        self._merger = ProjectMerger()
+        self._began = False
+        self.registered = Registrations(self, hub, refusal, alone=alone)
+
+    # What the fleet asks
+
+    def live(self) -> None:
+        """The fleet has its agents now: what is registered from here on is made at once."""
+        self._began = True
+
+    def begin(self, catalog: "Catalog") -> Project:
+        """The catalog was read: the project with all that belongs to it."""
+        self.catalog = catalog
+        self._shadows.look(self.files, self._wanted(self.files))
+        self.registered.look(self.whole())
+        return self.among(self.files)
+
+    def read(self, files: Project) -> Project:
+        """The files were read anew: the project with all that belongs to it."""
+        self.files = files
+        if self.catalog is not None:
+            self._own_declaring(self.catalog)
+        self._shadows.look(self.files, self._wanted(self.files))
+        self.registered.look(self.whole())
+        return self.among(files)
+
+    def among(self, files: Project) -> Project:
+        """``files``, which were just read, with what was made over the API, and what is registered."""
+        return self.registered.over(self._merger.merged(files, self._wanted(files), self._leaving))
+
+    def now(self, project: Project) -> Project:
+        """``project``, made of the files read last, with what was made over the API as it is now."""
+        return replace(project, agents=self.among(self.files).agents)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [*self._tasks.values(), *([self._declaring] if self._declaring is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+
+    # What is asked of it for what is registered
+
+    def whole(self) -> Project:
+        """As ``Live`` of what is registered."""
+        return self._merger.merged(self.files, self._wanted(self.files), self._leaving)
+
+    def changed(self, name: str) -> asyncio.Task[None] | None:
+        """As ``Live`` of what is registered."""
+        if self._began and not self._refusal():
+            return self._settling(name)
+        self._adopt(self.now(self._project()))
+        return None
+
+    def agent(self, name: str) -> FleetAgent | None:
+        """As ``Live`` of what is registered."""
+        return self._members.by_name.get(name)
+
+    # What the catalog asks
+
+    async def update(self) -> None:
+        """As ``pallas.catalog.Live``."""
+        if self._refusal() or self._alone:
+            return
+        self.registered.look(self.whole())
+        target = self.among(self.files).agents
+        alive = self._members.by_name
+        concerned = [
+            name for name, agent in alive.items() if name not in target and not _of_files(agent.config)
+        ]
+        concerned += [name for name, config in target.items() if self._is_due(config, alive.get(name))]
+        for name in self._problems.keys() - concerned:  # what it asked for was taken back
+            del self._problems[name]
+        tasks = {self._settling(name) for name in concerned}
+        if tasks:
+            await asyncio.wait(tasks, timeout=PATIENCE)
+
+    async def remove(self, name: str) -> None:
+        """As ``pallas.catalog.Live``."""
+        self._leaving.add(name)
+        if (agent := self._members.by_name.get(name)) is not None and agent.config.definition is not None:
+            await asyncio.wait({self._settling(name)}, timeout=DRAIN_SECONDS + _LEAVING)
+
+    def removed(self, name: str) -> None:
+        """As ``pallas.catalog.Live``."""
+        self._leaving.discard(name)
+        self._problems.pop(name, None)
+
+    def status(self, name: str) -> Mapping[str, Any]:
+        """As ``pallas.catalog.Live``."""
+        agent = self._members.by_name.get(name)
+        if agent is None:
+            return {}
+        shown = agent.snapshot()
+        found: dict[str, Any] = {
+            "state": agent.state.value,
+            "health": agent.watched.shown.status.value,
+            "health_message": agent.watched.shown.message,
+            "url": resource_url(self._project(), agent.config),
+            "instruction": agent.executor.info.instruction if agent.executor is not None else "",
+            "kind": shown.kind,
+            "availability": shown.availability,
+            "capabilities": shown.capabilities,
+        }
+        takes = agent.executor.info.payload if agent.executor is not None else None
+        if takes is not None:
+            example = takes.example_json
+            found["payload"] = {"name": takes.name, "schema": takes.json_schema, "example": example}
+        if agent.reason:
+            found["reason"] = agent.reason
+        if name in self._problems:
+            found["problem"] = self._problems[name]
+        return found
+
+    def shadow(self, name: str) -> str:
+        """As ``pallas.catalog.Live``."""
+        return shadow(self.files, name) or self.registered.before(name)
+
+    # How it is done
+
+    def _wanted(self, files: Project) -> Wanted:
+        return self.catalog.wanted(files) if self.catalog is not None and not self._alone else _NOTHING
+
+    def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
+        """Whether something has to be done so that ``agent`` is what ``config`` says."""
+        if not _of_files(config):
+            return agent is None or agent.config != config
+        if agent is None:  # its version is the files' business
+            return False
+        if is_registered(agent.config):  # what stood before it went
+            return True
+        own, wanted = (agent.config.params, agent.config.shadows), (config.params, config.shadows)
+        return agent.config.definition is None and own != wanted
+
+    def _settling(self, name: str) -> asyncio.Task[None]:
+        """The task that makes of an agent what is wanted, once more from now on."""
+        self._again.add(name)
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            # In an empty context: nothing of whoever asks stays with the agent.
+            task = asyncio.create_task(self._settle(name), name=f"make {name}", context=Context())
+            self._tasks[name] = task
+            task.add_done_callback(lambda done: self._over(name, done))
+        return task
+
+    def _over(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+
+    async def _settle(self, name: str) -> None:
+        while name in self._again:
+            self._again.discard(name)
+            try:
+                await self._one(name)
+            except Exception as error:
+                text = error.message if isinstance(error, Fault) else f"{type(error).__name__}; see the log"
+                self._fail(name, text, error)
+
+    async def _one(self, name: str) -> None:
+        target = self.among(self.files).agents.get(name)
+        agent = self._members.by_name.get(name)
+        if agent is None:
+            if target is not None and not _of_files(target):
+                await self._add(target)
+        elif target is not None:
+            outcome = await self._control.held(name, lambda: self._change(name))
+            if outcome.outcome == "failed":
+                self._fail(name, outcome.error)
+            elif outcome.outcome == "live":
+                self._problems.pop(name, None)
+        elif not _of_files(agent.config):
+            await self._leave(agent)
+
+    async def _add(self, config: AgentConfig) -> None:
+        await self._members.gone([config])
+        if config.name in self._members.by_name:  # a file has declared it meanwhile
+            return
+        agent = self._members.add(self._project(), config)
+        self._taken_over(config)
+        self._members.arrange(tuple(self.among(self.files).agents))
+        await self._start(agent)
+        self._problems.pop(config.name, None)
+
+    async def _change(self, name: str) -> Reloaded:
+        """The agent becomes what is wanted; nothing else is done with it meanwhile."""
+        if (starting := self._members.by_name.get(name)) is not None:
+            async with asyncio.timeout(DEADLINE):
+                await starting.settled.wait()
+        agent = self._members.by_name.get(name)
+        config = self.among(self.files).agents.get(name)
+        nothing = Reloaded(agent=name, outcome="unchanged")
+        if agent is None or config is None or not self._is_due(config, agent):
+            return nothing
+        if _of_files(config) and not is_registered(agent.config):
+            kept = replace(agent.config, params=config.params, shadows=config.shadows)
+            await agent.adopt(agent.project, kept)
+            self._taken_over(agent.config)
+            return nothing
+        same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)
+        if agent.executor is not None and not same:
+            outcome = await agent.exchange(self._project(), config)
+            if outcome.outcome == "live":
+                self._taken_over(agent.config)
+            return outcome
+        await agent.adopt(self._project(), replace(config, port=agent.config.port))
+        self._taken_over(agent.config)
+        if agent.executor is None and agent.state is not AgentState.STOPPED:
+            if not agent.is_open:
+                await agent.open()
+            if not await agent.start(fresh=True):
+                return Reloaded(agent=name, outcome="failed", error=agent.reason)
+        return Reloaded(agent=name, outcome="live")
+
+    async def _leave(self, agent: FleetAgent) -> None:
+        name = agent.name
+        self._members.remove(
+            name, "it was taken out" if is_registered(agent.config) else "it was deleted", DRAIN_SECONDS
+        )
+        project = self._project()
+        self._adopt(as_it_is(project, {key: each for key, each in project.agents.items() if key != name}))
+        await self._members.gone([agent.config])
+
+    def _taken_over(self, config: AgentConfig) -> None:
+        project = self._project()
+        self._adopt(as_it_is(project, {**project.agents, config.name: config}))
+
+    def _fail(self, name: str, reason: str, cause: BaseException | None = None) -> None:
+        text = one_line(redact_text(reason), 300)
+        self._problems[name] = text
+        log.error("%s: it is not what was asked for: %s", name, text, exc_info=cause, extra={"agent": name})
+        self._hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
+
+    def _own_declaring(self, catalog: "Catalog") -> None:
+        before = self._declaring
+
+        async def declare() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            try:
+                await catalog.declare()
+            except Fault as fault:
+                log.error("the agents of the files could not be noted: %s", fault.message)
+
+        self._declaring = asyncio.create_task(declare(), name="declare agents", context=Context())
+
+
+def _of_files(config: AgentConfig) -> bool:
+    """Whether a file declares it."""
+    return config.definition is None and not is_registered(config)
+
+
+async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
+    """The catalog of a fleet that is about to start; its agents are in ``fleet.project`` then.
+
+    ``fleet.made.close()`` and ``close()`` end it. Raises Fault (CONFIG) for a key of the secrets that cannot
+    be used, and what the ledger raises.
+    """
+    catalogs, sealing, addresses = await asyncio.to_thread(_imported)
+    made = fleet.made
+    folder = None if ledger.shown == addresses.MEMORY else addresses.default_path(made.files).parent
+    seal = await asyncio.to_thread(sealing.seal_of, os.environ, folder)
+    catalog: Catalog = catalogs.Catalog(ledger.resources, seal, made)
+    for problem in await catalog.start():
+        log.error("%s", problem)
+        fleet.hub.publish(Notice(level="error", text=one_line(problem, 500)))
+    fleet.project = made.begin(catalog)
+    return catalog
+
+
+def _imported() -> tuple[Any, Any, Any]:
+    from pallas import catalog
+    from pallas.catalog import sealing
+    from pallas.ledger import address
+
+    return catalog, sealing, address

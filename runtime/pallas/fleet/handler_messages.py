@@ -1,0 +1,126 @@
+"""What of a fleet has to do with messages between handlers; imported where there are some."""
+
+import asyncio
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pallas.config import Project
+from pallas.config.kinds import PumpLimits
+from pallas.config.listeners import has_console
+from pallas.model import Envelope, Event, Principal, Usage
+
+from .agent_factory import is_typed
+
+if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need neither
+    from pallas.llm.service import LlmService
+    from pallas.messaging.port import Emit
+    from pallas.messaging.pump import First, Pump
+    from pallas.payloads import Payload
+
+    from .fleet import Fleet
+    from .message_peers import MessagePeers
+
+BOOT_SECONDS: Final = 10.0
+"""How long a message from outside waits, while a fleet starts, for what its handlers are told first."""
+
+
+class HandlerMessages:
+    """The pump of one fleet, and what it sees of that. Belongs to its event loop.
+
+    As ``pallas.executors.typed.port.Ground`` it is what the executors of typed handlers reach.
+    """
+
+    def __init__(self, fleet: "Fleet") -> None:
+        self._fleet = fleet
+        self._usage: dict[str, Usage] = {}
+        self._booted = asyncio.Event()
+
+    @cached_property
+    def peers(self) -> "MessagePeers":
+        """Who takes messages."""
+        from .message_peers import MessagePeers
+
+        return MessagePeers(self._fleet)
+
+    @cached_property
+    def pump(self) -> "Pump":
+        """What delivers them."""
+        from pallas.messaging.pump import Pump
+
+        return Pump(self.peers)
+
+    @cached_property
+    def llms(self) -> "LlmService":
+        """What answers handlers' questions to models."""
+        from pallas.llm.service import LlmService
+
+        return LlmService(lambda: self._fleet.project, self._fleet.hub.publish)
+
+    def envelopes(self, run_id: str, after: int, limit: int | None) -> tuple[Envelope, ...]:
+        """The messages of a run that are kept."""
+        return self.pump.envelopes(run_id, after, limit) if "pump" in vars(self) else ()
+
+    def adopt(self, project: Project) -> None:
+        """The project's files were read anew."""
+        if "llms" in vars(self):
+            self.llms.adopt(project)
+
+    async def boot(self) -> None:
+        """The first message, once every typed handler was started or failed to (HC-25).
+
+        Where an organism brings a console of its own, that gets its prompts then, until it disconnects.
+        """
+        try:
+            typed = [agent for agent in self._fleet.agents if is_typed(agent.config)]
+            for agent in typed:
+                await agent.settled.wait()
+            if typed:
+                await self.pump.boot(self._publish)
+        finally:
+            self._booted.set()
+        if typed and has_console(self._fleet.project.agents):
+            from pallas.console.listener import converse
+
+            await converse(self._fleet)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if "pump" in vars(self):
+            await self.pump.close()
+        if "llms" in vars(self):
+            await self.llms.close()
+
+    def _publish(self, event: Event) -> None:
+        self._fleet.hub.publish(event)
+
+    # As ``Ground``
+
+    @property
+    def limits(self) -> PumpLimits:
+        """As the project's files say now."""
+        return self._fleet.project.messages
+
+    async def exchange(self, first: "First", emit: "Emit") -> "Payload | None":
+        """Deliver a message, and all that follow. Raises Fault."""
+        if not self._booted.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BOOT_SECONDS):
+                    await self._booted.wait()
+        run, asker = first.asker.run_id, first.asker
+        # A thread has one budget, by whatever name and with whatever token it is continued (HC-33).
+        own = f"{asker.agent}\0{first.thread}"
+        conversation = self.peers.budget_above(run) or own
+        with self.peers.counting(run, conversation) as tally:
+            try:
+                return await self.pump.exchange(first, emit)
+            finally:
+                self._usage[run] = tally.usage
+
+    def principal(self, run_id: str) -> Principal:
+        """Who asked for a run in flight."""
+        return self._fleet.reach.principal(run_id)
+
+    def used(self, run_id: str) -> Usage:
+        """What its handlers asked models for; it is forgotten with that."""
+        return self._usage.pop(run_id, Usage())

@@ -1,0 +1,309 @@
+"""Agents that code gives to a fleet beside those of its files: handlers, workers (SPEC DR-4, DR-5, C14)."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from pallas.catalog.names import check_name
+from pallas.config import AgentConfig, Project
+from pallas.config.agents import RESTARTS
+from pallas.config.auth import AuthConfig
+from pallas.config.kinds import HandlerConfig, WorkerConfig
+from pallas.config.models import RestartConfig
+from pallas.config.where import Where
+from pallas.executors.handler.shape import shape_of
+from pallas.handlers import Registered
+from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
+from pallas.model.safe_text import one_line
+from pallas.routing.directory import rank
+from pallas.telemetry.events import Hub
+
+from .agent import FleetAgent
+
+log = logging.getLogger(__name__)
+
+SOURCE: Final = "code"
+"""Where an agent is declared that was registered."""
+MAX_REGISTERED: Final = 1_000
+PATIENCE: Final = 60.0
+"""Seconds that whoever awaits a registration waits for its agent; it goes on without them."""
+_RANKS: Final = ("in this process", "as a worker", "as a remote agent")
+
+
+class RegistrationHost(Protocol):
+    """The fleet, as far as registering changes it."""
+
+    @property
+    def files(self) -> Project:
+        """The project as its files say."""
+        ...
+
+    def whole(self) -> Project:
+        """With what was made over the API, and without what is registered."""
+        ...
+
+    def changed(self, name: str) -> asyncio.Task[None] | None:
+        """Make of the agent what is wanted now; None while the fleet has not started, or has ended."""
+        ...
+
+    def agent(self, name: str) -> FleetAgent | None:
+        """What has that name now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    config: AgentConfig
+    first: bool
+    """Whether it stands before what a file declares under the same name, too."""
+
+
+class Registration:
+    """What became of a registration. It is done already; ``await`` it to go on when its agent answers.
+
+    Awaiting raises Fault where the agent cannot answer; it stays registered. While the fleet has not
+    started there is nothing to wait for.
+    """
+
+    def __init__(self, name: str, task: asyncio.Task[None] | None, look: Callable[[], str]) -> None:
+        self.id = name
+        self._task = task
+        self._look = look
+
+    def __await__(self) -> Generator[Any]:
+        return self._settled().__await__()
+
+    async def _settled(self) -> None:
+        if self._task is None:
+            return
+        await asyncio.wait({self._task}, timeout=PATIENCE)
+        if problem := self._look():
+            raise Fault(FaultType.UPSTREAM, f"{self.id} cannot answer: {problem}")
+
+
+class Registrations:
+    """What is registered with one fleet. Belongs to its event loop, and may be used before that runs."""
+
+    def __init__(self, live: RegistrationHost, hub: Hub, refusal: Callable[[], str], *, alone: bool) -> None:
+        self._live = live
+        self._hub = hub
+        self._refusal = refusal
+        self._alone = alone
+        self._entries: dict[tuple[str, int], _Entry] = {}
+        self._laid: tuple[Project, Project] | None = None
+        self._places: dict[str, tuple[AgentConfig, AgentConfig]] = {}
+        self._told: dict[str, str] = {}
+
+    def handler(
+        self, handler: Any, *, capabilities: Sequence[str], capacity: Any, replace_: bool
+    ) -> Registration:
+        """As ``Fleet.register``."""
+        name = _id_of(handler)
+        shape = shape_of(handler, name)
+        if not isinstance(capacity, int) or capacity < 1:
+            raise _wrong(name, f"has the capacity {capacity!r}; allowed: 1 and more")
+        title, description = _described(handler, name)
+        config = AgentConfig(
+            name=name,
+            port=0,
+            title=title,
+            description=description,
+            kind="handler",
+            capabilities=_words(name, capabilities) or shape.capabilities,
+            handler=HandlerConfig(capacity=capacity, registered=Registered(handler)),
+            where=Where(SOURCE),
+        )
+        return self._add(config, first=replace_)
+
+    def worker(self, name: str, worker: Any, *, capabilities: Sequence[str], replace_: bool) -> Registration:
+        """As ``Fleet.register_worker``."""
+        if not isinstance(worker, WorkerConfig) or not worker.command:
+            raise _wrong(str(name), "needs a WorkerConfig with a command")
+        config = AgentConfig(
+            name=name,
+            port=0,
+            title=str(name).title()[:100],
+            description=str(name).title()[:100],
+            kind="worker",
+            capabilities=_words(str(name), capabilities),
+            worker=worker if worker.agent_id else replace(worker, agent_id=name),
+            restart=RESTARTS.get("worker", RestartConfig()),
+            where=Where(SOURCE),
+        )
+        return self._add(config, first=replace_)
+
+    def remove(self, name: str) -> Registration:
+        """As ``Fleet.unregister``."""
+        keys = sorted(key for key in self._entries if key[0] == name)
+        if not keys:
+            raise Fault(
+                FaultType.CONFIG, f"{one_line(str(name), 80)} is not registered, and so cannot be taken"
+            )
+        del self._entries[keys[0]]
+        if len(keys) == 1:
+            self._places.pop(name, None)
+        return self._changed(name)
+
+    def over(self, project: Project) -> Project:
+        """``project`` with what is registered laid over it; the same object for the same one."""
+        if not self._entries:
+            return project
+        if self._laid is None or self._laid[0] is not project:
+            self._laid = (project, self._merged(project))
+        return self._laid[1]
+
+    def look(self, project: Project) -> None:
+        """These are the files now, with what was made over the API: what stands before what is told."""
+        found = {}
+        for name in dict.fromkeys(key[0] for key in self._entries):
+            first, *others = self._of(name, project)
+            if others:
+                waits = " and ".join(f"the {each.kind} of {_source(each)}" for each in others)
+                found[name] = f"the {first.kind} of {_source(first)} answers, before {waits}, which waits"
+        for name, text in found.items():
+            if self._told.get(name) != text:
+                self._tell(f"{name} is there more than once: {text}")
+        for name in self._told.keys() - found.keys():
+            self._tell(f"{name} is there only once again")
+        self._told = found
+
+    def before(self, name: str) -> str:
+        """Where the one is declared that stands before an agent of that name made over the API; or empty."""
+        return SOURCE if any(key[0] == name for key in self._entries) else ""
+
+    # How it is done
+
+    def _add(self, config: AgentConfig, *, first: bool) -> Registration:
+        name = config.name
+        if self._alone:
+            raise _wrong(str(name), "cannot be registered: this fleet serves one agent alone")
+        if refusal := self._refusal():
+            raise _wrong(str(name), f"cannot be registered: {refusal}")
+        try:
+            check_name("agent", name)
+        except Fault as fault:
+            raise _wrong(str(name), fault.message.removeprefix("metadata.")) from None
+        kind = rank(config.kind)
+        whole = self._live.whole()
+        same = [each for each in self._of(name, whole) if rank(each.kind) == kind]
+        if same and not first:
+            raise _wrong(
+                name,
+                f"is there {_RANKS[kind]} already ({_source(same[0])}); choose another id, or say "
+                "`replace=True`",
+            )
+        known = {*whole.agents, *(key[0] for key in self._entries)} - {name}
+        if near := next((each for each in known if each.replace("_", "-") == config.slug), ""):
+            raise _wrong(name, f"is published as {config.slug}, and so is {near}; choose another id")
+        if len(self._entries) >= MAX_REGISTERED and (name, kind) not in self._entries:
+            raise _wrong(name, f"is one too many; {MAX_REGISTERED} agents at most are registered")
+        self._entries[name, kind] = _Entry(config, first)
+        return self._changed(name)
+
+    def _changed(self, name: str) -> Registration:
+        self._laid = None
+        self.look(self._live.whole())
+        task = self._live.changed(name)
+        return Registration(name, task, lambda: self._problem(name))
+
+    def _problem(self, name: str) -> str:
+        """Why the agent of that name does not answer as it is wanted now; empty when it does."""
+        wanted = self.over(self._live.whole()).agents.get(name)
+        agent = self._live.agent(name)
+        if wanted is None:
+            return ""
+        if agent is None:
+            return "it is not there; the log has the details"
+        if agent.state is not AgentState.READY:
+            return agent.reason or f"it is {agent.state.value}"
+        return (
+            "" if agent.config.kind == wanted.kind else f"the {agent.config.kind} still answers; see the log"
+        )
+
+    def _of(self, name: str, project: Project) -> list[AgentConfig]:
+        """Those of that name, the one first that answers (C14)."""
+        found: list[tuple[int, int, AgentConfig]] = []
+        if (declared := project.agents.get(name)) is not None:
+            found.append((rank(declared.kind), 1 if declared.definition is None else 3, declared))
+        found += [
+            (kind, 0 if entry.first else 2, entry.config)
+            for kind in range(len(_RANKS))
+            if (entry := self._entries.get((name, kind))) is not None
+        ]
+        return [config for _, _, config in sorted(found, key=lambda each: each[:2])]
+
+    def _merged(self, project: Project) -> Project:
+        agents = dict(project.agents)
+        taken = {each.slug: each.name for each in project.agents.values()}
+        for name in dict.fromkeys(key[0] for key in self._entries):
+            first, *others = self._of(name, project)
+            if taken.get(first.slug, name) != name:  # a file declares another one that is published so
+                continue
+            declared = project.agents.get(name)
+            # The place of an agent in its project is that of whoever answers under its name.
+            port, auth = (0, project.auth) if declared is None else (declared.port, declared.auth)
+            shadows = tuple(dict.fromkeys(each.kind for each in others))
+            agents[name] = self._placed(first, port, auth, shadows)
+        return replace(project, agents=agents)
+
+    def _placed(
+        self, config: AgentConfig, port: int, auth: AuthConfig | None, shadows: tuple[AgentKind, ...]
+    ) -> AgentConfig:
+        """``config`` in its place; the same object again where nothing about it changed."""
+        known = self._places.get(config.name)
+        if known is not None and known[0] is config:
+            before = known[1]
+            if (before.port, before.auth, before.shadows) == (port, auth, shadows):
+                return before
+        placed = replace(config, port=port, auth=auth, shadows=shadows)
+        self._places[config.name] = config, placed
+        return placed
+
+    def _tell(self, text: str) -> None:
+        log.warning("%s", text)
+        self._hub.publish(Notice(level="warning", text=one_line(text, 500)))
+
+
+def is_registered(config: AgentConfig) -> bool:
+    """Whether an agent was registered: its files say nothing of it."""
+    return config.definition is None and config.where.file == SOURCE and not config.where.line
+
+
+def _source(config: AgentConfig) -> str:
+    return "the program" if is_registered(config) else str(config.where)
+
+
+def _id_of(handler: Any) -> str:
+    if inspect.isroutine(handler):
+        return str(getattr(handler, "__name__", ""))
+    name = getattr(handler, "id", None)
+    if not isinstance(name, str) or inspect.isclass(handler):
+        what = handler.__name__ if inspect.isclass(handler) else type(handler).__name__
+        hint = (
+            f"register an object of it: {what}()" if inspect.isclass(handler) else 'write `id = "my-agent"`'
+        )
+        raise _wrong(what, f"has no id; {hint}")
+    return name
+
+
+def _described(handler: Any, name: str) -> tuple[str, str]:
+    """Title and description: its own words, else the first line of what its author wrote about it."""
+    written = handler.__doc__ if inspect.isroutine(handler) else type(handler).__doc__
+    title = getattr(handler, "title", None)
+    shown = one_line(title, 100) if isinstance(title, str) and title else name.title()[:100]
+    text = getattr(handler, "description", None)
+    text = text if isinstance(text, str) and text else written or ""
+    return shown, one_line(text, 100) or shown
+
+
+def _words(name: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(each, str) and each for each in given):
+        raise _wrong(name, 'has capabilities that are no list of words; write for example ("coding",)')
+    return tuple(dict.fromkeys(one_line(each, 64) for each in given))
+
+
+def _wrong(name: str, problem: str) -> Fault:
+    return Fault(FaultType.CONFIG, f"agent {one_line(name, 80)} {problem}")

@@ -1,0 +1,68 @@
+"""One version of an agent."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pallas.config import AgentConfig, Project
+from pallas.executors import Executor
+from pallas.model import Change
+
+from .agent_digest import AgentDigest, digest_of
+from .source_files import SourceFiles
+from .version_diff import bounded, changes, file_changes
+
+
+@dataclass(eq=False, slots=True)
+class AgentVersion:
+    """What answers, or did, and what it was made of. ``number`` is 0 until it is live."""
+
+    project: Project
+    config: AgentConfig
+    executor: Executor
+    sources: SourceFiles = field(default_factory=SourceFiles)
+    face: AgentDigest = field(default_factory=AgentDigest)
+    number: int = 0
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The project's files it was made of, absolute, as far as they are known."""
+        return frozenset(self.project.root / name for name in self.executor.info.files)
+
+    def look(self, since: float, also: Collection[Path] = ()) -> None:
+        """Note how it looks and the texts of its files; what was written after ``since`` is not certain.
+
+        Blocks; may be called again when more is known.
+        """
+        self.sources = self.sources.with_more({*self.files, *also}, since)
+        self.face = digest_of(self.executor.info, self.project, self.config)
+
+    def is_as_before(self, other: "AgentVersion") -> bool:
+        """Whether both are known to be made of the same, byte for byte."""
+        return (
+            same_settings(self.project, self.config, other.project, other.config)
+            and other.sources.certain
+            and self.sources.digests == other.sources.digests
+        )
+
+
+def same_settings(project: Project, config: AgentConfig, other: Project, its: AgentConfig) -> bool:
+    """Whether an agent is made of the same configuration; where in a file that stands makes no difference."""
+    return (
+        replace(config, where=its.where) == its
+        and project.settings == other.settings
+        and project.capabilities == other.capabilities
+        and project.model == other.model
+    )
+
+
+def differences(before: AgentVersion, after: AgentVersion, files: tuple[Path, ...]) -> tuple[Change, ...]:
+    """What is different outside; where nothing is, and where more than one file was changed, those too.
+
+    Blocks.
+    """
+    outside = changes(before.face, after.face)
+    if outside and len(files) < 2:
+        return outside
+    inside = file_changes(before.project.root, files, before.sources, after.sources)
+    return bounded((*outside, *inside))

@@ -1,0 +1,162 @@
+"""What files held when they were last acted on, to tell an edit from a file that was only touched."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from pallas.config.envfile import ENV_FILE
+
+from .watched_folders import changed_at
+
+# Reloads in a row that may each write the file that brings about the next one.
+MAX_IN_A_ROW: Final = 10
+# How far a file's time may lie behind the clock, in seconds.
+_TICK: Final = 0.01
+
+
+class SelfWrites:
+    """Counts how often a file was written while what it concerns was being reloaded because of it."""
+
+    def __init__(self) -> None:
+        self._span = (0.0, 0.0)
+        self._counts: dict[Path, int] = {}
+
+    def over(self, began: float, ended: float) -> None:
+        """A reload was under way in that time (Unix seconds)."""
+        self._span = (began, ended)
+
+    def among(self, paths: Iterable[Path]) -> frozenset[Path]:
+        """Those of the changed files that are to be left alone until somebody else writes them. Blocks."""
+        began, ended = self._span
+        self._counts = {
+            path: self._counts.get(path, 0) + 1 for path in paths if began <= _written(path) < ended - _TICK
+        }
+        return frozenset(path for path, count in self._counts.items() if count >= MAX_IN_A_ROW)
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return -1.0
+
+
+# Seconds that a file may be missing or empty before that is taken for what was meant.
+_WHOLE: Final = 0.25
+# From so many files at once on somebody is putting another state of the project there.
+_MANY: Final = 20
+# Seconds without another change that are waited for then, and how long at most.
+_CALM: Final = 0.15
+_MOST: Final = 5.0
+_LOOK: Final = 0.02
+
+
+async def until_quiet(root: Path, count: Callable[[], int], paths: Callable[[], Collection[Path]]) -> None:
+    """Until nobody seems to be in the middle of writing: not a version control system, nor an editor.
+
+    ``paths`` are those that changed so far, ``count`` how many.
+    """
+    lock = _lock(root)
+    began = calm = monotonic()
+    known = count()
+    while (now := monotonic()) - began < _MOST:
+        if count() != known:
+            known, calm = count(), now
+        busy = lock is not None and lock.exists()
+        done = not busy and (known < _MANY or now - calm >= _CALM)
+        if done and (now - began >= _WHOLE or not any(map(_is_unfinished, list(paths())[:_MANY]))):
+            return
+        await asyncio.sleep(_LOOK)
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a file is not there, or holds nothing, as in the middle of being replaced."""
+    try:
+        return path.stat().st_size == 0 and path.name != "__init__.py"
+    except OSError:
+        return True
+
+
+def _lock(root: Path) -> Path | None:
+    """What git holds while it writes files, of the project or a folder above it."""
+    for folder in (root, *root.parents):
+        if (folder / ".git").is_dir():
+            return folder / ".git" / "index.lock"
+    return None
+
+
+_MAX_SEARCHED: Final = 1 << 20
+
+
+class WordSearch:
+    """Whether files hold words; each is read once, its first MiB."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Path, str] = {}
+
+    def __call__(self, path: Path, word: str) -> bool:
+        if path.name == ENV_FILE:
+            return False
+        if path not in self._texts:
+            try:
+                with path.open("rb") as file:
+                    self._texts[path] = file.read(_MAX_SEARCHED).decode("utf-8", "replace")
+            except OSError:
+                self._texts[path] = ""
+        return word in self._texts[path]
+
+
+# Larger ones are told apart by size and time alone.
+_MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+class FileFingerprints:
+    """Remembers files by their contents. Every method blocks; one at a time."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Path, bytes] = {}
+
+    def different(self, paths: Iterable[Path]) -> frozenset[Path]:
+        """Those that do not hold what they held, and those of which nothing is known."""
+        return frozenset(path for path in paths if self._marks.get(path) != _mark(path))
+
+    def note(self, paths: Iterable[Path]) -> None:
+        """What they hold now is what is acted on."""
+        for path in paths:
+            self._marks[path] = _mark(path)
+
+    def note_new(self, paths: Iterable[Path], since: float) -> frozenset[Path]:
+        """The same for files of which nothing is known, unless they changed after ``since`` (Unix seconds).
+
+        Those were read at some time between, and nobody can say what they held then; they are given back.
+        """
+        later = set()
+        for path in paths:
+            if path in self._marks:
+                continue
+            mark = _mark(path)
+            # Asked last: what is written between the two is not taken for what was read.
+            if changed_at(path) < since:
+                self._marks[path] = mark
+            else:
+                later.add(path)
+        return frozenset(later)
+
+    def keep(self, paths: frozenset[Path]) -> None:
+        """Forget all others."""
+        self._marks = {path: mark for path, mark in self._marks.items() if path in paths}
+
+
+def _mark(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > _MAX_BYTES:
+                return f"{status.st_size} {status.st_mtime_ns}".encode()
+            return hashlib.blake2b(file.read(_MAX_BYTES), digest_size=16).digest()
+    except OSError as error:
+        return type(error).__name__.encode()

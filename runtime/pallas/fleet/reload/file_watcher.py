@@ -1,0 +1,209 @@
+"""Hears of every file that changes in a project's folders, and goes on whatever happens to them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Final, Literal
+
+from watchfiles import Change, awatch
+
+from .watched_folders import (
+    MAX_FOLDERS,
+    changed_at,
+    changed_since,
+    folders_of,
+    is_skipped,
+    stamps,
+)
+
+log = logging.getLogger(__name__)
+
+# Milliseconds without another change after which what changed is told, and how long others hold it up.
+STEP: Final = 20
+DEBOUNCE: Final = 200
+# Seconds in which all that was heard is told.
+_LAST_WORDS: Final = (DEBOUNCE + 2 * STEP) / 1000
+# Files of which it is remembered when they were told; with more, some are told twice.
+_MAX_LATELY: Final = 1_000
+# Seconds between two looks where the system tells nothing by itself.
+POLL: Final = 0.25
+# Seconds until it is tried again after it failed, doubled each time up to the second number.
+_AGAIN: Final = (0.5, 30.0)
+# One that ran for so many seconds has failed for a new reason.
+_STEADY: Final = 60.0
+
+Tell = Callable[[Literal["info", "warning", "error"], str], None]
+_Changes = Iterable[tuple[bool, str]]
+
+
+class FileWatcher:
+    """Tells ``heard`` of the paths that changed below ``root``, some 25 ms after the last of them.
+
+    A folder may be among them, for everything in it. ``missed`` is called when changes may have gone unheard.
+    The system's notifications are used where there are any, else (or with ``WATCHFILES_FORCE_POLLING``) every
+    file is looked at four times a second. Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        heard: Callable[[frozenset[Path]], None],
+        missed: Callable[[], None],
+        tell: Tell,
+        *,
+        polling: bool | None = None,
+    ) -> None:
+        self._root = root
+        self._heard = heard
+        self._missed = missed
+        self._tell = tell
+        self._polling = _polling_wanted() if polling is None else polling
+        self._others: frozenset[Path] = frozenset()
+        self._regroup = asyncio.Event()
+        self._anew = False
+        self._told_many = False
+        # When what was told lately was written, in the words of the file system.
+        self._lately: dict[Path, float] = {}
+        self.ready = asyncio.Event()
+
+    def also(self, folders: frozenset[Path]) -> None:
+        """Look into these folders too, wherever they are, and into none of those named before."""
+        if folders != self._others:
+            self._others = folders
+            self._regroup.set()
+
+    async def run(self) -> None:
+        """Watch for ever; the owner cancels. When it fails that is told, and it begins anew."""
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # a line for each change says nothing
+        pause = _AGAIN[0]
+        while True:
+            began = monotonic()
+            try:
+                await self._watch()
+                problem = "it ended by itself"
+            except OSError as error:
+                problem = error.strerror or str(error)
+                if not self._polling and not isinstance(error, FileNotFoundError):
+                    self._polling, pause = True, _AGAIN[0]
+                    problem += "; the files are looked at four times a second instead"
+            except Exception as error:
+                log.exception("the watcher of the project's files failed")
+                problem = f"{type(error).__name__}; the log has the details"
+            if monotonic() - began > _STEADY:
+                pause = _AGAIN[0]
+            text = f"changes of the project's files could not be followed: {problem}"
+            log.warning("%s", text)
+            self._tell("warning", text)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _AGAIN[1])
+
+    async def _watch(self) -> None:
+        """Follow one set of folders after the other, each begun before the last one ends."""
+        following: asyncio.Task[None] | None = None
+        self._anew = True
+        known: frozenset[str] | None = None
+        try:
+            while True:
+                self._regroup.clear()
+                began = time()
+                folders, many = await asyncio.to_thread(folders_of, self._root, self._others)
+                self._tell_many(many)
+                if folders != known or self._anew:
+                    self._anew = False
+                    begun = asyncio.Event()
+                    before = following
+                    following = asyncio.create_task(self._follow(folders, begun), name="files followed")
+                    await _first(following, begun)
+                    if before is None or known is None:
+                        self._missed()
+                    else:
+                        await asyncio.sleep(_LAST_WORDS)  # it may have heard something already
+                        await _ended(before)
+                        # What it had no time to tell, and what stood in new folders before that.
+                        told = await asyncio.to_thread(changed_since, known, began - _LAST_WORDS)
+                        told |= await asyncio.to_thread(changed_since, folders - known, 0.0)
+                        self._heard(frozenset(p for p in told if self._lately.get(p) != changed_at(p)))
+                known = folders
+                self.ready.set()
+                assert following is not None
+                await _first(following, self._regroup)
+        finally:
+            if following is not None:
+                await _ended(following)
+
+    async def _follow(self, folders: frozenset[str], begun: asyncio.Event) -> None:
+        source = self._polled(folders, begun) if self._polling else self._notified(folders, begun)
+        async for changes in source:
+            paths = frozenset(Path(path) for _, path in changes)
+            if any(added and _is_new_folder(Path(path)) for added, path in changes):
+                self._anew = True  # also one that was there before: it is another one now
+                self._regroup.set()
+            if len(self._lately) > _MAX_LATELY:
+                self._lately.clear()
+            self._lately |= {path: changed_at(path) for path in paths}
+            self._heard(paths)
+
+    async def _notified(self, folders: frozenset[str], begun: asyncio.Event) -> AsyncIterator[_Changes]:
+        batches = awatch(
+            *folders, watch_filter=None, step=STEP, debounce=DEBOUNCE, recursive=False, force_polling=False
+        )
+        following = asyncio.ensure_future(anext(batches))
+        try:
+            await asyncio.sleep(0)  # it asks the system before it waits for the first time
+            begun.set()
+            while True:
+                batch = await following
+                yield [(change is Change.added, path) for change, path in batch]
+                following = asyncio.ensure_future(anext(batches))
+        except StopAsyncIteration:
+            return
+        finally:
+            await _ended(following)
+            await batches.aclose()
+
+    async def _polled(self, folders: frozenset[str], begun: asyncio.Event) -> AsyncIterator[_Changes]:
+        before = await asyncio.to_thread(stamps, folders)
+        begun.set()
+        while True:
+            await asyncio.sleep(POLL)
+            now = await asyncio.to_thread(stamps, folders)
+            changed = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+            if changed:
+                yield [(path not in before, path) for path in changed]
+            before = now
+
+    def _tell_many(self, many: bool) -> None:
+        if many and not self._told_many:
+            self._tell("warning", f"the project has more than {MAX_FOLDERS} folders; the rest is not watched")
+        self._told_many = many
+
+
+def _is_new_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not is_skipped(path)
+
+
+async def _first(task: asyncio.Task[None], event: asyncio.Event) -> None:
+    """Until ``event`` is set. Raises what ends ``task`` before."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not event.is_set():
+            task.result()
+            raise RuntimeError("the watch ended")
+    finally:
+        waiting.cancel()
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task}, timeout=2.0)
+    if task.done() and not task.cancelled():
+        task.exception()  # it was told where it happened, or does not matter any more
+
+
+def _polling_wanted() -> bool:
+    said = os.environ.get("WATCHFILES_FORCE_POLLING", "").strip().lower()
+    return bool(said) and said not in ("false", "disable", "disabled", "0", "no")

@@ -1,0 +1,30 @@
+"""An attempt at a new version in one line, for the log and for a terminal."""
+
+from typing import Final
+
+from pallas.model import Reloaded
+
+MAX_MISTAKES: Final = 50
+
+
+def more_mistakes(event: Reloaded) -> list[str]:
+    """The mistakes of a project's files after the first, which ``report_line`` tells; a line each."""
+    if event.agent or event.outcome != "failed":
+        return []
+    return event.story.splitlines()[1:MAX_MISTAKES]
+
+
+def report_line(event: Reloaded) -> str:
+    """An attempt in one line: who, which version, how long, because of what, and what is different."""
+    who = event.agent or "project"
+    because = f" ({', '.join(event.files[:5])}{', …' if len(event.files) > 5 else ''})" if event.files else ""
+    if event.outcome == "unchanged":
+        return f"{who}: nothing is different{because}"
+    if event.outcome == "failed":
+        place = "" if event.error.startswith(event.place) else f"{event.place}: "
+        return f"{who}: not reloaded{because}: {place}{event.error}"
+    found = [f"{each.part} {each.name}".rstrip() for each in event.changes]
+    different = f": {', '.join(found[:8])}{', …' if len(found) > 8 else ''}" if found else ""
+    version = f"version {event.version} is live" if event.agent else "reloaded"
+    again = " again" if event.rolled_back else ""
+    return f"{who}: {version}{again} after {event.seconds:.2f} s{because}{different}"

@@ -1,0 +1,234 @@
+"""How an agent is started, breaks, and is started again: one thing at a time, whoever does it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.config import AgentConfig, Project
+from pallas.deadlines import done_within
+from pallas.executors import Executor
+from pallas.fleet.reload.agent_version import AgentVersion
+from pallas.fleet.versions import AgentVersions, MakeExecutor
+from pallas.model import FAILED_STATES, AgentState, Fault
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.log import redact_text
+
+from .failure_outcome import lost, passes
+from .restart_policy import RestartPolicy
+from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pallas.fleet.agent import FleetAgent
+
+
+# Seconds that whoever cancels a start waits for its clean-up; that goes on by itself after it.
+_GRACE: Final = 1.0
+
+
+class StartAttempt:
+    """Runs one thing at a time with a limit; one that is given up cleans up in a task of its own."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+
+    async def within[T](self, seconds: float, work: Coroutine[Any, Any, T], name: str) -> T:
+        """What ``work`` returns or raises. Raises TimeoutError after ``seconds``: then it is cancelled.
+
+        The clean-up of the one before, where that was given up, does not count. Neither does time in which
+        something else blocked the event loop (``done_within``).
+        """
+        try:
+            await self.over()
+        except BaseException:
+            work.close()
+            raise
+        task = asyncio.create_task(work, name=name)
+        self._task = task
+        try:
+            await done_within(seconds, task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task}, timeout=_GRACE)
+            raise
+        if not task.done():
+            task.cancel()
+            raise TimeoutError
+        return task.result()
+
+    async def over(self) -> None:
+        """Until what was given up has cleaned up; the caller bounds it."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+
+    async def close(self) -> None:
+        """Give up what is under way, in about a second."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_GRACE)
+        if self._task is not None and self._task.done():
+            with suppress(BaseException):
+                self._task.exception()  # nobody asks for it any more
+
+
+# What runs in flight have beyond their own limit, when another executor takes over.
+_LEEWAY: Final = 5.0
+
+
+class AgentLifecycle:
+    """What is done with that which answers for ``agent``; its tasks end with it. One event loop only.
+
+    Nothing is ever started while something else is started, stopped or exchanged. What fails by itself is
+    told to the agent, whose restart policy says whether it is started again.
+    """
+
+    def __init__(self, agent: "FleetAgent", kernel: Kernel, make: MakeExecutor) -> None:
+        self._agent = agent
+        self._kernel = kernel
+        self._make = make
+        self._turn = asyncio.Lock()
+        self._attempt = StartAttempt()
+        self._broken: list[tuple[Executor, str]] = []
+        self._chores: set[asyncio.Task[None]] = set()
+        self.succession = AgentVersions(agent.name, kernel, self._made)
+        self.supervisor = Supervisor(agent.name, RestartPolicy(agent.config.restart), self._start_again)
+
+    @property
+    def seconds_left(self) -> float:
+        """What runs in flight have when another version takes over."""
+        return self._agent.run_timeout + _LEEWAY
+
+    async def start(self, *, fresh: bool) -> bool:
+        """As ``FleetAgent.start``."""
+        async with self.taken():
+            self.succession.broken = None
+            await self._try(fresh=fresh)
+        await self._agent.check_health()
+        return self._agent.state is AgentState.READY
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """Somebody takes the agent in hand: it is not started by itself, and no failure of before counts."""
+        await self.supervisor.forget()
+        async with self._turn:
+            await self.supervisor.forget()  # it may have broken while this waited
+            yield
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Somebody puts another version in the place of what answers, or of what failed.
+
+        Until that is over nothing is started by itself; where it fails, that is made up for.
+        """
+        left = await self.supervisor.put_off()
+        agent = self._agent
+        try:
+            async with self._turn:
+                yield
+        finally:
+            if left is not None and agent.state is not AgentState.READY:
+                agent.move_to(
+                    AgentState.BACKOFF, f"{agent.reason}; it is started again in {round(left, 2):g} s"
+                )
+                self.supervisor.resume(left)
+
+    async def end(self) -> None:
+        """Nobody answers any more; only who has ``taken`` it may. Returns when what was run is gone."""
+        await self.succession.end()
+        await self._attempt.over()
+
+    def took_over(self) -> None:
+        """What answers now takes runs; it may have broken on its way."""
+        self.supervisor.well()
+        broken, self._broken = self._broken, []
+        for executor, reason in broken:
+            if executor is self._agent.executor:
+                asyncio.get_running_loop().call_soon(self._broke, executor, reason)
+
+    def own(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Do that beside everything else, until it is over or the agent ends."""
+        task = asyncio.create_task(work, name=f"{self._agent.name}: {what}", context=Context())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def close(self) -> None:
+        """End everything, within seconds. Runs in flight must be over."""
+        await self.supervisor.close()
+        for task in self._chores:
+            task.cancel()
+        await self.succession.close()
+        await self._attempt.close()
+
+    async def _start_again(self) -> None:
+        async with self._turn:
+            if self._agent.state is AgentState.BACKOFF:
+                await self._try(fresh=False)
+        await self._agent.check_health()
+
+    async def _try(self, *, fresh: bool) -> None:
+        agent = self._agent
+        if agent.state is AgentState.READY:  # somebody else was first
+            return
+        if agent.executor is not None:  # it broke
+            await self.succession.end()
+        await self._attempt.over()
+        if not fresh:  # two harnesses of one definition would end one another's servers
+            await self.succession.quiet()
+        self._broken.clear()
+        limit = agent.config.start_timeout
+        try:
+            version = await self._attempt.within(limit, self._version(fresh=fresh), f"start {agent.name}")
+        except Fault as fault:
+            why = "; ".join(part for part in (fault.message, fault.cause) if part)
+            agent.fail(why, fault.__cause__, passing=passes(fault), kind=fault.type)
+        except TimeoutError:
+            where = f"see what it waits for, or raise start_timeout at {agent.config.where}"
+            agent.fail(f"it was still {agent.state.value} after {limit:g} s; {where}", passing=True)
+        except Exception as error:
+            agent.fail(f"{type(error).__name__}: {one_line(str(error))}", error, passing=passes(error))
+        else:
+            self.succession.exchange(version, self.seconds_left)
+            agent.ready(self._ready(fresh=fresh))
+        finally:
+            agent.settled.set()
+
+    async def _version(self, *, fresh: bool) -> AgentVersion:
+        """What is to answer. A version that broke is started once more as it was, whatever its files say."""
+        agent = self._agent
+        fell = self.succession.broken
+        if fell is not None and self.succession.rested is fell:
+            agent.move_to(AgentState.CONNECTING)
+            return await self.succession.returning(fell)
+        agent.move_to(AgentState.IMPORTING)
+        return await self.succession.made(agent.project, agent.config, fresh=fresh, loaded=agent.connecting)
+
+    def _ready(self, *, fresh: bool) -> str:
+        if crashes := self.supervisor.crashes:
+            return f"ready again after {crashes} failure{'s' if crashes > 1 else ''}"
+        return "ready" if fresh else ""
+
+    async def _made(self, project: Project, config: AgentConfig) -> Executor:
+        executor = await self._make(project, config)
+        executor.when_failed(lambda reason: self._broke(executor, reason))
+        return executor
+
+    def _broke(self, executor: Executor, reason: str) -> None:
+        """An executor can answer no more by itself."""
+        agent = self._agent
+        if executor is not agent.executor:  # it may be about to take over
+            self._broken.append((executor, reason))
+        elif agent.state is AgentState.READY:
+            self.succession.broken = self.succession.version
+            agent.fail(reason, passing=True)
+        after = self.supervisor.retry_after
+        down = after is None and agent.state in FAILED_STATES
+        fault = lost(agent.name, one_line(redact_text(reason), 300), after, down=down)
+        self.own(self._bury(executor, fault), "bury")
+
+    async def _bury(self, executor: Executor, fault: Fault) -> None:
+        await self._kernel.break_off(self._agent.name, fault, executor)
+        async with self._turn:
+            if executor is self._agent.executor and self._agent.state in FAILED_STATES:
+                await self.succession.end()

@@ -1,0 +1,64 @@
+"""What a failure is called: the state that it leads to, and the words for whoever has to know."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.config.models import RestartConfig
+from pallas.health.reasons import for_callers
+from pallas.model import AgentState, Fault, FaultType
+
+from .restart_policy import AfterFailure, RestartDecision
+
+FOR_EVER: Final = 1_000
+"""So many failures within the window are never reached with the waits between them: no end is told."""
+_LASTING: Final = frozenset({FaultType.CONFIG, FaultType.AUTH, FaultType.PROTOCOL})
+
+
+@dataclass(frozen=True, slots=True)
+class FailureOutcome:
+    """Where something is after a failure: ``reason`` holds for as long as that lasts, ``detail`` tells it."""
+
+    state: AgentState
+    reason: str
+    detail: str
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same start may succeed at another time, without anybody mending anything."""
+    if isinstance(error, Fault):
+        return error.retryable or error.type not in _LASTING
+    return isinstance(error, OSError)
+
+
+def lasting(cause: str) -> FailureOutcome:
+    """A failure that only somebody can mend."""
+    return FailureOutcome(AgentState.ERROR, cause, cause)
+
+
+def outcome_of(verdict: RestartDecision, cause: str, config: RestartConfig) -> FailureOutcome:
+    """What follows from a failure for the ``cause``, one line, by the verdict of its restart policy."""
+    if verdict.fate is AfterFailure.AGAIN:
+        of = f" of {config.crashes}" if config.crashes < FOR_EVER else ""
+        count = f"failure {verdict.crashes}{of} within {config.within:g} s"
+        when = f"it is started again in {round(verdict.delay, 2):g} s"
+        return FailureOutcome(AgentState.BACKOFF, cause, f"{cause}; {when} ({count})")
+    if verdict.fate is AfterFailure.CRASH_LOOP:
+        times = "1 failure" if verdict.crashes == 1 else f"{verdict.crashes} failures"
+        reason = f"{times} within {config.within:g} s, the last: {cause}; correct that and start it again"
+        return FailureOutcome(AgentState.CRASH_LOOP, reason, f"crash loop: {reason}")
+    told = f"{cause} (restart: never)" if config.policy == "never" else cause
+    return FailureOutcome(AgentState.ERROR, told, told)
+
+
+def lost(name: str, cause: str, seconds: float | None, *, down: bool = False) -> Fault:
+    """What the callers of runs in flight are told when what answered them broke.
+
+    ``seconds`` as ``Supervisor.retry_after``; ``down`` says that only somebody starts it again.
+    """
+    data: dict[str, str | float] = {"stage": "run"}
+    again = "it is not started again by itself; send it again once it is up" if down else "send it again"
+    if seconds is not None:
+        data["retry_after"] = round(seconds + 0.05, 1)
+        again += f" in {data['retry_after']:g} s"
+    text = f"{name} failed while it answered this: {for_callers(cause)}; {again}"
+    return Fault(FaultType.TRANSPORT, text, retryable=True, data=data, cause=cause)

@@ -1,0 +1,228 @@
+"""New versions of one agent in the place of old ones, and back."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final, Protocol
+
+from pallas.config import AgentConfig, Project
+from pallas.config.files import shown
+from pallas.model import Change, Fault, FaultType, Reloaded, ReloadOutcome
+from pallas.model.safe_text import one_line
+from pallas.telemetry.events import Hub
+
+from .reload.agent_digest import digest_of
+from .reload.agent_version import AgentVersion, differences, same_settings
+from .reload.failure_report import FailureReport, report_failure
+from .reload.version_diff import changes, file_changes
+from .versions import MAX_PREDECESSORS, AgentVersions
+
+log = logging.getLogger(__name__)
+
+# Names of files that one event tells.
+_MAX_FILES: Final = 100
+
+
+class SwapHost(Protocol):
+    """The agent whose versions these are."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def project(self) -> Project:
+        """The project as the agent knows it."""
+        ...
+
+    async def taken_over(self, version: AgentVersion, detail: str) -> None:
+        """``version`` answers from now on."""
+        ...
+
+
+class VersionSwap:
+    """Puts new versions of an agent in the place of old ones. Whoever asks holds the agent: one at a time.
+
+    ``seconds`` are those that runs in flight have, when another version takes over.
+    """
+
+    def __init__(
+        self, host: SwapHost, succession: AgentVersions, hub: Hub, seconds: Callable[[], float]
+    ) -> None:
+        self._host = host
+        self._succession = succession
+        self._hub = hub
+        self._seconds = seconds
+
+    @property
+    def number(self) -> int:
+        """The version that answers, or that did last; 0 before there was one."""
+        version = self._succession.version or self._succession.rested
+        return version.number if version is not None else 0
+
+    @property
+    def previous(self) -> int:
+        """The version that a rollback goes to, 0 where there is none."""
+        before = self._succession.before
+        return before.number if before is not None else 0
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """What the version that answers was made of, and what an attempt that failed since has read."""
+        version, attempted = self._succession.version or self._succession.rested, self._succession.attempted
+        found = version.files if version is not None else frozenset()
+        if attempted is None:
+            return found
+        return found | {self._host.project.root / name for name in attempted.files}
+
+    async def exchange(
+        self, project: Project, config: AgentConfig, files: tuple[str, ...], began: float, *, force: bool
+    ) -> Reloaded:
+        """As ``FleetAgent.exchange``."""
+        before = self._succession.version
+        changed: tuple[Path, ...] = ()
+        known = [project.root / name for name in files]
+        if before is not None:
+            changed = await asyncio.to_thread(before.sources.changed, known)
+            same = not changed and same_settings(before.project, before.config, project, config)
+            if same and not force:
+                self._succession.attempted = None  # what was wrong is as it was
+                return self._tell("unchanged", began, files=files, version=before.number)
+        if self._succession.predecessors >= MAX_PREDECESSORS:
+            error: Exception = Fault(
+                FaultType.CONFIG, f"{MAX_PREDECESSORS} earlier versions still answer runs; wait for those"
+            )
+            return await self._failed(error, began, files, changed, project, config)
+        try:
+            async with asyncio.timeout(config.start_timeout) as limit:
+                # Whoever says that these concern it knows more than what is read: a server's code.
+                version = await self._succession.made(project, config, fresh=True, also=known)
+        except Exception as failed:
+            error = failed
+            if isinstance(failed, TimeoutError) and limit.expired():
+                place = report_failure(failed).place
+                error = Fault(
+                    FaultType.TIMEOUT,
+                    f"it was not ready within {config.start_timeout:g} s"
+                    + (f" (it was at {place})" if place else "")
+                    + f"; see what it waits for, or raise start_timeout at {config.where}",
+                    data={"place": place},
+                )
+            return await self._failed(error, began, files, changed, project, config)
+        self._succession.exchange(version, self._seconds())
+        took = monotonic() - began
+        await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")
+        found: tuple[Change, ...] = ()
+        if before is not None:
+            found = await asyncio.to_thread(differences, before, version, changed)
+        return self._tell(
+            "live",
+            began,
+            files=files or _names(project, changed),
+            version=version.number,
+            changes=found,
+            seconds=took,
+        )
+
+    async def rollback(self, began: float) -> Reloaded:
+        """As ``FleetAgent.rollback``."""
+        before = self._succession.version
+        try:
+            version = await self._succession.returning()
+        except Exception as error:
+            failure = report_failure(error)
+            self._log(failure.error, error)
+            return self._tell("failed", began, rolled_back=True, failure=failure)
+        self._succession.exchange(version, self._seconds())
+        took = monotonic() - began
+        await self._host.taken_over(version, f"version {version.number} answers again after {took:.1f} s")
+        found, files = await asyncio.to_thread(_between, before, version)
+        return self._tell(
+            "live",
+            began,
+            files=_names(version.project, files),
+            version=version.number,
+            changes=found,
+            rolled_back=True,
+            seconds=took,
+        )
+
+    async def _failed(
+        self,
+        error: Exception,
+        began: float,
+        files: tuple[str, ...],
+        changed: tuple[Path, ...],
+        project: Project,
+        config: AgentConfig,
+    ) -> Reloaded:
+        failure = report_failure(error)
+        self._log(failure.error, error)
+        found: tuple[Change, ...] = ()
+        before, known = self._succession.version, self._succession.attempted
+        if before is not None:
+            if known is not None and known.defined:  # it was imported
+                found = changes(before.face, digest_of(known, project, config))
+            if not found:
+                found = await asyncio.to_thread(file_changes, project.root, changed, before.sources, None)
+        return self._tell(
+            "failed",
+            began,
+            files=files or _names(project, changed),
+            version=before.number if before is not None else 0,
+            changes=found,
+            failure=failure,
+        )
+
+    def _log(self, reason: str, error: Exception) -> None:
+        cause = error.__cause__ if isinstance(error, Fault) else error
+        log.error(
+            "%s: no new version: %s",
+            self._host.name,
+            reason,
+            exc_info=cause,
+            extra={"agent": self._host.name},
+        )
+
+    def _tell(
+        self,
+        outcome: ReloadOutcome,
+        began: float,
+        *,
+        files: tuple[str, ...] = (),
+        version: int = 0,
+        changes: tuple[Change, ...] = (),
+        seconds: float | None = None,
+        rolled_back: bool = False,
+        failure: FailureReport | None = None,
+    ) -> Reloaded:
+        event = Reloaded(
+            agent=self._host.name,
+            outcome=outcome,
+            version=version,
+            files=tuple(one_line(name) for name in files[:_MAX_FILES]),
+            changes=changes,
+            seconds=monotonic() - began if seconds is None else seconds,
+            rolled_back=rolled_back,
+            place=failure.place if failure is not None else "",
+            error=failure.error if failure is not None else "",
+            story=failure.story if failure is not None else "",
+        )
+        self._hub.publish(event)
+        return event
+
+
+def _names(project: Project, files: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(one_line(shown(project.root, path)) for path in files)
+
+
+def _between(before: AgentVersion | None, after: AgentVersion) -> tuple[tuple[Change, ...], tuple[Path, ...]]:
+    """What is different from one version to another, both known, and in which files."""
+    if before is None:
+        return (), ()
+    old, new = before.sources.digests, after.sources.digests
+    files = tuple(path for path in sorted({*old, *new}) if old.get(path) != new.get(path))
+    return differences(before, after, files), files
