@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import cycle
 
-from pallas.fleet.event_loop import run
+from pallas.event_loop import run
 
 from . import facts
 from .caller import HANDSHAKE, MODERN, Caller

@@ -223,7 +223,7 @@ class _Connection:
         from mcp_types.version import LATEST_MODERN_VERSION
 
         from pallas.bounds.bodies import ask_plainly, bound
-        from pallas.executors.fastagent import mcp_seam
+        from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
 

@@ -9,7 +9,7 @@ from time import perf_counter
 from pallas.executors import Emit, Executor, ExecutorInfo, Turn, TurnResult
 from pallas.ledger import Ledger
 from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
-from pallas.runs.conversations import mint
+from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.events import Hub
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.model import Fault, FaultType
+from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import forget, redact
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pallas.bounds.images import MAX_IMAGES, kind_of
 from pallas.model import Fault, FaultType, Image
 from pallas.model.safe_text import one_line
-from pallas.runs.images import MAX_IMAGES, kind_of
 
 from .cells import measure
 

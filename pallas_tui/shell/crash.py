@@ -8,8 +8,8 @@ from pathlib import Path
 from traceback import TracebackException
 from typing import Final
 
+from pallas.model.redaction import redact_text
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.log.redaction import redact_text
 
 KEPT: Final = 10
 """Reports that stay; older ones go."""

@@ -10,13 +10,14 @@ from fast_agent.mcp import client_gateway
 from support.recording import recording
 
 from pallas.access.bearer_lease import Grant, Slot, lending
-from pallas.executors.fastagent import auth_seam, hooks
+from pallas.executors.fastagent import auth_seam
+from pallas.mcp_client import library_hooks
 from pallas.model import Fault
 
 
 def test_the_function_that_prepares_credentials_is_there_with_its_parameters() -> None:
     auth_seam.install(auth_seam.PREPARE)
-    assert "bearer" in hooks.installed(client_gateway, "_prepare_headers_and_auth")
+    assert "bearer" in library_hooks.installed(client_gateway, "_prepare_headers_and_auth")
     assert [field.name for field in dataclasses.fields(client_gateway.PreparedHttpAuth)] == [
         "headers",
         "oauth_provider",

@@ -226,8 +226,9 @@ def test_the_certificates_are_read_once_for_all_clients() -> None:
 
 
 def test_both_ways_to_connect_quickly_are_in_place() -> None:
-    from pallas.executors.fastagent import hooks, quick_connect
+    from pallas.executors.fastagent import quick_connect
+    from pallas.mcp_client import library_hooks
 
     quick_connect.install()
     for hook in (quick_connect.ONE_STORE, quick_connect.ONE_STORE_FOR_MODELS, quick_connect.SOONER):
-        assert hook.name in hooks.installed(hook.owner, hook.attribute)
+        assert hook.name in library_hooks.installed(hook.owner, hook.attribute)

@@ -13,14 +13,14 @@ from pallas.executors.fastagent import (
     elicitation_seam,
     environment_seam,
     forward_trace,
-    hooks,
     lean_seam,
     log_hook,
     oauth_off,
     sampling_seam,
     stderr_seam,
 )
-from pallas.executors.fastagent.hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import AgentState
 
 EVERY = (
@@ -42,9 +42,9 @@ def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
     # PR-29
     target = inspect.unwrap(vars(hook.owner)[hook.attribute])
     assert tuple(inspect.signature(target).parameters) == hook.parameters
-    hooks.install(hook)
-    hooks.install(hook)
-    assert hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+    library_hooks.install(hook)
+    library_hooks.install(hook)
+    assert library_hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
 
 
 def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:

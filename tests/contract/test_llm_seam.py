@@ -11,8 +11,8 @@ from fast_agent.context import Context
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 from fast_agent.llm.model_factory import ModelFactory
 
+from pallas.executors.fastagent import completion_seam as seam
 from pallas.executors.fastagent.retry_policy import CLIENTS
-from pallas.llm import fastagent_seam as seam
 
 PROVIDERS = ("openai", "generic", "anthropic", "responses", "xai", "groq", "deepseek", "openrouter")
 # What a model of each is called that fast-agent knows; any name does for the others.

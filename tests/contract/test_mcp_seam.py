@@ -12,16 +12,9 @@ from fast_agent.llm.provider.google import google_converter, llm_google_native
 from fast_agent.llm.provider.google.llm_google_native import GoogleNativeLLM
 from mcp.client import client, session, stdio, streamable_http
 
-from pallas.executors.fastagent import (
-    answers_seam,
-    google_seam,
-    hooks,
-    mcp_seam,
-    params_seam,
-    stdio_seam,
-    transport_seam,
-)
-from pallas.executors.fastagent.hooks import Hook
+from pallas.executors.fastagent import answers_seam, google_seam, params_seam, transport_seam
+from pallas.mcp_client import library_hooks, mcp_seam, stdio_seam
+from pallas.mcp_client.library_hooks import Hook
 
 EVERY = (
     *mcp_seam.HOOKS,
@@ -36,9 +29,9 @@ EVERY = (
 def test_the_target_has_the_parameters_we_know_and_is_wrapped_once(hook: Hook) -> None:
     target = inspect.unwrap(vars(hook.owner)[hook.attribute])
     assert tuple(inspect.signature(target).parameters) == hook.parameters
-    hooks.install(hook)
-    hooks.install(hook)
-    assert hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+    library_hooks.install(hook)
+    library_hooks.install(hook)
+    assert library_hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
 
 
 def test_models_are_asked_with_clients_that_are_limited() -> None:

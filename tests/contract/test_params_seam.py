@@ -16,9 +16,9 @@ from fast_agent.llm.provider_types import Provider
 from fast_agent.types import PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
 
-from pallas.executors.fastagent import hooks
 from pallas.executors.fastagent.allowlist import Allowed
 from pallas.executors.fastagent.params_seam import family_of, hooks_for, prepare
+from pallas.mcp_client import library_hooks
 
 
 @pytest.mark.parametrize("provider", [each for each in Provider if each is not Provider.COPILOT])
@@ -26,7 +26,7 @@ def test_every_provider_has_the_function_of_its_family_as_we_know_it(provider: P
     kind: Any = ModelFactory._load_provider_class(provider)
     prepare(SimpleNamespace(llm=object.__new__(kind)))
     for hook in hooks_for(kind):
-        assert hook.name in hooks.installed(hook.owner, hook.attribute)
+        assert hook.name in library_hooks.installed(hook.owner, hook.attribute)
 
 
 @pytest.mark.parametrize(

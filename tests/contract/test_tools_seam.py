@@ -8,7 +8,7 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from support.live import ECHO, agent_module, running, write_project
 
 from pallas.executors.fastagent import filter_seam
-from pallas.executors.fastagent.hooks import Hook
+from pallas.mcp_client.library_hooks import Hook
 
 
 async def test_a_warm_instance_knows_the_tools_of_its_servers_and_its_own(tmp_path: Path) -> None:

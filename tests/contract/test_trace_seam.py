@@ -14,9 +14,10 @@ from mcp.client import stdio
 from mcp.shared import _otel, jsonrpc_dispatcher
 from mcp_types import INVALID_PARAMS
 
-from pallas.executors.fastagent import hooks, trace_seam, wire_seam
-from pallas.executors.fastagent.hooks import Hook
+from pallas.executors.fastagent import trace_seam, wire_seam
 from pallas.executors.fastagent.progress import RunProgress
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import TraceContext
 from pallas.telemetry.trace import RunTrace, begin_call, running
 from pallas.telemetry.wire_record import WireRecord
@@ -29,9 +30,9 @@ def test_the_target_is_there_with_the_parameters_we_know(hook: Hook) -> None:
     # PR-29
     target = inspect.unwrap(vars(hook.owner)[hook.attribute])
     assert tuple(inspect.signature(target).parameters) == hook.parameters
-    hooks.install(hook)
-    hooks.install(hook)
-    assert hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
+    library_hooks.install(hook)
+    library_hooks.install(hook)
+    assert library_hooks.installed(hook.owner, hook.attribute).count(hook.name) == 1
 
 
 def test_fast_agent_asks_the_functions_that_are_wrapped() -> None:

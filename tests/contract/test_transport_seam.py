@@ -4,7 +4,8 @@ import inspect
 
 from fast_agent.mcp import client_gateway
 
-from pallas.executors.fastagent import hooks, transport_seam
+from pallas.executors.fastagent import transport_seam
+from pallas.mcp_client import library_hooks
 
 
 def test_the_gateway_still_connects_through_the_function_we_wrap() -> None:
@@ -12,11 +13,11 @@ def test_the_gateway_still_connects_through_the_function_we_wrap() -> None:
     assert "streamable_http_client(config.url, http_client=http_client)" in inspect.getsource(client_gateway)
     transport_seam.install()
     transport_seam.install()
-    assert hooks.installed(client_gateway, "streamable_http_client").count("max-sse-event") == 1
+    assert library_hooks.installed(client_gateway, "streamable_http_client").count("max-sse-event") == 1
 
 
 def test_the_wrapped_function_takes_our_limit_and_leaves_a_given_one() -> None:
-    hooks.uninstall(transport_seam.LARGER_EVENTS)
+    library_hooks.uninstall(transport_seam.LARGER_EVENTS)
     theirs = inspect.signature(client_gateway.streamable_http_client).parameters
     assert tuple(theirs) == transport_seam.LARGER_EVENTS.parameters
     assert theirs["max_sse_event_size"].default == 1024 * 1024

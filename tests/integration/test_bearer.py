@@ -16,13 +16,13 @@ from support.ports import free_ports
 from support.recording import Recorder, recording
 from support.waiting import until
 
-from pallas.access.bearer_lease import Grant, Slot, fingerprint, lending
+from pallas.access.bearer_lease import Grant, Slot, lending
 from pallas.config import load_project
 from pallas.executors.fastagent.auth_seam import forward_to
 from pallas.executors.fastagent.loading import load
 from pallas.fleet.fleet import Fleet
-from pallas.model import AuthHop, RunFinished
-from pallas.telemetry.log import redaction
+from pallas.model import AuthHop, RunFinished, redaction
+from pallas.model.fingerprint import fingerprint
 
 TOKEN = re.compile(r"token-\d-of-a-caller")
 DOWN = pytest.mark.parametrize("down", ["modern", "legacy"])

@@ -11,9 +11,9 @@ from support.live import agent_module, running, write_project
 from support.offline import model_record, offline_project
 from support.recording import recording
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunFinished, RunStarted
+from pallas.model.fingerprint import fingerprint
 from pallas_tui.chat.model import Conversation
 from pallas_tui.chat.outline import Outline
 from pallas_tui.chat.principal import NOBODY, typed

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from support.live import ECHO, agent_module, write_project
 
-from pallas.access.bearer_check.echo import Heard
-from pallas.access.bearer_check.verdict import judge
 from pallas.access.bearer_lease import Grant
 from pallas.cli.app import run
+from pallas.cli.bearer_check.echo import Heard
+from pallas.cli.bearer_check.verdict import judge
 from pallas.executors.fastagent import auth_seam
 
 # Nothing answers there: the check contacts no downstream of the project.

@@ -25,10 +25,10 @@ from pallas.model import (
     ToolOutcome,
     codec,
 )
+from pallas.model.redaction import redact_text
 from pallas.surfaces.control import BASE
 from pallas.surfaces.control import api as control_api
 from pallas.surfaces.control.stream import MAX_DELTA, coalesced
-from pallas.telemetry.log.redaction import redact_text
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from support.control import FULL, READ, serving
 from support.fake_fleet import FakeFleet
 
+from pallas.model.redaction import redact_text
 from pallas.surfaces.control import token_file, tokens
 from pallas.surfaces.control.opening import open_control
 from pallas.surfaces.control.tokens import BURST, Access, Attempts, Tokens, take_tokens
-from pallas.telemetry.log.redaction import redact_text
 
 LOOKS = ("/snapshot", "/events", "/log", "/log/1-1", "/agents/vision", "/runs/r1/exchanges", "/nothing")
 CHANGES = (

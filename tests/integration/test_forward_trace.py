@@ -15,8 +15,9 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from support.live import agent_module, ask, client, running, write_project
 from support.ports import free_ports
 
-from pallas.executors.fastagent import forward_trace, hooks
+from pallas.executors.fastagent import forward_trace
 from pallas.fleet.fleet import Fleet
+from pallas.mcp_client import library_hooks
 from pallas.scripted.app import record_of
 from pallas.telemetry.log import close_logging, forget, redact, setup_logging
 
@@ -91,7 +92,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory, log_file: Path) -> Asy
         files={"model.yaml": SCRIPT, "odd.py": ODD},
     )
     for hook in forward_trace.HOOKS:  # another test of this process may have installed them
-        hooks.uninstall(hook)
+        library_hooks.uninstall(hook)
     async with running(root) as running_fleet:
         yield running_fleet
 
@@ -128,7 +129,7 @@ async def test_the_hooks_are_named_in_one_line_of_the_log(fleet: Fleet, log_file
     assert [name for name in record["hooks"] if name.startswith("trace.")] == names
     assert record["message"].endswith(", ".join(record["hooks"]))
     assert not [each for each in records(log_file) if each["message"].startswith("installed hook")]
-    assert hooks.installed(MCPAggregator, "_execute_session_method").count("trace.call") == 1
+    assert library_hooks.installed(MCPAggregator, "_execute_session_method").count("trace.call") == 1
     async with client(fleet, "desk") as desk:
         assert await ask(desk, "please fine") == "it said: fine: hello"
 

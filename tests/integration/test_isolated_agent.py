@@ -16,7 +16,6 @@ from support.offline import model_record, offline_project
 from support.recording import Recorder, recording
 from support.waiting import until
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
     AuthHop,
@@ -29,6 +28,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
+from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.log import close_logging, setup_logging
 
 KINDS = ("none", "process")

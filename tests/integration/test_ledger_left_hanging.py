@@ -19,7 +19,7 @@ from pallas.config import load_project
 from pallas.fleet.storage import Storage
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, RunRequest
-from pallas.runs.conversations import mint
+from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.events import Hub
 

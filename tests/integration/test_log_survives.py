@@ -13,8 +13,8 @@ from fast_agent.config import LoggerSettings, Settings
 from support.live import agent_module, ask, client, running, write_project
 
 from pallas.config import load_project
-from pallas.executors.fastagent import hooks
 from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.mcp_client import library_hooks
 from pallas.model import AgentState
 from pallas.telemetry.log import close_logging, setup_logging
 from pallas.telemetry.log.setup import PINNED
@@ -110,10 +110,10 @@ async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> Non
     # PR-29, PR-30: the hook that holds this is installed once, and says so in the file
     from pallas.executors.fastagent import log_hook
 
-    hooks.uninstall(log_hook.HOOK)
+    library_hooks.uninstall(log_hook.HOOK)
     for _ in range(3):
         log_hook.install()
-    assert hooks.installed(context, "configure_logger") == ("log",)
+    assert library_hooks.installed(context, "configure_logger") == ("log",)
     await context.configure_logger(
         Settings(logger=LoggerSettings(type="console", level="debug", progress_display=False))
     )

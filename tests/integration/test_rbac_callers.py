@@ -13,9 +13,9 @@ from support.guarded import token
 from support.issuer import AUDIENCE, Issuer, issuing
 from support.rest import api
 
-from pallas.access.grant_rules import Grant, RbacConfig, Rule
 from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.config.models import Project
+from pallas.model.grant_rules import Grant, RbacConfig, Rule
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.surfaces.control.tokens import Tokens
 from pallas.surfaces.rest.principal import Authenticator

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from support.granted import TOKENS, allow, api, granted
 
-from pallas.access.grant_rules import VERBS_OF
 from pallas.fleet.fleet import Fleet
+from pallas.model.grant_rules import VERBS_OF
 from pallas.surfaces.control.tokens import Tokens
 from pallas.surfaces.rest.endpoints import ENDPOINTS, Endpoint
 

@@ -11,7 +11,7 @@ from support.executors import Gate, echo
 from support.rest import Api, Wire, api, chunks_in, text_in
 from support.waiting import until
 
-from pallas.access.grant_rules import CONTROL_FULL
+from pallas.bounds.sizes import MAX_BODY
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.model import (
     AgentState,
@@ -24,7 +24,7 @@ from pallas.model import (
     ToolAnswer,
     ToolCall,
 )
-from pallas.runs.limits import MAX_BODY
+from pallas.model.grant_rules import CONTROL_FULL
 from pallas.surfaces.rest import stream
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

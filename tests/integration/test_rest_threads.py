@@ -8,9 +8,9 @@ import pytest
 from support.executors import echo
 from support.rest import Api, api
 
-from pallas.access.grant_rules import CONTROL_FULL
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.model import Fault, FaultType, Principal
+from pallas.model.grant_rules import CONTROL_FULL
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

@@ -16,7 +16,8 @@ from starlette.responses import JSONResponse, Response
 from support.fake_downstreams import FakeDownstream, serving
 from support.live import ERAS, agent_module, client, running, write_project
 
-from pallas.executors.fastagent import hooks, oauth_off
+from pallas.executors.fastagent import oauth_off
+from pallas.mcp_client import library_hooks
 from pallas.model import AgentState
 
 CARD = """---
@@ -143,7 +144,7 @@ def test_nothing_builds_an_oauth_provider(owner: Any) -> None:
     # The contract with fast-agent: with these two in our hands nothing else makes one.
     oauth_off.install()
     oauth_off.install()
-    assert sum("oauth.off" in name for name in hooks.installed(owner, "build_oauth_provider")) == 1
+    assert sum("oauth.off" in name for name in library_hooks.installed(owner, "build_oauth_provider")) == 1
     settings = MCPServerSettings(name="x", url="http://127.0.0.1:9/mcp", transport="http")
     assert owner.build_oauth_provider(settings) is None
     prepared = gateway._prepare_headers_and_auth(settings, trigger_oauth=True, oauth_mode="force")

@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 from support.fake_downstreams import serving
 from support.live import ERAS, agent_module, ask, client, running, write_project
 
+from pallas.bounds.sizes import MAX_BODY, MAX_RESULT
 from pallas.executors.fastagent.transport_seam import MAX_EVENT
 from pallas.fleet.fleet import Fleet
-from pallas.runs.limits import MAX_BODY, MAX_RESULT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FETCH = '***CALL_TOOL large__fetch {{"size": {}}}'

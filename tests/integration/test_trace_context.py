@@ -13,9 +13,9 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from support.live import ERAS, agent_module, ask, client, running
 from support.offline import offline_project
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunStarted, ToolEvent
+from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.log.records import JsonLines
 from pallas_tui.frame import Frame
 from pallas_tui.runs.feed import Feed

@@ -9,8 +9,8 @@ import yaml
 from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.recording import Recorder, recording
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.fleet.fleet import Fleet
+from pallas.model.fingerprint import fingerprint
 from pallas_tui.frame import Frame
 from pallas_tui.runs.traces import TraceLine, Traces
 

@@ -11,7 +11,7 @@ from support.executors import FakeAgent, FakeExecutor, Gate
 from pallas.executors import Emit, Turn, TurnResult
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Message, MessageRecord, RunRequest, Said, ToolAnswer, ToolCall
-from pallas.runs.conversations import mint
+from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.events import Hub
 

@@ -15,11 +15,11 @@ from support.offline import offline_project
 from support.recording import recording
 from support.waiting import until
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.thread import FleetThread
 from pallas.model import Exchange, Fault, FleetState, RunStarted
+from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.wire_record import MAX_BODY
 
 both_eras = pytest.mark.parametrize("era", ERAS)

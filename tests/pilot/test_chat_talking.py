@@ -11,8 +11,8 @@ from support.pane_app import PaneApp
 from support.waiting import until
 from textual.widgets import Input, OptionList
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.model import AgentDetail, Exchange, Health, HealthStatus, RunStarted, ServerDetail, ToolDetail
+from pallas.model.fingerprint import fingerprint
 from pallas_tui.chat.prompts import PromptBook
 from pallas_tui.json_file import JsonFile
 from pallas_tui.mcp_faults import asks_for_credential

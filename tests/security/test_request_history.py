@@ -15,10 +15,10 @@ from support.scripted import model
 from support.served import fault_in, text_of
 from support.waiting import until
 
+from pallas.bounds.images import check_images
 from pallas.executors.fastagent import messages
 from pallas.model import Fault, Image
 from pallas.runs.chat_messages import read_messages
-from pallas.runs.images import check_images
 from pallas.telemetry.log import close_logging, setup_logging
 
 ROWS = 10_000

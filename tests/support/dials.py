@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas.access.bearer_check.echo import replaying
+from pallas.cli.bearer_check.echo import replaying
 from pallas.surfaces.listener import Listener, bind
 
 from .ports import free_ports

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx2
 
-from pallas.access.grant_rules import Grant, RbacConfig, Rule
 from pallas.fleet.fleet import Fleet
+from pallas.model.grant_rules import Grant, RbacConfig, Rule
 from pallas.surfaces.auth.tokens import sha256_of
 
 from .live import running, write_project

@@ -16,7 +16,7 @@ from pallas.model import (
     Principal,
     SessionChanged,
 )
-from pallas.routing.directory import Directory
+from pallas.runs.agent_directory import Directory
 from pallas.runs.kernel import Kernel
 from pallas.sessions import Sessions
 from pallas.telemetry.events import Hub

@@ -8,8 +8,8 @@ from fastmcp import FastMCP
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from pallas.access.bearer_check import echo
-from pallas.access.bearer_check.echo import Heard, serving
+from pallas.cli.bearer_check import echo
+from pallas.cli.bearer_check.echo import Heard, serving
 
 __all__ = ["Heard", "Recorder", "recording"]
 

@@ -11,8 +11,8 @@ import jwt
 import pytest
 from support.issuer import AUDIENCE, Issuer, SigningKey, issuing
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
+from pallas.model.fingerprint import fingerprint
 from pallas.surfaces.auth import jwt as jwts
 from pallas.surfaces.auth import tokens
 from pallas.surfaces.auth.keys import REFRESH, RETRY, STALE, KeySet

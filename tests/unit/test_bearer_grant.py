@@ -7,18 +7,10 @@ import json
 import httpx2
 import pytest
 
-from pallas.access.bearer_lease import (
-    Claims,
-    Grant,
-    Slot,
-    claims_of,
-    connecting,
-    current_grant,
-    fingerprint,
-    lending,
-)
+from pallas.access.bearer_lease import Claims, Grant, Slot, claims_of, connecting, current_grant, lending
 from pallas.executors.fastagent.auth_seam import DownstreamAuth
 from pallas.model import AuthHop, Event
+from pallas.model.fingerprint import fingerprint
 
 
 def _jwt(body: object) -> str:

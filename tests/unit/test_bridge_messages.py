@@ -4,8 +4,8 @@ import json
 
 from mcp.shared.inbound import decode_header_value
 
+from pallas.client.stdio_bridge.messages import error, failed, headers_of, modern, one_line_of
 from pallas.model import Fault, FaultType
-from pallas.surfaces.bridge.stdio.messages import error, failed, headers_of, modern, one_line_of
 
 META = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 

@@ -1,7 +1,7 @@
 import pytest
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.model import Fault
+from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.log import redact_text
 from pallas_tui.chat.principal import NOBODY, from_environment, names_of, typed
 

@@ -6,7 +6,8 @@ import pytest
 
 from pallas.access.identity import unverified_principal
 from pallas.model import Fault, FaultType, Image, Message, Principal
-from pallas.runs.conversations import Conversations, key_of, mint
+from pallas.model.ids import mint
+from pallas.runs.conversations import Conversations, key_of
 
 ALICE, BOB = Principal("bearer:a"), Principal("bearer:b")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas.telemetry.log.redaction import forget, redact
+from pallas.model.redaction import forget, redact
 from pallas_tui.shell.crash import KEPT, in_one_line, report, save_report, traceback_of
 from pallas_tui.shell.diagnostics import as_text, paths, terminal, versions
 

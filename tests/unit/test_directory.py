@@ -6,7 +6,7 @@ from support.leased import ME, YOU, Found, House, down
 
 from pallas.executors import ExecutorInfo
 from pallas.model import AgentChanged, AgentKind, AgentState, Fault, FaultType, HealthStatus, ProviderFacts
-from pallas.routing.directory import Directory
+from pallas.runs.agent_directory import Directory
 from pallas.telemetry.events import Hub
 
 

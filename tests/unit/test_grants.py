@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pallas.access.bearer_lease import fingerprint, subject_id
-from pallas.access.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
 from pallas.access.grants import Grants
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.config.models import Project
 from pallas.model import Fault, FaultType, Principal
+from pallas.model.fingerprint import fingerprint, subject_id
+from pallas.model.grant_rules import VERBS, VERBS_OF, Grant, RbacConfig, Rule
 from pallas.model.refusals import REASON
 from pallas.surfaces.auth.inbound import Inbound
 from pallas.telemetry.log import redact_text

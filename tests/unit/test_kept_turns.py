@@ -24,8 +24,8 @@ from pallas.model import (
     ToolAnswer,
     ToolCall,
 )
+from pallas.model.ids import mint
 from pallas.model.packed import Packed
-from pallas.runs.conversations import mint
 
 ALICE, BOB = Principal("token:alice"), Principal("token:bob")
 CALL = ToolCall("c1", "echo__echo", {"text": "x"})

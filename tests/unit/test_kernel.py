@@ -7,6 +7,7 @@ import pytest
 from support.executors import FakeAgent, FakeExecutor, Gate, echo
 from support.waiting import until
 
+from pallas.bounds.sizes import MAX_RESULT
 from pallas.executors import Emit, ExecutorInfo, Turn, TurnResult
 from pallas.model import (
     AgentState,
@@ -22,9 +23,9 @@ from pallas.model import (
     StepStarted,
     ToolEvent,
 )
-from pallas.runs.conversations import IDLE_SECONDS, Conversations, mint
+from pallas.model.ids import mint
+from pallas.runs.conversations import IDLE_SECONDS, Conversations
 from pallas.runs.kernel import Kernel
-from pallas.runs.limits import MAX_RESULT
 from pallas.telemetry.events import Hub
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pallas.executors.fastagent import hooks
-from pallas.executors.fastagent.hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Fault
 from pallas.telemetry.log import close_logging, setup_logging
 
@@ -54,8 +54,8 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def test_installing_twice_applies_a_hook_once(theirs: ModuleType) -> None:
     # PR-29
-    assert hooks.install(counting("trace", theirs)) is True
-    assert hooks.install(counting("trace", theirs)) is False
+    assert library_hooks.install(counting("trace", theirs)) is True
+    assert library_hooks.install(counting("trace", theirs)) is False
     assert called(theirs) == ["docs/search", "trace"]
 
 
@@ -63,11 +63,11 @@ def test_a_third_hook_added_later_leaves_each_applied_once(theirs: ModuleType) -
     # PR-29
     first, second, third = (counting(name, theirs) for name in ("trace", "bearer", "transport"))
     for hook in (first, second):
-        hooks.install(hook)
+        library_hooks.install(hook)
     for hook in (first, second, third, first, second, third):
-        hooks.install(hook)
+        library_hooks.install(hook)
     assert called(theirs) == ["docs/search", "trace", "bearer", "transport"]
-    assert hooks.installed(theirs, "dispatch") == ("transport", "bearer", "trace")
+    assert library_hooks.installed(theirs, "dispatch") == ("transport", "bearer", "trace")
 
 
 def test_a_hook_on_another_target_is_not_hidden_by_the_first(theirs: ModuleType) -> None:
@@ -78,8 +78,8 @@ def test_a_hook_on_another_target_is_not_hidden_by_the_first(theirs: ModuleType)
 
         return prepare
 
-    hooks.install(counting("trace", theirs))
-    assert hooks.install(Hook("auth", theirs, "prepare", ("config", "retries"), wrap)) is True
+    library_hooks.install(counting("trace", theirs))
+    assert library_hooks.install(Hook("auth", theirs, "prepare", ("config", "retries"), wrap)) is True
     assert theirs.prepare("docs", retries=2) == "wrapped docs 2"
     assert called(theirs) == ["docs/search", "trace"]
 
@@ -87,9 +87,9 @@ def test_a_hook_on_another_target_is_not_hidden_by_the_first(theirs: ModuleType)
 def test_a_hook_that_someone_took_away_is_installed_again(theirs: ModuleType) -> None:
     # PR-29
     original = vars(theirs)["dispatch"]
-    hooks.install(counting("trace", theirs))
+    library_hooks.install(counting("trace", theirs))
     theirs.dispatch = original  # type: ignore[attr-defined]
-    assert hooks.install(counting("trace", theirs)) is True
+    assert library_hooks.install(counting("trace", theirs)) is True
     assert called(theirs) == ["docs/search", "trace"]
 
 
@@ -97,7 +97,7 @@ def test_a_hook_under_a_foreign_wrapper_is_still_seen(theirs: ModuleType) -> Non
     # PR-29
     import functools
 
-    hooks.install(counting("trace", theirs))
+    library_hooks.install(counting("trace", theirs))
     ours = vars(theirs)["dispatch"]
 
     @functools.wraps(ours)
@@ -105,36 +105,36 @@ def test_a_hook_under_a_foreign_wrapper_is_still_seen(theirs: ModuleType) -> Non
         return [*await ours(server, tool), "foreign"]
 
     theirs.dispatch = foreign  # type: ignore[attr-defined]
-    hooks.install(counting("trace", theirs))
+    library_hooks.install(counting("trace", theirs))
     assert called(theirs) == ["docs/search", "trace", "foreign"]
-    hooks.install(counting("bearer", theirs))
+    library_hooks.install(counting("bearer", theirs))
     assert called(theirs) == ["docs/search", "trace", "foreign", "bearer"]
     with pytest.raises(Fault, match="wrapped by someone else"):
-        hooks.uninstall(counting("trace", theirs))
+        library_hooks.uninstall(counting("trace", theirs))
 
 
 def test_one_hook_is_taken_out_from_between_the_others(theirs: ModuleType) -> None:
     original = vars(theirs)["dispatch"]
     trio = [counting(name, theirs) for name in ("trace", "bearer", "transport")]
     for hook in trio:
-        hooks.install(hook)
-    assert hooks.uninstall(trio[1]) is True
+        library_hooks.install(hook)
+    assert library_hooks.uninstall(trio[1]) is True
     assert called(theirs) == ["docs/search", "trace", "transport"]
-    assert hooks.uninstall(trio[1]) is False
-    assert hooks.uninstall(trio[0]) is True
-    assert hooks.uninstall(trio[2]) is True
+    assert library_hooks.uninstall(trio[1]) is False
+    assert library_hooks.uninstall(trio[0]) is True
+    assert library_hooks.uninstall(trio[2]) is True
     assert vars(theirs)["dispatch"] is original
 
 
 def test_hooks_are_named_in_one_line_of_the_log_and_each_at_debug(theirs: ModuleType, tmp_path: Path) -> None:
     # PR-29 and PR-30
-    hooks.tell()  # of whatever was installed before, nobody hears here
+    library_hooks.tell()  # of whatever was installed before, nobody hears here
     log_file = setup_logging("debug", path=tmp_path / "pallas.log", stderr=False)
     try:
         for _ in range(2):
             for name in ("trace", "bearer"):
-                hooks.install(counting(name, theirs))
-            hooks.tell()
+                library_hooks.install(counting(name, theirs))
+            library_hooks.tell()
     finally:
         close_logging()
     told = [record for record in records(log_file) if "installed" in record["message"]]
@@ -144,7 +144,7 @@ def test_hooks_are_named_in_one_line_of_the_log_and_each_at_debug(theirs: Module
         ("INFO", None),
     ]
     assert "theirs.dispatch" in told[0]["message"]
-    assert told[0]["logger"] == "pallas.executors.fastagent.hooks"
+    assert told[0]["logger"] == "pallas.mcp_client.library_hooks"
     assert told[2]["message"] == "hooks installed in fast-agent: trace, bearer"
     assert told[2]["hooks"] == ["trace", "bearer"]
 
@@ -154,9 +154,9 @@ def test_a_target_that_changed_is_refused_and_left_as_it_is(theirs: ModuleType) 
     hook = counting("trace", theirs)
     changed = Hook("trace", theirs, "dispatch", ("server", "tool", "meta"), hook.wrap)
     with pytest.raises(Fault, match=r"theirs\.dispatch takes \(server, tool\), not \(server, tool, meta\)"):
-        hooks.install(changed)
+        library_hooks.install(changed)
     with pytest.raises(Fault, match="is not there"):
-        hooks.install(Hook("gone", theirs, "gone", (), hook.wrap))
+        library_hooks.install(Hook("gone", theirs, "gone", (), hook.wrap))
     assert vars(theirs)["dispatch"] is original
 
 
@@ -171,7 +171,7 @@ def test_a_wrapper_that_cannot_be_awaited_is_refused(theirs: ModuleType, bad: st
 
     original = vars(theirs)["dispatch"]
     with pytest.raises(Fault, match="hook broken"):
-        hooks.install(Hook("broken", theirs, "dispatch", ("server", "tool"), wrap))
+        library_hooks.install(Hook("broken", theirs, "dispatch", ("server", "tool"), wrap))
     assert vars(theirs)["dispatch"] is original
 
 
@@ -189,6 +189,6 @@ def test_a_method_is_wrapped_in_its_class() -> None:
 
     hook = Hook("call", Session, "call", ("self", "tool"), wrap)
     for _ in range(3):
-        hooks.install(hook)
+        library_hooks.install(hook)
     assert asyncio.run(Session().call("search")) == "wrapped search"
     assert hook.target.endswith("Session.call")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.config_folder import Folder
 
-from pallas.access.grant_rules import Grant, RbacConfig, Rule
+from pallas.model.grant_rules import Grant, RbacConfig, Rule
 
 AUTH = f"""\
 auth:

@@ -23,8 +23,8 @@ from pallas.model import (
     ToolCall,
     Usage,
 )
+from pallas.model.ids import mint
 from pallas.runs import retry_queue
-from pallas.runs.conversations import mint
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.events import Hub
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.config_folder import Folder
 
+from pallas.child_environment import bare_environment
 from pallas.config import ConfigError
-from pallas.executors.child_environment import bare_environment
 from pallas.telemetry.log import redact_project, redact_text
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from pallas.access.bearer_lease import fingerprint
+from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.wire_record import (
     MAX_BODY,
     MAX_EXCHANGES,

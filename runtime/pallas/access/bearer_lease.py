@@ -5,48 +5,21 @@ code that sends a request finds them in the context it runs in.
 """
 
 import base64
-import hashlib
 import json
 import logging
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, Final, NamedTuple
 
 from pallas.model import AuthHop, CredentialSource
+from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import one_line
 
 log = logging.getLogger(__name__)
-
-_salt = secrets.token_bytes(16)
 # A JWT's claims are looked at up to this size and number: they come from whoever made the token.
 _MAX_JWT: Final = 16_384
 _MAX_AUDIENCE: Final = 5
-
-
-def fingerprint(credential: str) -> str:
-    """A salted fingerprint, 24 hex digits: the same for the same credential while this process lives."""
-    return hashlib.blake2b(credential.encode(), key=_salt, digest_size=12).hexdigest()
-
-
-def subject_id(name: str, issuer: str, subject: str) -> str:
-    """The id of the principal who is ``subject`` at the issuer called ``name``, whose own name is ``issuer``.
-
-    A token that was refreshed is the same caller's. It says nothing of who that is.
-    """
-    return f"jwt:{name}:{fingerprint(f'{issuer}\0{subject}')}"
-
-
-def salt() -> bytes:
-    """What fingerprints are made with, for a process of ours that has to make the same."""
-    return _salt
-
-
-def adopt_salt(given: bytes) -> None:
-    """Make the fingerprints that the process makes which gave this salt."""
-    global _salt
-    _salt = given
 
 
 class Claims(NamedTuple):

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pallas.access.bearer_lease import salt, subject_id
-from pallas.access.grant_rules import (
+from pallas.model import Fault, Principal, refusals
+from pallas.model.fingerprint import salt, subject_id
+from pallas.model.grant_rules import (
     ANONYMOUS,
     AUTHENTICATED,
     CONTROL_FULL,
@@ -17,8 +18,7 @@ from pallas.access.grant_rules import (
     Grant,
     RbacConfig,
 )
-from pallas.access.grant_rules import GrantVerb as GrantVerb
-from pallas.model import Fault, Principal, refusals
+from pallas.model.grant_rules import GrantVerb as GrantVerb
 from pallas.model.safe_text import one_line
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ which are the same only for the same token or a verified caller.
 import re
 from typing import Any, Final
 
-from pallas.access.bearer_lease import fingerprint, payload_of
+from pallas.access.bearer_lease import payload_of
 from pallas.model import Fault, Principal
+from pallas.model.fingerprint import fingerprint
 from pallas.model.refusals import not_found
 
 _MAX_CLAIM: Final = 500

@@ -20,8 +20,8 @@ from pydantic.alias_generators import to_camel
 from pallas.config.notes import nearest
 from pallas.model import Fault, Params, ResourceKind
 from pallas.model.params import PER_CALL_KEYS
+from pallas.model.redaction import is_sensitive
 from pallas.model.safe_text import one_line
-from pallas.telemetry.log.redaction import is_sensitive
 
 from .fields import (
     MAX_ITEMS,

@@ -39,7 +39,7 @@ def bridge(
 
 def serve(root: Path, url: str, token: str) -> int:
     """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
-    from pallas.surfaces.bridge.stdio.wire import Wire
+    from pallas.client.stdio_bridge.wire import Wire
 
     if os.isatty(0):
         _tell(
@@ -76,9 +76,9 @@ def serve(root: Path, url: str, token: str) -> int:
 async def _serve(
     wire: object, project: "Project | None", url: str, token: str, others: frozenset[int]
 ) -> int:
-    from pallas.surfaces.bridge.stdio.relay import Relay
-    from pallas.surfaces.bridge.stdio.target import Target, keep
-    from pallas.surfaces.bridge.stdio.wire import Wire
+    from pallas.client.stdio_bridge.relay import Relay
+    from pallas.client.stdio_bridge.target import Target, keep
+    from pallas.client.stdio_bridge.wire import Wire
 
     assert isinstance(wire, Wire)
     stop = asyncio.Event()

@@ -27,8 +27,8 @@ def check_bearer(root: Path, callers: int, as_json: bool = False) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    from pallas.access.bearer_check import check_bearer as run
-    from pallas.fleet.event_loop import run as in_loop
+    from pallas.cli.bearer_check import check_bearer as run
+    from pallas.event_loop import run as in_loop
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     setup_logging(project.log_level)

@@ -14,8 +14,8 @@ from time import monotonic, sleep
 from typing import Final
 
 from pallas.config import ConfigError, Project
+from pallas.event_loop import run
 from pallas.fleet import gc_policy
-from pallas.fleet.event_loop import run
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.port import offer_control
 from pallas.fleet.storage import url_of

@@ -222,7 +222,7 @@ class _Own:
         await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
 
     def _main(self) -> None:
-        from pallas.fleet.event_loop import run
+        from pallas.event_loop import run
 
         try:
             run(self._serve())

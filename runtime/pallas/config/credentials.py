@@ -30,7 +30,7 @@ def export_credentials(environ: MutableMapping[str, str] = os.environ) -> tuple[
     values = {path.name: _read(path) for path in paths if path.name not in environ and path.is_file()}
     environ.update(values)
     if values:
-        from pallas.telemetry.log import redact
+        from pallas.model.redaction import redact
 
         for value in values.values():
             redact(value)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pallas.access.grant_rules import RbacConfig
 from pallas.model import NO_PARAMS, AgentKind, Params
+from pallas.model.grant_rules import RbacConfig
 
 from .auth import AuthConfig
 from .kinds import (

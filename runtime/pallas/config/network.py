@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from pallas.telemetry.log.redaction import is_sensitive
+from pallas.model.redaction import is_sensitive
 
 _LABELS: Final = re.compile(
     r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"

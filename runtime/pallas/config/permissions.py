@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pallas.telemetry.log.redaction import is_sensitive
+from pallas.model.redaction import is_sensitive
 
 from .agents import Draft
 from .code import code_file, payload_module

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pallas.access.grant_rules import (
+from pallas.model.grant_rules import (
     ANONYMOUS,
     ANY,
     AUTHENTICATED,

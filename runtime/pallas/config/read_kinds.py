@@ -8,7 +8,7 @@ from typing import Final, cast, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 from pallas.model import AgentKind
-from pallas.telemetry.log.redaction import is_sensitive
+from pallas.model.redaction import is_sensitive
 
 from .command import read_command
 from .files import is_folder, module_problem

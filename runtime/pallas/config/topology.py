@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pallas.access.grant_rules import RbacConfig
+from pallas.model.grant_rules import RbacConfig
 
 from .agents import Draft, read_agent
 from .auth import AuthConfig

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from pallas.config import Project
 from pallas.health.preflight import ProviderReport
 from pallas.model import AgentState, Event, FleetSnapshot, FleetState, Reloaded
-from pallas.routing.directory import Directory
+from pallas.runs.agent_directory import Directory
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 from pallas.surfaces.metrics import Metrics

@@ -191,7 +191,7 @@ class Inspector:
     async def _server(
         self, agent: FleetAgent, server: str, free: asyncio.Semaphore, until: float
     ) -> ServerDetail:
-        listing = importlib.import_module("pallas.toolbox.listing")
+        listing = importlib.import_module("pallas.executors.fastagent.tools_seam")
         try:
             endpoint = self._endpoint(agent, server)
             async with asyncio.timeout(max(0.0, until - monotonic())):
@@ -271,5 +271,5 @@ def _code(agent: FleetAgent) -> str:
 
 async def _load() -> None:
     """Import the protocol's client in a thread: half a second, the first time."""
-    for module in ("pallas.toolbox.listing", "pallas.toolbox.calling"):
+    for module in ("pallas.executors.fastagent.tools_seam", "pallas.toolbox.calling"):
         await asyncio.to_thread(importlib.import_module, module)

@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import httpx2
 
+from pallas.child_environment import program_environment, withheld_in
 from pallas.config import ServerConfig
-from pallas.executors.child_environment import program_environment, withheld_in
 from pallas.model import AgentState, Notice, ServerSnapshot
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.events import Hub

@@ -18,7 +18,7 @@ from pallas.executors.handler.shape import shape_of
 from pallas.handlers import Registered
 from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
 from pallas.model.safe_text import one_line
-from pallas.routing.directory import rank
+from pallas.runs.agent_directory import rank
 from pallas.telemetry.events import Hub
 
 from .agent import FleetAgent

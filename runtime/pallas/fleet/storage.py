@@ -8,12 +8,12 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.access.bearer_lease import adopt_salt
 from pallas.access.grants import Grants
 from pallas.config import Project
 from pallas.config.kinds import TasksConfig
 from pallas.ledger import database_url_of
 from pallas.model import Fault, Notice
+from pallas.model.fingerprint import adopt_salt
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.events import Hub
 

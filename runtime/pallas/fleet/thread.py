@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
+from pallas.event_loop import run
 from pallas.model import (
     AgentDetail,
     Envelope,
@@ -35,7 +36,6 @@ from pallas.telemetry.events import Hub
 from pallas.telemetry.log import redact_project, setup_logging
 
 from . import kept
-from .event_loop import run
 
 if TYPE_CHECKING:
     from .fleet import Fleet

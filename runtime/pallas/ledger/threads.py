@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Select, case, delete, insert, select, tuple_,
 from sqlalchemy.exc import IntegrityError
 
 from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
+from pallas.model.ids import mint
 from pallas.model.safe_text import one_line
-from pallas.runs.conversations import mint
 
 from . import turns
 from .agent_rows import agent_id

@@ -256,7 +256,7 @@ async def _load() -> Providers:
 
     def load() -> Providers:
         try:
-            from .fastagent_providers import FastAgentProviders
+            from pallas.executors.fastagent.completion_providers import FastAgentProviders
         finally:
             reapply_logging()  # what it imports has handlers that write to the terminal
         return FastAgentProviders()

@@ -1,7 +1,6 @@
 """Conversations in memory: whose they are, what was said, and one run at a time in each."""
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,6 +10,7 @@ from typing import Any, Final
 from pallas.access.identity import is_secret, may_continue, other_identity
 from pallas.access.identity import minted as minted
 from pallas.model import Fault, FaultType, Message, Principal
+from pallas.model.ids import mint
 from pallas.model.refusals import not_found
 from pallas.model.token_estimate import tokens_of
 
@@ -327,11 +327,6 @@ def not_theirs(handle: str, *, session: bool = False) -> Fault:
     if session:
         return other_identity("session")
     return other_identity("conversation") if is_secret(handle) else _not_found()
-
-
-def mint() -> str:
-    """A new handle with 144 random bits: nobody guesses it."""
-    return f"conv-{secrets.token_urlsafe(18)}"
 
 
 GONE: Final = (

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from pallas.bounds.images import check_images
+from pallas.bounds.sizes import check_said, check_text, fits, too_large
 from pallas.executors import Executor, TurnResult
+from pallas.executors.live_agent import Answering
 from pallas.model import (
     Fault,
     FaultType,
@@ -29,11 +32,8 @@ from pallas.model.refusals import check_provider, taken_run
 from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import Override, read_messages
 from pallas.runs.conversations import Conversation, Conversations, key_of, minted
-from pallas.runs.images import check_images
 from pallas.runs.in_flight import InFlight
 from pallas.runs.leases import Leases
-from pallas.runs.limits import check_said, check_text, fits, too_large
-from pallas.runs.live_agent import Answering
 from pallas.runs.outcomes import cut_short, started, what_answers
 from pallas.runs.run import Listener, Run, Stats
 from pallas.runs.run_recorder import Recorder

@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.config.kinds import SessionLimits
 from pallas.model import AgentKind
-from pallas.routing.directory import IN_PROCESS
+from pallas.runs.agent_directory import IN_PROCESS
 
 CAPACITY: Final = 1_000
 """Sessions that a worker or a remote agent may have, each of them, where it says nothing else itself."""

@@ -1,10 +1,10 @@
 """What is said when a run begins or is cut short, and why an agent takes none."""
 
 from pallas.executors import Executor
+from pallas.executors.live_agent import Answering
 from pallas.health.reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunStarted, TraceContext
 from pallas.model.safe_text import one_line
-from pallas.runs.live_agent import Answering
 from pallas.runs.run import Run
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from pallas.executors import Executor, Turn, TurnResult
+from pallas.executors.live_agent import Answering
 from pallas.model import Fault, FaultType, Message, Params, RunRequest, Usage
 from pallas.model.refusals import REASON
 from pallas.runs.compaction import Compaction, both
 from pallas.runs.conversations import Conversation, Conversations
-from pallas.runs.live_agent import Answering
 from pallas.runs.run import Run
 from pallas.runs.thread_store import Keeper
 from pallas.runs.turn_writer import Kept

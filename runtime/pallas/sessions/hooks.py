@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from pallas.executors import Executor
+from pallas.executors.live_agent import Answering
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
-from pallas.runs.live_agent import Answering
 from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pallas.config.kinds import SessionLimits
 from pallas.executors import Executor
+from pallas.executors.live_agent import Answering
 from pallas.model import (
     NO_PARAMS,
     AgentKind,
@@ -14,9 +15,8 @@ from pallas.model import (
     SessionRecord,
     SessionStatus,
 )
-from pallas.routing.directory import IN_PROCESS
+from pallas.runs.agent_directory import IN_PROCESS
 from pallas.runs.conversations import Conversation
-from pallas.runs.live_agent import Answering
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pallas.executors import ExecutorInfo
 from pallas.model import NO_PARAMS, Fault, FaultType, Params
 from pallas.model.refusals import check_provider as check_among
-from pallas.routing.directory import IN_PROCESS, Entry
+from pallas.runs.agent_directory import IN_PROCESS, Entry
 from pallas.runs.leases import Leases
 
 from .refusing import check_metadata, no_room

@@ -6,10 +6,11 @@ from typing import Final
 
 from pallas.config.kinds import SessionLimits
 from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
+from pallas.model.ids import mint
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line
-from pallas.routing.directory import Directory
-from pallas.runs.conversations import key_of, mint
+from pallas.runs.agent_directory import Directory
+from pallas.runs.conversations import key_of
 from pallas.runs.kernel import Kernel
 
 from . import hooks

@@ -17,9 +17,9 @@ from pallas.model import (
     RunResult,
     TraceContext,
 )
+from pallas.model.ids import mint
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line
-from pallas.runs.conversations import mint
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.telemetry.log import redact_text

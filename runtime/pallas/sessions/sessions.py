@@ -19,7 +19,7 @@ from pallas.model import (
     TraceContext,
 )
 from pallas.model.safe_text import one_line
-from pallas.routing.directory import IN_PROCESS, Directory
+from pallas.runs.agent_directory import IN_PROCESS, Directory
 from pallas.runs.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.runs.run import Listener
 from pallas.telemetry.events import Hub

@@ -15,8 +15,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import Implementation
 
 from pallas import __version__
-from pallas.executors.fastagent import mcp_seam, stdio_seam
 from pallas.fleet.parent_death import leashed
+from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model.safe_text import one_line
 from pallas.surfaces.guard import LOCAL_NAMES, HostOriginGuard
 from pallas.surfaces.listener import Listener, bind

@@ -9,11 +9,11 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from pydantic import PrivateAttr
 
+from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import Fault, FaultType, Params, RunRequest, RunResult
+from pallas.model.ids import mint
 from pallas.model.safe_text import one_line
-from pallas.runs.conversations import mint
 from pallas.runs.kernel import Kernel
-from pallas.runs.limits import MAX_RESULT, json_size
 
 from .calls import (
     IMAGES_SCHEMA,

@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType
-from pallas.runs.limits import MAX_BODY
 
 # A client that is still sending hears nothing: so much more is read, for so long, before it is answered.
 DRAIN: Final = 64 * 1024 * 1024

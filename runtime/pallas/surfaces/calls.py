@@ -10,6 +10,7 @@ from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from pallas.bounds.images import check_images
 from pallas.model import (
     NO_PARAMS,
     Fault,
@@ -22,10 +23,9 @@ from pallas.model import (
     RunResult,
     TraceContext,
 )
+from pallas.model.ids import mint
 from pallas.model.safe_text import has_lone_surrogate, one_line
 from pallas.runs.chat_messages import MAX_MESSAGES
-from pallas.runs.conversations import mint
-from pallas.runs.images import check_images
 from pallas.telemetry.trace import incoming
 
 from .caller import bearer_in as bearer_in

@@ -7,8 +7,8 @@ import mcp_types as mt
 from fastmcp.prompts import Message as PromptMessage
 from mcp_types import ImageContent
 
+from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import Image, Message
-from pallas.runs.limits import MAX_RESULT, json_size
 
 # Around each message stand its role, its type and the JSON between.
 _AROUND: Final = 120

@@ -11,11 +11,11 @@ from dataclasses import replace
 from time import perf_counter, time
 from typing import Final
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.model import Exchange, Side
+from pallas.model.fingerprint import fingerprint
+from pallas.model.redaction import is_sensitive, longest_secret
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import forget, redact, redact_text
-from pallas.telemetry.log.redaction import is_sensitive, longest_secret
 from pallas.telemetry.ring_store import Shelves
 
 MAX_BODY: Final = 64 * 1024

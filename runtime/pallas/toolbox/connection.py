@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from pallas import __version__
 from pallas.bounds import MAX_MESSAGE
+from pallas.child_environment import program_environment
 from pallas.config.models import DownstreamConfig
-from pallas.executors.child_environment import program_environment
-from pallas.executors.fastagent import mcp_seam, stdio_seam
+from pallas.mcp_client import mcp_seam, stdio_seam
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text

@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.bounds.images import MAX_IMAGES
 from pallas.client import Api
 from pallas.client.api import part
 from pallas.commands import Parameter, parameters
 from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
 from pallas.model.safe_text import one_line
-from pallas.runs.images import MAX_IMAGES
 
 from .session import thread_named
 from .transcript import rendered, target_of, write_new

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pallas.bounds.images import MAX_BYTES, MAX_IMAGES, check_images, kind_of
 from pallas.commands import parameters
 from pallas.model import NO_PARAMS, Fault, Image, Params
 from pallas.model.params import MAX_STOP
 from pallas.model.safe_text import one_line
-from pallas.runs.images import MAX_BYTES, MAX_IMAGES, check_images, kind_of
 
 from .status import USAGE, Left
 

@@ -79,12 +79,12 @@ async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
 
 async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
     """The REST API, with a kernel that has no agents."""
-    from pallas.access.grant_rules import CONTROL_FULL
     from pallas.access.grants import Grants
     from pallas.catalog import Catalog
     from pallas.catalog.sealing import seal_of
     from pallas.ledger import open_ledger
     from pallas.ledger.address import default_path
+    from pallas.model.grant_rules import CONTROL_FULL
     from pallas.runs.kernel import Kernel
     from pallas.sessions.thread_access import Threads
     from pallas.surfaces.rest.app import RestParts, rest_app

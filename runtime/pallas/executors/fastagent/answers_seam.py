@@ -10,16 +10,15 @@ from typing import Any, Final
 import httpx2
 
 from pallas.bounds.bodies import ask_plainly, bound_model
-
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 _LIBRARIES: Final = frozenset({"openai", "anthropic"})
 
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 def _bounded(original: Any) -> Any:

@@ -17,10 +17,9 @@ from fast_agent.mcp import client_gateway
 
 from pallas.access.bearer_lease import current_grant, current_slot
 from pallas.bounds.bodies import ask_plainly, bound
+from pallas.mcp_client.library_hooks import Hook, install
 from pallas.model import CredentialSource
 from pallas.telemetry import wire_http
-
-from .hooks import Hook, install
 
 _KEY: Final = "pallas_forward"
 _METHOD: Final = re.compile(rb'"method"\s*:\s*"([^"\\]{1,60})"')

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 # Seconds between two listings of a server that goes on changing.
 _PAUSE: Final = 1.0
@@ -31,7 +31,7 @@ _listings: Final[WeakKeyDictionary[Any, dict[str, _Listing]]] = WeakKeyDictionar
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 def _once_at_a_time(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,10 +12,9 @@ from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.tools import elicitation
 from mcp_types import ElicitResult
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model.safe_text import one_line
-
-from . import hooks
-from .hooks import Hook
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ _DECLINED: Final = "__DECLINED__"
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def _declining(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,16 +9,15 @@ from typing import Any, Final
 from fast_agent.mcp import client_gateway
 from fast_agent.tools import local_shell_executor
 
-from pallas.executors.child_environment import program_environment
-
-from . import hooks
-from .hooks import Hook
+from pallas.child_environment import program_environment
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def _of_programs(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,14 +11,15 @@ from typing import Any, Final
 from fast_agent import FastAgent
 from fast_agent.core.harness import AgentHarness
 
-from pallas.access.bearer_lease import Grant, Slot, connecting, fingerprint, lending
+from pallas.access.bearer_lease import Grant, Slot, connecting, lending
+from pallas.bounds.images import check_images
 from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import shown
 from pallas.config.models import DownstreamConfig
 from pallas.config.survey import sought
 from pallas.model import ANONYMOUS, Fault, FaultType
+from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import one_line, sanitize
-from pallas.runs.images import check_images
 from pallas.telemetry.log import redact_text
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult

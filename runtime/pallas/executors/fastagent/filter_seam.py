@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 
 def install() -> None:
     """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def _once(add: Any) -> Any:

@@ -14,12 +14,11 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
+from pallas.mcp_client.stdio_seam import was_ended
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
-
-from . import hooks
-from .hooks import Hook
-from .stdio_seam import was_ended
 
 log = logging.getLogger("pallas.forward.trace")
 
@@ -38,7 +37,7 @@ _hop: ContextVar[tuple[str, str]] = ContextVar("hop", default=("", ""))
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def name_run(run_id: str) -> None:

@@ -8,7 +8,7 @@ when the place moves.
 import logging
 from typing import Any, Final
 
-from .hooks import Hook
+from pallas.mcp_client.library_hooks import Hook
 
 log = logging.getLogger(__name__)
 

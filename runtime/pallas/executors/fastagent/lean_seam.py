@@ -8,8 +8,8 @@ from typing import Any, Final
 from fast_agent.hooks import compaction
 from fast_agent.types import RequestParams
 
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 
 def no_panels(agent: Any) -> None:
@@ -70,4 +70,4 @@ NO_SUMMARY_AFTER: Final = Hook(
 
 def install() -> None:
     """Install what is for every agent. Raises Fault (CONFIG) where its place has moved."""
-    hooks.install(NO_SUMMARY_AFTER)
+    library_hooks.install(NO_SUMMARY_AFTER)

@@ -8,6 +8,7 @@ from fast_agent import FastAgent
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import module_file
+from pallas.mcp_client import library_hooks, mcp_seam
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import reapply_logging
@@ -23,10 +24,8 @@ from . import (
     environment_seam,
     filter_seam,
     forward_trace,
-    hooks,
     lean_seam,
     log_hook,
-    mcp_seam,
     oauth_off,
     quick_connect,
     sampling_seam,
@@ -74,9 +73,9 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAg
             sampling_seam,
         ):
             each.install()
-        hooks.install(auth_seam.PREPARE)
-        hooks.install(settings_seam.SETTINGS)
-        hooks.tell()
+        library_hooks.install(auth_seam.PREPARE)
+        library_hooks.install(settings_seam.SETTINGS)
+        library_hooks.tell()
         try:
             # A definition is nobody's code.
             with ground(project, agent.name, fresh=fresh and agent.definition is None):

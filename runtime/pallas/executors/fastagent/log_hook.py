@@ -5,15 +5,14 @@ from typing import Any, Final
 
 from fast_agent import context
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.log import reapply_logging
-
-from . import hooks
-from .hooks import Hook
 
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 def _keep_ours(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from fast_agent.mcp import client_gateway, oauth_client
 
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 _PARAMETERS: Final = (
     "server_config",
@@ -26,7 +26,7 @@ _PARAMETERS: Final = (
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def _never(original: Callable[..., Any]) -> Callable[..., Any]:

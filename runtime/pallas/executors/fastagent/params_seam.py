@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 
 from fast_agent.types import RequestParams
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Params
 from pallas.model.safe_text import encodable, one_line
 
-from . import answers_seam, google_seam, hooks
+from . import answers_seam, google_seam
 from .allowlist import Allowed, find_one
-from .hooks import Hook
 from .provider_params import (
     Family,
     drop_empty_tools,
@@ -190,7 +191,7 @@ def is_compatible(llm: Any) -> bool:
 def prepare(agent: Any) -> None:
     """Have the hooks on the class of the agent's model, once for each class. Raises Fault (CONFIG)."""
     for hook in hooks_for(type(getattr(agent, "llm", None))):
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def hooks_for(kind: type) -> tuple[Hook, ...]:

@@ -13,10 +13,9 @@ import httpx2
 from fast_agent.mcp import mcp_connection_manager
 from httpx2._transports import default
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Fault
-
-from . import hooks
-from .hooks import Hook
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +83,6 @@ def install() -> None:
     """Install them. Where something has changed below us, connecting is slow again and nothing else."""
     for hook in (ONE_STORE, ONE_STORE_FOR_MODELS, SOONER):
         try:
-            hooks.install(hook)
+            library_hooks.install(hook)
         except Fault as fault:
             log.warning("%s", fault.message)

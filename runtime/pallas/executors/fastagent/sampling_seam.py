@@ -20,12 +20,12 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from mcp_types import INVALID_REQUEST, ErrorData
 
 from pallas.config.downstreams import SAMPLING_REQUESTS, SAMPLING_TOKENS
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model import Usage
 from pallas.model.safe_text import one_line
 
-from . import hooks
 from .forward_trace import HOOKS as DISPATCH
-from .hooks import Hook
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _OVER: Final = "the run that called this server is over"
 def install() -> None:
     """Install the hooks, each once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 class Allowance:

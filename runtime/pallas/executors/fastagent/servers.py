@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pallas.access.bearer_lease import Slot, context_of
+from pallas.mcp_client.stdio_seam import end_of
 from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
 from pallas.model.safe_text import one_line
 
 from ..base import Emit, Turn
 from . import servers_seam
 from .faults import refused_fault
-from .stdio_seam import end_of
 
 log = logging.getLogger(__name__)
 

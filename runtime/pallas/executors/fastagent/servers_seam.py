@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 from anyio import Lock
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
-from . import hooks
-from .hooks import Hook
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 
 CONNECT_SECONDS: Final = 20.0
 """How long a new instance waits for its servers."""
@@ -226,4 +226,4 @@ HOOKS: Final = (AT_ONCE, LISTED_AGAIN, TOOLS_CHANGED)
 def install() -> None:
     """Connect the servers of every agent this way. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)

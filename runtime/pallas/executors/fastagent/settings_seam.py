@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from fast_agent import FastAgent
 
+from pallas.mcp_client.library_hooks import Hook
+
 from .beside import waiting_loop
-from .hooks import Hook
 
 # Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
 _PATIENCE: Final = 60.0

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from fast_agent.mcp import client_gateway
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model.safe_text import sanitize
-
-from . import hooks
-from .hooks import Hook
 
 ASKED: Final = "PALLAS_SERVER_STDERR"
 """The variable that asks for it with ``1``."""
@@ -28,7 +27,7 @@ _AT_ONCE: Final = 64 * 1024
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 class ServerErrors(io.TextIOBase):

@@ -3,11 +3,68 @@
 ``tests/contract/test_tools_seam.py`` fails when one of these moves.
 """
 
+import asyncio
 from collections.abc import Container, Iterable
-from typing import Any
+from typing import Any, Final
 
-from pallas.model import ServerDetail
-from pallas.toolbox.listing import MAX_TOOLS, details_of
+from mcp import Client
+
+from pallas.model import ServerDetail, ToolDetail
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
+from pallas.toolbox.connection import connected
+from pallas.toolbox.endpoint import Endpoint
+from pallas.toolbox.plain import json_text, text_of
+
+MAX_TOOLS: Final = 500
+# Characters of a schema, of a description, and of all schemas of a server.
+MAX_SCHEMA: Final = 64 * 1024
+MAX_DESCRIPTION: Final = 16 * 1024
+_MAX_ALL: Final = 8 * 1024 * 1024
+# A server that never comes to an end is left after so many pages.
+_MAX_PAGES: Final = 100
+
+
+async def list_tools(endpoint: Endpoint, bearer: str | None = None) -> tuple[tuple[ToolDetail, ...], bool]:
+    """The tools of a server and whether there are more than ``MAX_TOOLS``. Raises Fault; has no deadline."""
+    async with connected(endpoint, bearer) as client:
+        tools, more = await _pages(client)
+    return await asyncio.to_thread(details_of, tools), more
+
+
+async def _pages(client: Client) -> tuple[list[Any], bool]:
+    tools: list[Any] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if len(tools) > MAX_TOOLS or not cursor:
+            return tools[:MAX_TOOLS], len(tools) > MAX_TOOLS
+    return tools, True
+
+
+def details_of(tools: list[Any]) -> tuple[ToolDetail, ...]:
+    """Tools as the protocol's client has them, as values: sanitised, secrets masked, bounded. Blocks."""
+    left = _MAX_ALL
+    details: list[ToolDetail] = []
+    for tool in tools:
+        given, gives = (_schema(each, left) for each in (tool.input_schema or {}, tool.output_schema))
+        left -= len(given) + len(gives)
+        details.append(
+            ToolDetail(
+                name=one_line(tool.name, 200),
+                title=one_line(redact_text(tool.title or ""), 200),
+                description=text_of(tool.description or "", MAX_DESCRIPTION),
+                input_schema=given,
+                output_schema=gives,
+            )
+        )
+    return tuple(details)
+
+
+def _schema(schema: Any, left: int) -> str:
+    return "" if schema is None else json_text(schema, min(MAX_SCHEMA, max(200, left)), names=False)
 
 
 def tools_of(agents: Iterable[Any], servers: Iterable[str], away: Container[str]) -> tuple[ServerDetail, ...]:

@@ -20,10 +20,9 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 from opentelemetry import context as otel
 from opentelemetry import trace as spans
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.library_hooks import Hook
 from pallas.telemetry.trace import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
-
-from . import hooks
-from .hooks import Hook
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ _CARRYING: Final = frozenset({"call_tool", "read_resource", "get_prompt"})
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 def _carry(original: Callable[..., Any]) -> Callable[..., Any]:

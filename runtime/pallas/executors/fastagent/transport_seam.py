@@ -6,10 +6,10 @@ from typing import Any, Final
 from fast_agent.mcp import client_gateway
 
 from pallas.bounds import MAX_MESSAGE
+from pallas.mcp_client import library_hooks as hooks
+from pallas.mcp_client import stdio_seam
+from pallas.mcp_client.library_hooks import Hook
 from pallas.model.safe_text import one_line
-
-from . import hooks, stdio_seam
-from .hooks import Hook
 
 # Bytes of one server-sent event, and so of one tool result.
 MAX_EVENT: Final = MAX_MESSAGE

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from pallas.mcp_client import library_hooks
+from pallas.mcp_client.stdio_seam import PassingStream
 from pallas.telemetry.trace import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
-from . import hooks
-from .stdio_seam import PassingStream
 from .transport_seam import stdio_hook
 
 # Requests to one stdio server whose answers are awaited; one that is never answered goes after so many.
@@ -22,7 +22,7 @@ _MAX_OPEN: Final = 200
 
 def install() -> None:
     """Install the hook, once however often this is called. Raises Fault (CONFIG)."""
-    hooks.install(HOOK)
+    library_hooks.install(HOOK)
 
 
 @asynccontextmanager

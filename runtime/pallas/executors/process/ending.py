@@ -16,7 +16,7 @@ def run_and_leave(work: Coroutine[Any, Any, None]) -> NoReturn:
     It is left while its loop still stands: the end of that cancels what runs, whose callers would hear of a
     cancel, and waits for threads of whoever started some.
     """
-    from pallas.fleet.event_loop import new_runner
+    from pallas.event_loop import new_runner
 
     with new_runner() as runner:
         status = 1

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from pallas import __version__
-from pallas.access.bearer_lease import salt
+from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
-from pallas.executors.child_environment import agent_environment, withheld_in
 from pallas.model import Fault, FaultType
+from pallas.model.fingerprint import salt
 from pallas.model.safe_text import one_line
 from pallas.telemetry.trace import current_run
 

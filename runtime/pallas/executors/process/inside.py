@@ -15,12 +15,12 @@ from time import monotonic
 from typing import Any, Final, NoReturn
 
 from pallas import __version__
-from pallas.access.bearer_lease import adopt_salt
 from pallas.executors.base import Turn, TurnResult
 from pallas.executors.fastagent.executor import FastAgentExecutor
 from pallas.executors.fastagent.messages import revived
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.model.codec import Undecodable, encode_event
+from pallas.model.fingerprint import adopt_salt
 from pallas.model.safe_text import sanitize
 from pallas.telemetry.log import (
     Forwarder,

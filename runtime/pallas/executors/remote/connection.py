@@ -152,7 +152,7 @@ class Connection:
         from mcp.client.streamable_http import streamable_http_client
         from mcp_types import Implementation
 
-        from ..fastagent import mcp_seam
+        from pallas.mcp_client import mcp_seam
 
         mcp_seam.install()
         timeout = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)

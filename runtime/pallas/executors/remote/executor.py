@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from pallas.access.bearer_lease import Grant, fingerprint, lending
+from pallas.access.bearer_lease import Grant, lending
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe.downstream import unprobed
 from pallas.model import Fault, FaultType, Message, Notice
+from pallas.model.fingerprint import fingerprint
 from pallas.model.safe_text import sanitize
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult

@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Final
 
 from pallas import __version__
+from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
-from pallas.executors.child_environment import bare_environment
 from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pallas.child_environment import program_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
-from pallas.executors.child_environment import program_environment, withheld_in
 from pallas.model import Fault, FaultType, Message
+from pallas.model.redaction import is_sensitive
 from pallas.telemetry.log import forget, redact
-from pallas.telemetry.log.redaction import is_sensitive
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from .conversations import Kept

@@ -8,8 +8,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas.access.bearer_lease import fingerprint
 from pallas.config.auth import AuthConfig
+from pallas.model.fingerprint import fingerprint
 
 from ..caller import PRINCIPAL
 from . import challenge

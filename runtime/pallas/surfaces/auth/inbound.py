@@ -5,11 +5,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from pallas.access.grant_rules import CONTROL_FULL
 from pallas.access.grants import Grants
 from pallas.config.auth import AuthConfig, in_force
 from pallas.config.models import Project
 from pallas.model import Fault, FaultType, Principal, TraceContext
+from pallas.model.grant_rules import CONTROL_FULL
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import forget, name_tokens, redact
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from time import time
 from typing import Any, Final
 
-from pallas.access.bearer_lease import fingerprint, subject_id
 from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.model import Principal
+from pallas.model.fingerprint import fingerprint, subject_id
 
 from .jwt import claims_of, looks_like_jwt, scopes_of
 from .keys import KeySet

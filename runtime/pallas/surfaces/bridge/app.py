@@ -22,7 +22,7 @@ from .tasks import begins, with_handles
 from .tools import BridgeTool, Work, works
 
 if TYPE_CHECKING:
-    from pallas.routing.directory import Directory
+    from pallas.runs.agent_directory import Directory
     from pallas.sessions import Admission, Sessions
     from pallas.tasks import Tasks
 

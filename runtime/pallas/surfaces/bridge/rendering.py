@@ -7,8 +7,8 @@ from typing import Any, Final
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 
+from pallas.bounds.sizes import MAX_RESULT, json_size
 from pallas.model import AgentInfo, Fault, FaultType, ProviderFacts, RunResult, SessionRecord, Usage
-from pallas.runs.limits import MAX_RESULT, json_size
 
 from ..calls import fault_result, result_of
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final
 
-from pallas.access.bearer_lease import fingerprint
+from pallas.model.fingerprint import fingerprint
 
 from ..attempts import BURST as BURST
 from ..attempts import Attempts as Attempts

@@ -8,8 +8,8 @@ from typing import Any, Final
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
+from pallas.bounds.sizes import MAX_BODY
 from pallas.model import Fault, FaultType
-from pallas.runs.limits import MAX_BODY
 
 from ..body_limit import drain_body
 from .faults import Refused

@@ -8,12 +8,12 @@ from fastapi import Header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from pallas.access.grant_rules import holds_control
+from pallas.bounds.sizes import check_said
 from pallas.model import Fault, FaultType, Image, Params, RunRequest, codec
+from pallas.model.grant_rules import holds_control
+from pallas.model.ids import mint
 from pallas.model.refusals import not_found
 from pallas.model.safe_text import one_line
-from pallas.runs.conversations import mint
-from pallas.runs.limits import check_said
 from pallas.telemetry.trace import incoming
 
 from ..caller import bearer_in

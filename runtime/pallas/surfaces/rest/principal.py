@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.types import Scope
 
-from pallas.access.bearer_lease import fingerprint
-from pallas.access.grant_rules import CONTROL_FULL, CONTROL_READ
 from pallas.config.auth import AuthConfig
 from pallas.model import Fault, FaultType, Principal, refusals
+from pallas.model.fingerprint import fingerprint
+from pallas.model.grant_rules import CONTROL_FULL, CONTROL_READ
 
 from ..auth import challenge
 from ..auth.gate import one_bearer

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from pallas.bounds.images import MAX_IMAGES
+from pallas.bounds.sizes import MAX_TEXT
 from pallas.model import ResourceKind
-from pallas.runs.images import MAX_IMAGES
-from pallas.runs.limits import MAX_TEXT
 
 _TEXT: Final = {"type": "string"}
 _OBJECT: Final = {"type": "object", "additionalProperties": True}

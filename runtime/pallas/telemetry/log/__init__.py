@@ -1,8 +1,10 @@
 """The log: one JSON file, rotated, redacted, and nothing on the terminal. See ``docs/logging.md``."""
 
+from pallas.model.redaction import forget, name_tokens, redact, redact_text
+from pallas.telemetry.log.project_secrets import redact_project
+
 from .forward import Forwarder, replay
 from .place import log_path
-from .redaction import forget, name_tokens, redact, redact_project, redact_text
 from .setup import (
     LogState,
     close_logging,

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
 from pallas.telemetry.trace import current_run
-
-from .redaction import MASK, is_sensitive, longest_secret, redact_text
 
 MAX_MESSAGE: Final = 64 * 1024
 MAX_TRACEBACK: Final = 256 * 1024

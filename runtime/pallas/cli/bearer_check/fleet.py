@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fast_agent import FastAgent
 
-from pallas.access.bearer_check.echo import Recorder
+from pallas.cli.bearer_check.echo import Recorder
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent import seam
 from pallas.executors.fastagent.executor import FastAgentExecutor

@@ -16,14 +16,14 @@ from pallas.bounds.bodies import TooLarge
 from pallas.bounds.messages import too_many_nodes, too_many_parts
 from pallas.bounds.results import check_result
 
-from . import hooks
-from .hooks import Hook
+from . import library_hooks
+from .library_hooks import Hook
 
 
 def install() -> None:
     """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 def _bounded_validation(original: Any) -> Any:

@@ -3,15 +3,14 @@
 import base64
 import binascii
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
-    from pallas.config.models import Project
+    pass
 
 MASK: Final = "[redacted]"
 MIN_LENGTH: Final = 6
@@ -24,11 +23,8 @@ _NAME: Final = (
 # One of these stands in every name that the pattern above matches.
 _IN_NAMES: Final = ("key", "secret", "passw", "passphrase", "credential", "token", "authorization", "cookie")
 _SENSITIVE: Final = re.compile(_NAME + r"\Z", re.IGNORECASE)
-_API_KEY: Final = re.compile(r"api[_-]?key\Z", re.IGNORECASE)
-_PLACEHOLDER: Final = re.compile(r"[A-Za-z_-]{1,12}")
 # What stands behind `${secret:` where a value is only referred to.
 _REFERRED: Final = re.compile(r"[\w.-]{1,200}/[\w.-]{1,200}\}[\"').,;]{0,4}")
-_HEADER: Final = re.compile(r"(?:authorization|cookie)\Z", re.IGNORECASE)
 
 # Words that follow "bearer" or "token:" in a sentence and are no credential.
 # fmt: off
@@ -151,27 +147,6 @@ def forget(*secrets: str) -> None:
     _known.drop(secrets)
 
 
-def redact_project(project: "Project") -> None:
-    """Mask every secret the project can know: in its files, in ``.env`` and in the environment.
-
-    Keys, passwords, configured headers, and variables with such a name. Keys that stand for none, such as
-    ``offline`` or ``not-needed``, are words and stay readable.
-    """
-    redact(*_secrets_in(os.environ), *_secrets_in(project.settings))
-    for server in project.servers.values():
-        redact(*_secrets_in(server.env))
-    for downstream in project.downstreams.values():
-        redact(*_secrets_in(downstream.headers), *_userinfo(downstream.url))
-    for agent in project.agents.values():
-        if agent.remote is not None:
-            redact(*_secrets_in(agent.remote.headers), *_userinfo(agent.remote.url))
-        if agent.worker is not None:
-            redact(*_secrets_in(agent.worker.env))
-        if agent.typed is not None:
-            redact(*_secrets_in(agent.typed.env))
-        redact(*_secrets_in(agent.env))
-
-
 def is_sensitive(name: str) -> bool:
     """Whether a field of that name holds a secret, as ``x-api-key`` does."""
     return bool(_SENSITIVE.search(name))
@@ -245,27 +220,3 @@ def _mask_field(match: re.Match[str]) -> str:
         return match[0]
     start = value.find(bare)
     return f"{name}{match['sep']}{value[:start]}{MASK}{value[start + len(bare) :]}"
-
-
-def _secrets_in(values: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _secrets_in(value)
-        elif isinstance(value, list | tuple):
-            yield from (found for item in value if isinstance(item, Mapping) for found in _secrets_in(item))
-        elif isinstance(value, str):
-            if _API_KEY.search(str(name)) and _PLACEHOLDER.fullmatch(value):
-                continue
-            if is_sensitive(str(name)):
-                # "Bearer abc": the part after the scheme is what may turn up alone.
-                yield from (value, value.partition(" ")[2].strip()) if _HEADER.search(str(name)) else (value,)
-            elif "@" in value:
-                yield from _userinfo(value)
-
-
-def _userinfo(url: str) -> tuple[str, ...]:
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return ()
-    return (password, unquote(password)) if password else ()

@@ -19,13 +19,13 @@ from pallas.executors.fastagent.params_seam import Wish, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
+from pallas.llm.providers import UNREADABLE, Answer, Provider
+from pallas.llm.question import Question
+from pallas.llm.selection import DEFAULT
 from pallas.model import Fault, FaultType, Params
 from pallas.model.safe_text import one_line, sanitize
 
-from . import fastagent_seam as seam
-from .providers import UNREADABLE, Answer, Provider
-from .question import Question
-from .selection import DEFAULT
+from . import completion_seam as seam
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final, Protocol
 
 from pallas.executors import Executor
+from pallas.executors.live_agent import Answering
 from pallas.model import (
     AgentChanged,
     AgentInfo,
@@ -23,7 +24,6 @@ from pallas.model import (
 )
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line, sanitize
-from pallas.runs.live_agent import Answering
 from pallas.telemetry.events import Hub
 
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})

@@ -9,7 +9,15 @@ from typing import Any, Final
 from pallas.model import Fault, FaultType
 
 from .forward import Forward, shown
-from .messages import CANCELLED, INITIALIZE, INVALID_REQUEST, PARSE_ERROR, error, failed, modern
+from .messages import (
+    CANCELLED,
+    INITIALIZE,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    error,
+    failed,
+    modern,
+)
 from .target import Target
 from .wire import MAX_LINE, TooLong, Wire
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pallas.config import Project
 from pallas.config.upstream import PROVIDERS
-from pallas.telemetry.log.redaction import is_sensitive
+from pallas.model.redaction import is_sensitive
 
 ALLOWED: Final = frozenset(
     {

@@ -27,8 +27,8 @@ from pallas.bounds.messages import too_many_nodes
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from . import hooks
-from .hooks import Hook
+from . import library_hooks
+from .library_hooks import Hook
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _ENDED: Final = "local.pallas/serverEnded"
 def install() -> None:
     """Install the hooks, once however often this is called. Raises Fault (CONFIG)."""
     for hook in HOOKS:
-        hooks.install(hook)
+        library_hooks.install(hook)
 
 
 @asynccontextmanager
