@@ -337,7 +337,7 @@ def test_what_threads_still_log_when_the_process_is_about_to_end_goes_nowhere(
 ) -> None:
     # PR-33: in a process of its own, where nobody else listens to the root logger.
     code = (
-        "import logging\nfrom pallas.log import close_logging, setup_logging\n"
+        "import logging\nfrom pallas.telemetry.log import close_logging, setup_logging\n"
         f"setup_logging(stderr=False)\nclose_logging(for_good={for_good})\n"
         "logging.getLogger('late').warning('babble')\n"
     )
