@@ -20,15 +20,16 @@ from textual.signal import Signal
 from pallas.model import FleetState
 
 from .actions import ACTIONS, bindings
+from .actions.keymap import keymap_mistakes
 from .chat.kept_tabs import KeptTabs
 from .fleets import BrokenFleet, NoFleet, RunningFleet
 from .instances import Instances
 from .json_file import JsonFile
-from .palette import Everything, own_bindings
+from .palette import Everything
 from .pump import PERIOD, Counts, Pump
 from .screens.main import LatePane, MainScreen
 from .screens.story import StoryScreen
-from .settings import Settings, unknown_actions
+from .settings import Settings
 from .shell import scrollbar
 from .shell.keyboard import EarlyKeys, as_meant
 from .shell.layout import Layouts
@@ -36,7 +37,6 @@ from .shell.look import Look
 from .shell.notices import Notices
 from .shell.remembering import Remembering
 from .shell.signals import SIGNALS, Leaving
-from .shell.vim import vim_bindings
 from .text import ASCII, UNICODE
 from .widgets.failure import Failure
 from .widgets.filter import late_letter
@@ -64,7 +64,7 @@ class Workbench(Remembering, Look, Notices):
 
     TITLE = "Pallas"
     CSS_PATH = sorted(_STYLES.glob("*.tcss"))
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app"), *vim_bindings()]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("app", "vim")
     COMMANDS: ClassVar[set[Any]] = {Everything}
     ENABLE_COMMAND_PALETTE = True
 
@@ -151,22 +151,17 @@ class Workbench(Remembering, Look, Notices):
             self._leaving.call(partial(self.exit, 0))
         for mistake in self.settings.mistakes:
             self.tell_mistake(mistake)
+        for mistake in keymap_mistakes(self.settings.keys):
+            self.tell_mistake(f"keys: {mistake}")
         self.show_title(None)
         # Back from the shell, which has written where the screen was.
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
     @on(MainScreen.Complete)
-    async def _check_keys(self) -> None:
-        """Only now there is a line for what was typed, and every action is known that a key may be for."""
+    async def _release_keys(self) -> None:
+        """Hand on what was typed so far: only now there is a line for it."""
         for key in self._early.release():
             await super().on_event(key)
-        if not self.screen_stack:
-            return  # its user has left already
-        known = {action.id for action in ACTIONS}
-        for widget in (self, *self.main.query("*")):
-            known |= {binding.id for binding in own_bindings(widget) if binding.id}
-        for mistake in unknown_actions(self.settings.keys, known):
-            self.tell_mistake(mistake)
 
     @on(MainScreen.Painted)
     async def _begin(self) -> None:

@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from .actions import ACTIONS
+from .actions import ACTIONS, BY_ID, is_navigation
 from .fuzzy import Query
 from .screens.main import MainScreen
 from .targets import (
@@ -169,7 +169,6 @@ def own_bindings(widget: DOMNode) -> Iterable[Binding]:
 
 
 def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
-    registered = {action.id: action for action in ACTIONS}
     seen: set[str] = set()
 
     async def run(widget: DOMNode, name: str) -> None:
@@ -179,15 +178,10 @@ def _commands_of(pane: Pane, screen: Screen[Any]) -> Iterable[Command]:
 
     for widget in (pane, *pane.query("*")):
         for binding in own_bindings(widget):
-            # Without an id and unseen on the bottom line: it only moves about.
-            wanted = binding.description and (binding.id or binding.show)
-            if not wanted or binding.action in seen or binding.action.startswith("app."):
+            if is_navigation(binding) or binding.action in seen:
                 continue
             seen.add(binding.action)
-            action = registered.get(binding.id or "")
-            title = action.title if action else binding.description
-            if action is None or title in _EVERYWHERE:
-                title = f"{pane.TITLE}: {title}"
-            words = binding.tooltip or f"{binding.description}, in {pane.TITLE.lower()}"
+            action = BY_ID[binding.id or ""]
+            title = f"{pane.TITLE}: {action.title}" if action.title in _EVERYWHERE else action.title
             work: Callable[[], Awaitable[None]] = partial(run, widget, binding.action)
-            yield Command(title, words, work)
+            yield Command(title, action.help, work)

@@ -1,60 +1,61 @@
-"""Everything that can be done, in one registry: the keys, the palette and the help are made of it.
+"""Every action of the workbench, in one registry. Key bindings, palette, help and docs are made of it.
 
-One module for each scope; a user's file may put any action on other keys (``settings``).
+A widget or a screen takes its bindings from here by its scope; a user's settings file may put any action on
+other keys. ``Binding`` is used in this package only.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
 from . import (
-    agent,
-    agents,
-    app,
-    broken,
-    changes,
-    chat,
-    chat_parts,
-    failure,
-    feed,
-    instances,
-    messages,
-    run,
-    tasks,
-    threads,
-    todos,
-    tool,
-    traces,
+    app_actions,
+    chat_actions,
+    fleet_actions,
+    form_actions,
+    log_actions,
+    run_actions,
+    screen_actions,
 )
 from .action import Action, Scope
 
-__all__ = ["ACTIONS", "DEFAULT_KEYS", "Action", "Scope", "bindings"]
+__all__ = ["ACTIONS", "BY_ID", "Action", "Scope", "binding", "bindings", "is_navigation", "keys_of"]
 
 ACTIONS: Final[tuple[Action, ...]] = (
-    *app.ACTIONS,
-    *agents.ACTIONS,
-    *agent.ACTIONS,
-    *tool.ACTIONS,
-    *chat.ACTIONS,
-    *chat_parts.ACTIONS,
-    *feed.ACTIONS,
-    *run.ACTIONS,
-    *traces.ACTIONS,
-    *instances.ACTIONS,
-    *changes.ACTIONS,
-    *threads.ACTIONS,
-    *tasks.ACTIONS,
-    *messages.ACTIONS,
-    *todos.ACTIONS,
-    *failure.ACTIONS,
-    *broken.ACTIONS,
+    *app_actions.ACTIONS,
+    *fleet_actions.ACTIONS,
+    *chat_actions.ACTIONS,
+    *run_actions.ACTIONS,
+    *log_actions.ACTIONS,
+    *form_actions.ACTIONS,
+    *screen_actions.ACTIONS,
 )
-
-DEFAULT_KEYS: Final[Mapping[str, str]] = {action.id: action.keys for action in ACTIONS}
-"""Keys by the id of an action."""
+BY_ID: Final[Mapping[str, Action]] = {action.id: action for action in ACTIONS}
 
 
-def bindings(scope: Scope) -> list[BindingType]:
-    """The bindings of one scope, for a ``BINDINGS`` of a widget or the app: those that have keys."""
-    return [action.binding() for action in ACTIONS if action.scope == scope and action.keys]
+def bindings(*scopes: Scope) -> list[BindingType]:
+    """The bindings of some scopes, for the ``BINDINGS`` of a class: the actions that have keys."""
+    return [
+        action.binding() for scope in scopes for action in ACTIONS if action.scope == scope and action.keys
+    ]
+
+
+def binding(action_id: str, **changes: Any) -> Binding:
+    """The binding of one action, for a class that does the same in its own way.
+
+    ``changes`` replace fields of the binding, but never the id: the user's key for the action holds here too.
+    """
+    return replace(BY_ID[action_id].binding(), **{**changes, "id": action_id})
+
+
+def keys_of(action_id: str, chosen: Mapping[str, str]) -> str:
+    """The keys of an action, separated by commas: those that the user chose, else the default ones."""
+    return chosen.get(action_id, BY_ID[action_id].keys)
+
+
+def is_navigation(of: Binding) -> bool:
+    """Whether a binding only moves about or edits; one of Textual's own does unless it is offered."""
+    action = BY_ID.get(of.id or "")
+    return action.navigation if action is not None else not of.show

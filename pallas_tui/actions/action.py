@@ -7,51 +7,91 @@ from textual.binding import Binding
 
 Scope = Literal[
     "app",
+    "vim",
+    "list",
+    "filter",
+    "question",
     "agents",
     "agent",
-    "tool",
-    "field",
-    "chat",
-    "feed",
-    "logs",
-    "traces",
+    "changes",
     "instances",
     "failure",
     "broken",
+    "chat",
+    "prompt",
+    "path_line",
+    "transcript",
+    "calls",
+    "pictures",
+    "tray",
+    "chooser",
+    "chooser_screen",
+    "confirm",
+    "prompts",
+    "side",
+    "feed",
     "run",
     "exchange",
-    "changes",
-    "threads",
-    "tasks",
+    "traces",
     "messages",
     "envelope",
     "send",
     "replay",
     "todos",
+    "threads",
+    "tasks",
+    "tool",
+    "field",
+    "threads_screen",
+    "tasks_screen",
+    "todos_screen",
+    "instances_screen",
+    "messages_screen",
+    "single_screen",
+    "sheet",
+    "help_screen",
+    "settings_screen",
+    "setting_line",
+    "line_screen",
+    "choice",
+    "picture",
+    "files",
+    "url_line",
+    "title_line",
+    "logs",
+    "log_list",
+    "log_export",
+    "log_filters",
+    "record",
 ]
+"""The widget or the screen that has the action: its class takes ``bindings(scope)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done. ``run`` is what Textual calls, in the namespace of ``scope``.
-
-    ``keys`` are the default ones, several separated by commas, in Textual's names; empty for what only the
-    palette offers. ``hint`` is the word on the bottom line; without one the action is not offered there.
-    Actions of one ``group`` share that word.
-    """
+    """Something that can be done."""
 
     id: str
+    """The name in the ``keys`` of the settings file. It stays the same from version to version."""
     scope: Scope
     title: str
+    """The name in the palette."""
     help: str
     run: str
+    """The action that Textual calls, in the namespace of the widget that has the scope."""
     keys: str
+    """The default keys in Textual's names, separated by commas; empty for what only the palette offers."""
     hint: str = ""
+    """The word on the bottom line. Without a hint and a group the action is not offered there."""
     priority: bool = False
+    """Whether the keys are looked at before those of the focused widget."""
     group: str = ""
+    """Actions of one group share this word on the bottom line."""
+    navigation: bool = False
+    """Whether it only moves about or edits a line: the palette leaves it out, the help lists it last."""
 
     def binding(self) -> Binding:
-        """The action on its keys; the id lets a user's keymap replace them."""
+        """The action on its default keys; the id lets the user's keymap replace them."""
         return Binding(
             self.keys,
             self.run,

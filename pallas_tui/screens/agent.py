@@ -1,12 +1,13 @@
 """Everything about one agent, on a screen of its own."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import BindingType
 from textual.screen import Screen
 
+from ..actions import binding
 from ..widgets.agents.detail_pane import DetailPane
 from ..widgets.status import Ask, StatusLine
 from ..widgets.titlebar import TitleBar
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from ..widgets.agents import AgentsPane
 
 _TITLES = (
-    ("overview", "1", "About"),
-    ("tools", "2", "Tools"),
-    ("instruction", "3", "Instruction"),
-    ("registry", "4", "Registry"),
+    ("overview", "agent.overview", "About"),
+    ("tools", "agent.tools", "Tools"),
+    ("instruction", "agent.instruction", "Instruction"),
+    ("registry", "agent.registry", "Registry"),
 )
 
 
@@ -31,7 +32,7 @@ class AgentScreen(Screen[None]):
 
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS = [Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [binding("help")]
 
     def __init__(
         self,

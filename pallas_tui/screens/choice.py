@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from ..actions import binding, bindings
 from ..widgets.status import StatusLine
 
 _SHOWN = 200
@@ -21,14 +22,10 @@ class ChoiceScreen(ModalScreen[int | None]):
     """Ends with the index of what was chosen, None when nothing was. ``choices`` are safe to show."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "back"),
-        Binding("down", "move(1)", "Down", show=False, priority=True),
-        Binding("up", "move(-1)", "Up", show=False, priority=True),
-        Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
+        *bindings("choice"),
         # Those of vi's keys that are no letters.
-        Binding("ctrl+d", "vi_page(1)", "Page down", show=False, priority=True, id="vim.pagedown"),
-        Binding("ctrl+u", "vi_page(-1)", "Page up", show=False, priority=True, id="vim.pageup"),
+        binding("vim.pagedown", action="vi_page(1)", priority=True),
+        binding("vim.pageup", action="vi_page(-1)", priority=True),
     ]
 
     def __init__(self, title: str, choices: Sequence[str], now: int = -1) -> None:

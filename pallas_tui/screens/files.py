@@ -9,16 +9,16 @@ from typing import ClassVar
 from rich.cells import cell_len, set_cell_size
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
 
+from ..actions import bindings
 from ..pictures.folder import Item, Listing, list_folder
 from ..pictures.images import size_text
-from ..shell.vim import vim_bindings
 from ..text import UNICODE, Glyphs, Line, count, fit, right
 from ..widgets.filter import FilterLine
 from ..widgets.lines import LineView
@@ -83,17 +83,7 @@ class FilesScreen(ModalScreen[tuple[Path, ...]]):
     """Ends with the chosen files, none when it was left. Starts in ``folder``."""
 
     AUTO_FOCUS = "FileList"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,right", "enter", "open", id="files.open", tooltip="Open the folder, or take the file"),
-        Binding("left,backspace", "up", "up", id="files.up", tooltip="To the folder above"),
-        Binding("space", "mark", "mark", id="files.mark", tooltip="Mark several; enter takes all marked"),
-        Binding("slash", "filter", "filter", id="files.filter", tooltip="Show only some entries"),
-        Binding("full_stop,h", "hidden", "hidden", id="files.hidden", tooltip="Show or hide hidden files"),
-        Binding("a", "every", "all files", id="files.every", tooltip="Images only, or all files"),
-        Binding("tilde", "home", "home", show=False, id="files.home", tooltip="To your home folder"),
-        Binding("escape", "back", "back", id="files.back"),
-        *vim_bindings(),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("files", "vim")
 
     def __init__(self, folder: Path, glyphs: Glyphs = UNICODE) -> None:
         super().__init__()

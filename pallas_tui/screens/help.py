@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from textual.binding import ActiveBinding, Binding, BindingType
+from textual.binding import ActiveBinding, BindingType
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
+from ..actions import bindings, is_navigation
 from ..widgets.pane import Pane
 from ..widgets.tones import DIM, KEY, STRONG
 from .sheet import Sheet
@@ -27,7 +28,7 @@ _MOUSE: Final = (
 class HelpScreen(Sheet):
     """Help for the pane that had the focus."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,question_mark", "dismiss", "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("help_screen")
 
     def __init__(self, focused: DOMNode | None, active: Iterable[ActiveBinding]) -> None:
         self._node = next(
@@ -50,11 +51,10 @@ class HelpScreen(Sheet):
             binding = active.binding
             if not binding.description or not active.enabled or (binding.system and not binding.id):
                 continue
-            if active.node in (self.app, self._main):
-                moves = not binding.id or binding.id.startswith("vim.")
-                title = "Moving and editing" if moves else "Everywhere"
+            if is_navigation(binding):
+                title = "Moving and editing"
             else:
-                title = "Here" if binding.id or binding.show else "Moving and editing"
+                title = "Everywhere" if active.node in (self.app, self._main) else "Here"
             words = binding.tooltip or binding.description
             groups[title].setdefault(words, []).append(self.app.get_key_display(binding))
         parts: list[tuple[str, str]] = []

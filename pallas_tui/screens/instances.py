@@ -4,9 +4,10 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
+from ..actions import binding, bindings
 from ..instances import Instances
 from ..text import Glyphs
 from ..widgets.instances import InstancesPane
@@ -18,10 +19,7 @@ class InstancesScreen(Screen[str | None]):
     """Ends with the name of the agent to talk to, or None."""
 
     AUTO_FOCUS = "#instance-list"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f10,q", "leave", "back", tooltip="Back to the fleet"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("instances_screen"), binding("help")]
 
     def __init__(self, instances: Instances, glyphs: Glyphs) -> None:
         super().__init__(id="instances-screen")
@@ -29,7 +27,9 @@ class InstancesScreen(Screen[str | None]):
         self._glyphs = glyphs
 
     def compose(self) -> ComposeResult:
-        yield TitleBar([("instances", "f10", InstancesPane.TITLE)], self._glyphs, id="instances-title")
+        yield TitleBar(
+            [("instances", "show.instances", InstancesPane.TITLE)], self._glyphs, id="instances-title"
+        )
         yield InstancesPane(self._instances, self._glyphs)
         yield Ask()
         yield StatusLine()

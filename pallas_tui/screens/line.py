@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 
 from pallas.model import Fault
 
+from ..actions import bindings
 from ..chat import principal as principals
 
 
@@ -23,7 +24,7 @@ class LineScreen(ModalScreen[str | None]):
     A ``secret`` line shows no character of what is typed, offers nothing and is cleared when it is left.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("line_screen")
 
     def __init__(
         self,

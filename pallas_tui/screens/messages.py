@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from pallas.model import Envelope
 
+from ..actions import binding, bindings
 from ..messages import MessageBook
 from ..messages.xml_text import title_of
 from ..shell.layout import WIDE
@@ -35,10 +36,7 @@ class MessagesScreen(Screen[RunTarget | None]):
 
     AUTO_FOCUS = "#message-list"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,M", "leave", "back", tooltip="Back to where it was opened"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("messages_screen"), binding("help")]
 
     def __init__(self, book: MessageBook, feed: "FeedPane", glyphs: Glyphs, run_id: str = "") -> None:
         super().__init__(id="messages-screen")
@@ -46,7 +44,7 @@ class MessagesScreen(Screen[RunTarget | None]):
         self._run_id = run_id
 
     def compose(self) -> ComposeResult:
-        yield TitleBar([("messages", "M", MessagesPane.TITLE)], self._glyphs, id="messages-title")
+        yield TitleBar([("messages", "show.messages", MessagesPane.TITLE)], self._glyphs, id="messages-title")
         yield MessagesPane(self._book, self._feed, self._glyphs, self._run_id)
         yield Ask()
         yield StatusLine()

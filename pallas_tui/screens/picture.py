@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -17,10 +17,10 @@ from textual.widgets import Input, Static
 
 from pallas.model import Fault
 
+from ..actions import bindings
 from ..pictures.cells import Drawn, Unreadable, decode, draw
 from ..pictures.images import SUFFIXES, Attachment, save_image, user_path
 from ..pictures.pixels import Way, let_go, picture_widget, prepare, way
-from ..shell.vim import vim_bindings
 from ..text import UNICODE, Glyphs
 from ..widgets.status import StatusLine
 
@@ -57,15 +57,7 @@ class PictureScreen(ModalScreen[None]):
     """Shows one of the pictures of ``album``, goes from one to the other, and saves them."""
 
     AUTO_FOCUS = ""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "back", "back", id="picture.back"),
-        Binding("right,n,space,down", "go(1)", "next", id="picture.next"),
-        Binding("left,p,up", "go(-1)", "previous", id="picture.previous"),
-        Binding("home", "to(0)", "first", show=False, id="picture.first"),
-        Binding("end", "to(-1)", "last", show=False, id="picture.last"),
-        Binding("s", "save", "save", id="picture.save", tooltip="Write the picture to a file"),
-        *vim_bindings(),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("picture", "vim")
 
     def __init__(
         self, album: Callable[[], Sequence[Attachment]], index: int = 0, glyphs: Glyphs = UNICODE

@@ -10,7 +10,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from ..actions import DEFAULT_KEYS
 from ..shell.layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 from ..text import Glyphs
 from ..widgets.edges import Dragged
@@ -60,7 +59,7 @@ class Places(Screen[None]):
         self._layout = Layout()
 
     def _title(self, id: str, *panes: tuple[str, str]) -> TitleBar:  # noqa: A002 - Textual's word
-        titles = [(pane, DEFAULT_KEYS[f"show.{pane}"].split(",")[0], title) for pane, title in panes]
+        titles = [(pane, f"show.{pane}", title) for pane, title in panes]
         return TitleBar(titles, self._glyphs, id=id, drags=id == "dock-title")
 
     def _take_up(self, pane: Pane) -> None:

@@ -1,12 +1,15 @@
 """Writing a message to one handler, on a screen of its own."""
 
+from typing import ClassVar
+
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from pallas.model import PayloadDetail
 
+from ..actions import binding
 from ..forms import Memory
 from ..text import Glyphs, width_of
 from ..widgets.form import ToolPane
@@ -15,11 +18,11 @@ from ..widgets.status import Ask, StatusLine
 from ..widgets.titlebar import TitleBar
 
 _TITLES = (
-    ("form", "1", "Form"),
-    ("json", "2", "JSON"),
-    ("xml", "3", "XML"),
-    ("result", "4", "Answer"),
-    ("about", "5", "About"),
+    ("form", "tool.form", "Form"),
+    ("json", "tool.raw", "JSON"),
+    ("xml", "send.xml", "XML"),
+    ("result", "send.result", "Answer"),
+    ("about", "send.about", "About"),
 )
 _SECTIONS = 50
 """Cells that their titles take, with a gap before what stands right of them."""
@@ -30,7 +33,7 @@ class SendScreen(Screen[None]):
 
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS = [Binding("f1", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [binding("help")]
 
     def __init__(self, agent: str, payload: PayloadDetail, memory: Memory, glyphs: Glyphs) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import yaml
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -13,8 +13,9 @@ from textual.widgets import Input, Static
 
 from pallas.model.safe_text import one_line
 
+from ..actions import bindings
+from ..actions.keymap import keymap_mistakes
 from ..settings.schema import SCHEMA, SCOPES, Price, Setting, check
-from ..shell.vim import vim_bindings
 from ..state import Tone
 from ..text import Glyphs, Line, fit
 from ..widgets.lines import LineView
@@ -33,7 +34,7 @@ _WIDE: Final = 80
 class SettingLine(Input):
     """The line in which a value is typed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", tooltip="Leave it as it is")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("setting_line")
 
     def __init__(self) -> None:
         super().__init__(compact=True, id="setting-line")
@@ -101,12 +102,7 @@ class SettingsScreen(ModalScreen[None]):
 
     HORIZONTAL_BREAKPOINTS = CRAMPED
     VERTICAL_BREAKPOINTS = LOW
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f11,comma", "dismiss", "back"),
-        Binding("enter,space", "change", "change", tooltip="Change the setting"),
-        Binding("r", "default", "default", tooltip="Back to what it is without a word in the file"),
-        *vim_bindings(),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("settings_screen", "vim")
 
     def __init__(self) -> None:
         super().__init__(id="settings")
@@ -271,4 +267,6 @@ def parsed(setting: Setting, text: str) -> tuple[Any, str]:
         except yaml.YAMLError as error:
             return setting.default, f"cannot be read: {one_line(str(error), 100)}"
     value = check(setting, value, problems.append)
+    if setting.kind == "keys":
+        problems += keymap_mistakes(value)
     return value, "; ".join(problems)

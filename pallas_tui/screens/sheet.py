@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ..actions import bindings
 from ..clipboard import copy
-from ..shell.vim import vim_bindings
 from ..widgets.status import StatusLine
 
 # In a small terminal a sheet has all of it.
@@ -24,11 +24,7 @@ class Sheet(ModalScreen[None]):
 
     HORIZONTAL_BREAKPOINTS = CRAMPED
     VERTICAL_BREAKPOINTS = LOW
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "back"),
-        Binding("y", "copy", "copy"),
-        *vim_bindings(),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("sheet", "vim")
 
     def __init__(self, title: str) -> None:
         super().__init__()

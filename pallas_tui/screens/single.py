@@ -3,9 +3,10 @@
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
+from ..actions import binding, bindings
 from ..text import Glyphs
 from ..widgets.pane import Pane
 from ..widgets.status import Ask, StatusLine
@@ -16,10 +17,7 @@ class SinglePane(Screen[None]):
     """One pane under its title; escape goes back."""
 
     AUTO_FOCUS = "LineView"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "back", tooltip="Back to where it was opened"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("single_screen"), binding("help")]
 
     def __init__(self, pane: Pane, caption: str, glyphs: Glyphs) -> None:
         super().__init__()
@@ -29,7 +27,9 @@ class SinglePane(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield TitleBar(
-            [(str(self._pane.id), "esc", self._pane.TITLE)], self._glyphs, id=f"{self._pane.id}-title"
+            [(str(self._pane.id), "screen.leave", self._pane.TITLE)],
+            self._glyphs,
+            id=f"{self._pane.id}-title",
         )
         yield self._pane
         yield Ask()

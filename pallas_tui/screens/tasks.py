@@ -4,9 +4,10 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
+from ..actions import binding, bindings
 from ..shell.layout import WIDE
 from ..targets import Target
 from ..tasks import TaskBook
@@ -21,17 +22,14 @@ class TasksScreen(Screen[Target | None]):
 
     AUTO_FOCUS = "#task-list"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,K", "leave", "back", tooltip="Back to the fleet"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("tasks_screen"), binding("help")]
 
     def __init__(self, book: TaskBook, glyphs: Glyphs) -> None:
         super().__init__(id="tasks-screen")
         self._book, self._glyphs = book, glyphs
 
     def compose(self) -> ComposeResult:
-        yield TitleBar([("tasks", "K", TasksPane.TITLE)], self._glyphs, id="tasks-title")
+        yield TitleBar([("tasks", "show.tasks", TasksPane.TITLE)], self._glyphs, id="tasks-title")
         yield TasksPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
         yield Ask()
         yield StatusLine()

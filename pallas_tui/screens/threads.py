@@ -4,11 +4,12 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from pallas.model import ThreadRecord
 
+from ..actions import binding, bindings
 from ..shell.layout import WIDE
 from ..text import Glyphs
 from ..threads import ThreadBook
@@ -22,17 +23,14 @@ class ThreadsScreen(Screen[ThreadRecord | None]):
 
     AUTO_FOCUS = "#thread-list"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,T", "leave", "back", tooltip="Back to the fleet"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("threads_screen"), binding("help")]
 
     def __init__(self, book: ThreadBook, glyphs: Glyphs) -> None:
         super().__init__(id="threads-screen")
         self._book, self._glyphs = book, glyphs
 
     def compose(self) -> ComposeResult:
-        yield TitleBar([("threads", "T", ThreadsPane.TITLE)], self._glyphs, id="threads-title")
+        yield TitleBar([("threads", "show.threads", ThreadsPane.TITLE)], self._glyphs, id="threads-title")
         yield ThreadsPane(self._book, self._glyphs, getattr(self.app, "now", lambda: 0.0))
         yield Ask()
         yield StatusLine()

@@ -4,9 +4,10 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
+from ..actions import binding, bindings
 from ..shell.layout import WIDE
 from ..text import Glyphs
 from ..todos import TodoBoard
@@ -20,17 +21,14 @@ class TodosScreen(Screen[tuple[str, bool] | None]):
 
     AUTO_FOCUS = "#todo-list"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,D", "leave", "back", tooltip="Back to the fleet"),
-        Binding("f1,question_mark", "help", "help", tooltip="What this is and which keys work here"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("todos_screen"), binding("help")]
 
     def __init__(self, board: TodoBoard, glyphs: Glyphs) -> None:
         super().__init__(id="todos-screen")
         self._board, self._glyphs = board, glyphs
 
     def compose(self) -> ComposeResult:
-        yield TitleBar([("todos", "D", TodosPane.TITLE)], self._glyphs, id="todos-title")
+        yield TitleBar([("todos", "show.todos", TodosPane.TITLE)], self._glyphs, id="todos-title")
         yield TodosPane(self._board, self._glyphs, getattr(self.app, "now", lambda: 0.0))
         yield Ask()
         yield StatusLine()

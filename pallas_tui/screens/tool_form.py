@@ -1,14 +1,15 @@
 """Calling one tool by hand, on a screen of its own."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from pallas.model import ToolDetail
 
+from ..actions import binding
 from ..widgets.form import ToolPane
 from ..widgets.form.calling import Subject
 from ..widgets.status import Ask, StatusLine
@@ -17,7 +18,12 @@ from ..widgets.titlebar import TitleBar
 if TYPE_CHECKING:
     from ..widgets.agents import AgentsPane
 
-_TITLES = (("form", "1", "Form"), ("json", "2", "JSON"), ("result", "3", "Result"), ("about", "4", "About"))
+_TITLES = (
+    ("form", "tool.form", "Form"),
+    ("json", "tool.raw", "JSON"),
+    ("result", "tool.result", "Result"),
+    ("about", "tool.about", "About"),
+)
 
 
 class ToolScreen(Screen[None]):
@@ -25,7 +31,7 @@ class ToolScreen(Screen[None]):
 
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
-    BINDINGS = [Binding("f1", "help", "help", tooltip="What this is and which keys work here")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [binding("help")]
 
     def __init__(self, agents: "AgentsPane", agent: str, server: str, tool: ToolDetail) -> None:
         super().__init__()

@@ -9,7 +9,6 @@ from .values import (
     load_settings,
     settings_path,
     state_path,
-    unknown_actions,
 )
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "load_settings",
     "settings_path",
     "state_path",
-    "unknown_actions",
 ]

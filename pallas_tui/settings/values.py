@@ -1,7 +1,7 @@
 """What a user may change of the workbench, in one small file of theirs."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -150,18 +150,6 @@ def _names(group: str = "") -> list[str]:
     """The names that may stand in the file, or below ``group`` (with its dot)."""
     keys = [setting.key.removeprefix(group) for setting in SCHEMA if setting.key.startswith(group)]
     return list(dict.fromkeys(key.partition(".")[0] for key in keys))
-
-
-def unknown_actions(keys: Iterable[str], known: Collection[str]) -> list[str]:
-    """A line for each of the user's keys that belongs to no action in ``known``.
-
-    Apart from loading, because which actions there are is known only when every pane is there.
-    """
-    return [
-        f"keys: {_shown(action)}: no such action" + _hint(action, known)
-        for action in keys
-        if action not in known
-    ]
 
 
 def _shown(key: object) -> str:

@@ -4,9 +4,11 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import App
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Input
+
+from ..actions import bindings
 
 
 class FilterLine(Input):
@@ -15,11 +17,7 @@ class FilterLine(Input):
     Enter goes back to the list, escape also takes the filter away.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "keep", "keep", tooltip="Keep the filter and go back to the list"),
-        Binding("down", "keep", "keep", show=False, tooltip="Keep the filter and go back to the list"),
-        Binding("escape", "close", "clear", tooltip="Take the filter away"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("filter")
 
     class Filtered(Message):
         """The words changed: ``words`` are lower case, empty when there is no filter."""

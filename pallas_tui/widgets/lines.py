@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
@@ -14,6 +14,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
 
+from ..actions import bindings
 from ..text import Line
 
 _STRIPS = 1_000
@@ -27,14 +28,7 @@ class LineView(ScrollView, can_focus=True, inherit_bindings=False):
     went on, ``repaint``. With ``follow`` on, cursor and view stay at the end.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("home", "move_to(0)", "First", show=False),
-        Binding("end", "last", "Last", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor", "lines--cursor-idle", "lines--empty"}
 
     class Moved(Message):

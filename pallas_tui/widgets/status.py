@@ -10,6 +10,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
+from ..actions import bindings
 from ..pump import PERIOD
 from ..state import Tone
 from ..text import Line, fit, width_of
@@ -55,10 +56,7 @@ class Ask(Widget, can_focus=True):
     It stands while the terminal has not the focus, and follows what it is about where that is said.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "yes"),
-        Binding("n,escape", "answer(False)", "no"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("question")
 
     def __init__(self) -> None:
         super().__init__(id="ask")

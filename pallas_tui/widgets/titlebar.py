@@ -1,10 +1,11 @@
 """The title above a pane, or above several that share a place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from textual import events
 
+from ..actions import binding, keys_of
 from ..shell.jump import Spot
 from ..text import Glyphs, Line, width_of
 from .bar import Bar, Button
@@ -13,9 +14,10 @@ from .tones import DIM, KEY, STRONG
 
 
 class TitleBar(Bar):
-    """Number and name of each pane; the one in view stands out, and a mark says where the keys go.
+    """Key and name of each pane; the one in view stands out, and a mark says where the keys go.
 
-    With ``drags`` it is an edge too, that can be dragged up and down.
+    ``titles`` are the pane, the id of the action that goes there, and the name. With ``drags`` the title is
+    also an edge that can be dragged up and down.
     """
 
     def __init__(
@@ -51,13 +53,21 @@ class TitleBar(Bar):
     def _draw(self) -> None:
         self.set_class(self._focused, "-focused")
         buttons = []
-        for pane, key, title in self._titles:
+        for pane, key, title in self._keyed():
             shown = pane == self._shown
             mark = self._glyphs.focus if shown and self._focused else " "
             style = STRONG if shown else DIM
             buttons.append(Button(((mark, KEY), (f"{key} ", DIM), (f"{title}  ", style))))
         right: Line = ((f"{self._caption} ", DIM),) if self._caption else ()
         self.put(tuple(buttons), right)
+
+    def _keyed(self) -> Iterator[tuple[str, str, str]]:
+        """The titles, each with the first key of its action instead of the id."""
+        settings = getattr(self.app, "settings", None)
+        chosen: Mapping[str, str] = getattr(settings, "keys", {})
+        for pane, action_id, title in self._titles:
+            first = binding(action_id, key=keys_of(action_id, chosen).split(",")[0])
+            yield pane, self.app.get_key_display(first), title
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Take hold of the edge."""
@@ -85,12 +95,12 @@ class TitleBar(Bar):
     def jump_spots(self) -> Iterator[Spot]:
         """Each title, for the jump mode."""
         x = 0
-        for pane, key, title in self._titles:
+        for pane, key, title in self._keyed():
             yield Spot(x, partial(self._show, pane))
             x += _width(key, title)
 
     def _end(self) -> int:
-        return self.gutter.left + sum(_width(key, title) for _, key, title in self._titles)
+        return self.gutter.left + sum(_width(key, title) for _, key, title in self._keyed())
 
     def _show(self, pane: str) -> None:
         if (show := getattr(self.screen, "show", None)) is not None:

@@ -94,6 +94,12 @@ async def test_a_mistake_is_told_in_place_and_nothing_is_written(tmp_path: Path)
         await until(lambda: "keys: zoom: must be a key or several" in screen_text(app), pilot)
         app.screen.query_one(SettingLine).value = "{zoom: f6"
         await until(lambda: "keys: cannot be read" in screen_text(app), pilot)
+        app.screen.query_one(SettingLine).value = "{zom: f6}"
+        await until(lambda: "keys: zom: no such action; did you mean zoom?" in screen_text(app), pilot)
+        app.screen.query_one(SettingLine).value = "{zoom: b}"
+        await until(lambda: "keys: zoom: b is the key of rail.toggle" in screen_text(app), pilot)
+        await pilot.press("enter")
+        assert app.settings.keys == {}
         app.screen.query_one(SettingLine).value = "{zoom: f6}"
         await pilot.press("enter")
         await until(lambda: app.settings.keys == {"zoom": "f6"}, pilot)

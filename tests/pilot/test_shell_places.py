@@ -1,6 +1,8 @@
 """Where the panes are, how one gets from one to the other, and how one leaves."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
@@ -10,11 +12,12 @@ from textual.events import AppBlur, AppFocus
 from textual.widgets import Input
 
 from pallas.model import AgentState, FleetSnapshot, FleetState
-from pallas_tui.actions import ACTIONS, DEFAULT_KEYS
+from pallas_tui.actions import ACTIONS, BY_ID
 from pallas_tui.palette import commands
 from pallas_tui.screens.help import HelpScreen
 from pallas_tui.screens.story import StoryScreen
-from pallas_tui.settings import Settings
+from pallas_tui.settings import Settings, load_settings
+from pallas_tui.widgets.agents.tree import AgentTree
 from pallas_tui.widgets.failure import Failure
 from pallas_tui.widgets.feed import FeedPane
 from pallas_tui.widgets.status import Ask, StatusLine
@@ -169,7 +172,7 @@ async def test_every_action_is_in_the_palette_and_on_a_key_also_those_of_other_p
         await found[fresh].run()
         assert app.main.query_one(StandInChat).fresh == 1
         assert app.main.current == "chat"
-        assert {action.id for action in ACTIONS} == set(DEFAULT_KEYS)
+        assert {action.id for action in ACTIONS} == set(BY_ID)
 
 
 async def test_the_palette_opens_and_runs_an_action() -> None:
@@ -215,6 +218,58 @@ async def test_keys_are_the_users_to_change() -> None:
         assert app.main.current == "feed"
         await pilot.press("ctrl+g")
         await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+
+
+async def test_an_action_is_put_on_another_key_in_the_settings_file(tmp_path: Path) -> None:
+    home = tmp_path / "workbench.yaml"
+    home.write_text("keys: {zoom: Z, show.threads: alt+a, list.last: ctrl+e, sheet.leave: X}\n")
+    app = workbench(home=home, settings=load_settings(home))
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: ":24201" in screen_text(app), pilot)
+        await pilot.press("f2", "z")
+        await until(lambda: app.main.current == "agents", pilot)
+        assert "New conversation" not in screen_text(app)
+        assert "1 Agents" in screen_text(app) and "3 Feed" in screen_text(app)  # the old key zooms no longer
+        assert "Z zoom" in screen_text(app).splitlines()[-1]
+        await pilot.press("Z")
+        await until(lambda: "3 Feed" not in screen_text(app), pilot)
+        await pilot.press("Z")
+        await until(lambda: "3 Feed" in screen_text(app), pilot)
+        rows = app.main.query_one(AgentTree)
+        await pilot.press("home", "end")
+        assert rows.cursor == 0
+        await pilot.press("ctrl+e")
+        assert rows.cursor == rows.line_count() - 1
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+        await pilot.press("G")
+        await until(lambda: re.search(r"  Z {10,}The focused pane takes the whole", screen_text(app)), pilot)
+        await pilot.press("escape", "q")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("X")
+        await until(lambda: app.screen is app.main, pilot)
+
+
+async def test_the_title_of_a_screen_has_the_key_that_its_user_chose() -> None:
+    app = workbench(settings=Settings(keys={"show.instances": "alt+i", "show.feed": "alt+f,f4"}))
+    async with app.run_test(size=WIDE) as pilot:
+        await until(lambda: "alt+f Feed" in screen_text(app), pilot)
+        await pilot.press("alt+i")
+        await until(lambda: "alt+i Instances" in screen_text(app), pilot)
+
+
+async def test_an_unknown_action_and_a_key_that_is_taken_are_told_at_the_start(tmp_path: Path) -> None:
+    home = tmp_path / "workbench.yaml"
+    home.write_text("keys: {feed.folow: e, jump: b}\n")
+    app = workbench(home=home, settings=load_settings(home))
+    async with app.run_test(size=WIDE, notifications=True) as pilot:
+        await until(lambda: "did you mean" in screen_text(app), pilot)
+        told = {notice.message for notice in app._notifications}
+        assert "keys: feed.folow: no such action; did you mean feed.follow?" in told
+        assert (
+            "keys: jump: b is the key of rail.toggle; choose another key, or another one for rail.toggle"
+            in told
+        )
 
 
 async def test_mistakes_in_the_settings_are_told_and_the_rest_holds() -> None:

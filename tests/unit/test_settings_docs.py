@@ -33,3 +33,13 @@ def test_every_action_that_works_everywhere_is_named() -> None:
     keys = PAGE.partition("## Keys\n")[2].partition("\n## ")[0]
     missing = [action.id for action in ACTIONS if action.scope == "app" and f"`{action.id}`" not in keys]
     assert missing == []
+
+
+def test_the_page_of_keys_has_every_action_in_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "keys.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    expected = [
+        f"| `{action.id}` | {' '.join(f'`{key}`' for key in action.keys.split(',') if key)} | {action.help} |"
+        for action in ACTIONS
+    ]
+    assert rows == expected, "docs/keys.md lists every action as pallas_tui/actions/ has it"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pallas_tui.actions import ACTIONS
-from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path, unknown_actions
+from pallas_tui.actions.keymap import keymap_mistakes
+from pallas_tui.settings import VARIABLE, Notify, Settings, load_settings, settings_path
 from pallas_tui.settings.file import CannotSave, save_setting
 from pallas_tui.settings.schema import BY_KEY, SCHEMA, Price, check
 
@@ -95,9 +96,35 @@ def test_a_file_that_is_no_yaml_or_not_utf_8_is_told(tmp_path: Path) -> None:
 
 
 def test_a_key_for_an_action_that_there_is_not_is_told() -> None:
-    assert unknown_actions(["zom", "zoom"], {"zoom", "help"}) == [
-        "keys: zom: no such action; did you mean zoom?"
+    assert keymap_mistakes({"zom": "f6", "zoom": "f6", "x" * 99: "a"}) == [
+        "zom: no such action; did you mean zoom?",
+        f"{'x' * 39}…: no such action; docs/keys.md lists the actions",
     ]
+
+
+def test_a_key_that_another_action_needs_in_the_same_place_is_told() -> None:
+    keys = {"jump": "b", "zoom": "j,f3", "agents.tools": "pagedown", "show.feed": "9", "show.logs": "9,8"}
+    assert keymap_mistakes(keys) == [
+        "show.logs: 9 is the key of show.feed; choose another key, or another one for show.feed",
+        "zoom: j is the key of vim.down; choose another key, or another one for vim.down",
+        "jump: b is the key of rail.toggle; choose another key, or another one for rail.toggle",
+        "agents.tools: pagedown is the key of list.page_down; "
+        "choose another key, or another one for list.page_down",
+    ]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"feed.follow": "x", "feed.cancel": "f"},  # they change places
+        {"zoom": "?"},  # the help has another key
+        {"feed.follow": "r"},  # the reload of another pane
+        {"feed.follow": "z"},  # in the feed it comes before the zoom
+        {"zoom": "f7"},
+    ],
+)
+def test_a_key_that_does_one_thing_where_it_is_pressed_is_no_mistake(keys: dict[str, str]) -> None:
+    assert keymap_mistakes(keys) == []
 
 
 def test_the_file_can_be_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from pallas.model import AgentSnapshot
 
+from ...actions import bindings
 from ...state import can_answer, reason_of, tone_of
 from ...text import UNICODE, Glyphs
 from ..tones import DIM, shape
@@ -22,10 +23,7 @@ from ..tones import DIM, shape
 class AgentChooser(Vertical):
     """The agents with their shapes, filtered while one types; enter chooses."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chooser")
 
     class Chosen(Message):
         """An agent was chosen."""
@@ -161,7 +159,7 @@ class AgentChooser(Vertical):
 class ChooserScreen(ModalScreen[str | None]):
     """The chooser over the rest of the screen; ends with the agent's name, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chooser_screen")
 
     def __init__(self, agents: tuple[AgentSnapshot, ...], glyphs: Glyphs = UNICODE) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -15,8 +15,8 @@ from textual.widgets.option_list import Option
 from pallas.model import AgentSnapshot, Fault
 from pallas.model.safe_text import one_line
 
+from ...actions import bindings
 from ...chat.prompts import PromptBook
-from ...shell.vim import vim_bindings
 from ...state import can_answer, reason_of, tone_of
 from ...text import UNICODE, Glyphs
 from ..tones import DIM, shape
@@ -28,10 +28,7 @@ MAX_SIDE: Final = 4
 class ConfirmScreen(ModalScreen[bool]):
     """A question with consequences: ``y`` says yes, everything else no."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)", "yes"),
-        Binding("escape,n,enter,q", "dismiss(False)", "no"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("confirm")
 
     def __init__(self, title: str, question: str) -> None:
         super().__init__()
@@ -50,13 +47,7 @@ class PromptsScreen(ModalScreen[str | None]):
     Ends with the text of the prompt that was taken, or None.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "back"),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
-        # Before the line, which would delete a character at the end where there is none.
-        Binding("delete,ctrl+d", "delete", "delete", priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("prompts")
 
     def __init__(self, book: PromptBook, draft: str) -> None:
         super().__init__()
@@ -166,12 +157,7 @@ class PromptsScreen(ModalScreen[str | None]):
 class SideScreen(ModalScreen[tuple[str, ...] | None]):
     """Which agents to ask side by side: two to four. Ends with their names, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "back"),
-        Binding("space", "mark", "choose"),
-        Binding("enter", "done", "begin", priority=True),
-        *vim_bindings(),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("side", "vim")
 
     def __init__(self, agents: Sequence[AgentSnapshot], chosen: str, glyphs: Glyphs = UNICODE) -> None:
         super().__init__()

@@ -7,12 +7,13 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import ItemGrid
 from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit
 from ...pictures.images import Attachment, size_text
 from ...text import UNICODE, Glyphs
@@ -41,9 +42,7 @@ def facts(picture: Attachment, glyphs: Glyphs = UNICODE) -> str:
 class Thumbnail(Widget, can_focus=True):
     """One picture with its caption, or why it cannot be shown. Its height is known before it is decoded."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "open", "view", id="picture.open", tooltip="See the picture in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("pictures")
 
     def __init__(self, album: Album, index: int, columns: int, rows: int, glyphs: Glyphs = UNICODE) -> None:
         """``rows`` counts the caption."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.suggester import Suggester
@@ -15,6 +15,7 @@ from textual.widgets import Input, TextArea
 
 from pallas.model.safe_text import sanitize
 
+from ...actions import bindings
 from ...chat.history import PromptHistory, Walk
 from ...pictures.images import complete_path, names_images, pasted_images
 
@@ -28,20 +29,7 @@ _IN_ORDER: Final = ("submit", "new_line", "delete_", "cut", "undo", "redo", "cur
 class Prompt(TextArea):
     """Several lines; enter sends. Up on the first line and down on the last go through what was sent."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Send", show=False, id="chat.send"),
-        # A text area would take F6 to select a line.
-        Binding("f6", "app.show('traces')", "Show traces", show=False, id="show.traces"),
-        Binding("alt+enter,ctrl+j,shift+enter", "new_line", "New line", show=False, id="chat.new_line"),
-        Binding(
-            "ctrl+v,alt+v",
-            "paste_clipboard",
-            "Paste",
-            show=False,
-            id="chat.paste",
-            tooltip="Attach the image on the clipboard, or put its text in",
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     class ImagesPasted(Message):
         """What was pasted or dropped are image files and nothing else."""
@@ -81,6 +69,10 @@ class Prompt(TextArea):
     def validate_placeholder(self, placeholder: str | Content) -> Content:
         """Never markup: an agent's name stands in it."""
         return Content(placeholder) if isinstance(placeholder, str) else placeholder
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A text area would take F6 to select a line; here the key goes to the traces."""
+        return action != "select_line"
 
     def action_submit(self) -> None:
         """Send what is written."""
@@ -179,10 +171,7 @@ class _PathSuggester(Suggester):
 class PathLine(Input):
     """One line for the path of an image, with completion; tab takes what is suggested."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "cursor_right", "Complete", show=False),
-        Binding("escape", "close", "Back to the prompt", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("path_line")
 
     class Given(Message):
         """A path was entered."""

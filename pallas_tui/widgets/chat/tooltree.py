@@ -5,13 +5,14 @@ from typing import ClassVar, Final
 
 from rich.cells import cell_len
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.widget import Widget
 
+from ...actions import bindings
 from ...chat.outline import Outline, Row
 from ...chat.tree import Node, Tree
 from ...state import Tone
@@ -28,15 +29,7 @@ class ToolTree(Widget, can_focus=True):
     ``now`` gives the stopwatch of the conversation. Takes the focus only when somebody goes there.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Call before", show=False),
-        Binding("down,j", "move(1)", "Call after", show=False),
-        Binding("right,l", "fold(True)", "unfold", id="calls.unfold", tooltip="Show what is below the call"),
-        Binding("left,h", "fold(False)", "fold", id="calls.fold", tooltip="Hide what is below the call"),
-        Binding("enter,space", "turn", "fold or unfold", show=False, id="calls.toggle"),
-        Binding("y", "copy", "copy result", id="calls.copy", tooltip="Copy what the call gave back"),
-        Binding("i", "story", "story", id="calls.story", tooltip="What was asked and what came back"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("calls")
 
     class Asked(Message):
         """Something is wanted of a call: ``copy`` its result, or its ``story``; ``node`` None for all."""

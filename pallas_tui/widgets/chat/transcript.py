@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
+from ...actions import bindings
 from ...chat.model import KEEP, Conversation, Entry
 from ...text import UNICODE, Glyphs, count
 from .message import MessageView
@@ -17,12 +18,7 @@ from .message import MessageView
 class Transcript(VerticalScroll, can_focus=True):
     """The messages of one conversation, made of the model by ``paint``."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "select(-1)", "Message before", show=False),
-        Binding("j", "select(1)", "Message after", show=False),
-        Binding("g", "scroll_home", "First message", show=False),
-        Binding("G", "scroll_end", "Last message", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
 
     class Moved(Message):
         """It was scrolled, or a message was selected."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Protocol
 from rich.segment import Segment
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import HorizontalScroll, Vertical
 from textual.message import Message
 from textual.strip import Strip
@@ -17,6 +17,7 @@ from textual.widgets import Static
 from pallas.model import Fault
 from pallas.model.safe_text import one_line
 
+from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit
 from ...pictures.images import Attachment, image_of, read_image, size_text, user_path
 from ...pictures.paste import Pasted, paste
@@ -42,10 +43,7 @@ class Writable(Protocol):
 class Chip(Widget, can_focus=True):
     """One image: its picture where there is room, its name, its size, and a cross that takes it away."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("delete,backspace,x", "remove_image", "remove", id="chip.remove", tooltip="Do not send it"),
-        Binding("enter,space", "open", "view", id="chip.open", tooltip="See the picture in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("tray")
 
     class Removed(Message):
         """The image is not to be sent."""

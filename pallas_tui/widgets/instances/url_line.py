@@ -2,20 +2,18 @@
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Input
 
+from ...actions import bindings
 from ...instances.address import MAX_URL
 
 
 class UrlLine(Input):
     """Hidden until ``open``; enter sends what was typed, and it stays until that went well."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "register", tooltip="Read this registry and keep it"),
-        Binding("escape", "leave", "back", tooltip="Back to the list"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("url_line")
 
     class Entered(Message):
         """A URL was typed."""

@@ -4,13 +4,14 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pallas.model.safe_text import sanitize
 
+from ...actions import bindings
 from ...clipboard import copy
 from ...targets import RunTarget
 from ...text import Glyphs, Line
@@ -105,20 +106,7 @@ class RecordScreen(ModalScreen[RunTarget | str | None]):
     Dismissed with the run to go to, with words to add to the filter, or with nothing.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss", "back"),
-        Binding("enter,space", "fold(None)", "fold"),
-        Binding("left", "fold(True)", "Fold", show=False),
-        Binding("right", "fold(False)", "Unfold", show=False),
-        Binding("n", "step(1)", "next"),
-        Binding("p", "step(-1)", "previous"),
-        Binding("c", "copy_field", "copy field", tooltip="Copy the value under the cursor"),
-        Binding("y", "copy", "copy", tooltip="Copy the record as text"),
-        Binding("Y", "copy_json", "as JSON", tooltip="Copy the record as JSON"),
-        Binding("f", "only", "only these", tooltip="Show only records with this value"),
-        Binding("r", "run", "run", tooltip="Go to the run in the feed"),
-        Binding("home,g", "top", "First", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("record")
 
     def __init__(self, line: bytes, whole: int, step: Step, glyphs: Glyphs) -> None:
         super().__init__()

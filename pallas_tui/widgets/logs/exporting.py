@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
@@ -14,6 +14,7 @@ from textual.worker import Worker
 
 from pallas.model.safe_text import one_line
 
+from ...actions import bindings
 from ...text import count
 from ..status import StatusLine
 from .export import Export, ExportError, refusal
@@ -23,7 +24,7 @@ from .source import LogSource
 class ExportScreen(ModalScreen[str | None]):
     """Dismissed with what was written, in one line; None when nothing was. Escape cancels, also midway."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("log_export")
 
     def __init__(self, source: LogSource) -> None:
         super().__init__()

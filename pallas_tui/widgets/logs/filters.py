@@ -4,13 +4,14 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from ...actions import bindings
 from ...text import fit
 from ..status import StatusLine
 from ..tones import DIM
@@ -22,11 +23,7 @@ _NAME_WIDTH = 24
 class FiltersScreen(ModalScreen[str | None]):
     """Dismissed with the text of the chosen filter; None when none was chosen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "back"),
-        Binding("a", "name", "save this one", id="logs.filters.save", tooltip="Keep the filter that is on"),
-        Binding("d,delete", "delete", "delete", id="logs.filters.delete", tooltip="Delete the selected one"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("log_filters")
 
     def __init__(self, saved: SavedFilters, current: str) -> None:
         """``current`` is the text of the filter that is on, empty when none is."""

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.worker import Worker
 
+from ...actions import bindings
 from ...clipboard import copy
 from ...json_file import JsonFile
 from ...settings import state_path
@@ -52,24 +53,7 @@ through the whole log, the newest records first, while you read.
 **r** goes to the run that a record is about, **y** copies the record as text, **Y** as JSON, **x** writes
 all that are listed into a file.
 """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "open", id="logs.open", tooltip="The record in full"),
-        Binding("slash", "filter", "filter", id="logs.filter", tooltip="Only some records"),
-        Binding("escape", "unfilter", "Show all records", show=False, id="logs.unfilter"),
-        Binding("l", "level", "level", id="logs.level", tooltip="Only records that are as grave"),
-        Binding("s", "find", "find", id="logs.find", tooltip="Find a regex in what is listed"),
-        Binding("n", "match('next')", "Next match", show=False, id="logs.next", tooltip="To the next match"),
-        Binding(
-            "N", "match('previous')", "Previous match", show=False, id="logs.previous", tooltip="One before"
-        ),
-        Binding("m", "saved", "saved", id="logs.saved", tooltip="Filters that have a name"),
-        Binding("f", "follow", "follow", id="logs.follow", tooltip="Go to the end and stay there"),
-        Binding("w", "wrap", "wrap", id="logs.wrap", tooltip="Show long records on several lines"),
-        Binding("r", "run", "run", id="logs.run", tooltip="Go to the run that the record is about"),
-        Binding("y", "copy", "copy", show=False, id="logs.copy", tooltip="Copy the record as text"),
-        Binding("Y", "copy_json", "Copy as JSON", show=False, id="logs.copy.json", tooltip="Copy as JSON"),
-        Binding("x", "export", "Export", show=False, id="logs.export", tooltip="Write the list to a file"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("logs")
 
     def __init__(
         self,

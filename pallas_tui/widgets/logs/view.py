@@ -5,11 +5,12 @@ from typing import ClassVar, Final
 
 import regex
 from rich.cells import cell_len, chop_cells
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.cache import LRUCache
 
 from pallas.model.safe_text import one_line
 
+from ...actions import bindings
 from ...text import Glyphs, Line, Part, fit, wrapped
 from ..tones import DIM
 from .record import PARSE_LIMIT, Record, parse
@@ -37,12 +38,7 @@ _MATCH_TIMEOUT: Final = 0.005
 class LogList(WrappingView):
     """One row a record, or several when wrapped. Follows at the end; elsewhere what is read stays."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "move_to(0)", "First", show=False),
-        Binding("G", "last", "Last", show=False),
-        Binding("right", "shift(1)", "Further right", show=False),
-        Binding("left", "shift(-1)", "Back to the left", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("log_list")
 
     def __init__(self, source: LogSource, glyphs: Glyphs) -> None:
         super().__init__(id="log-list")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import TextArea
 
 from pallas.model import PayloadDetail, ToolDetail, ToolOutcome
@@ -23,7 +23,6 @@ from ..form.pane import ToolPane
 from .writing import look_up_payload
 
 TOOL: Final = "send_message"
-_OTHERS: Final = frozenset({"tool.result", "tool.about"})
 
 
 class SendPane(ToolPane):
@@ -38,10 +37,7 @@ A message to one handler, as a caller from outside would send it. The fields are
 **c** (in text `ctrl+r`). What the handler's schema refuses is told at its field, by the form and by the
 fleet. **4** has the answer. The messages of the run are in the inspector: `M`, or `m` on its run in the feed.
 """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(each for each in bindings("tool") if isinstance(each, Binding) and each.id not in _OTHERS),
-        *bindings("send"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("send")
     SECTIONS = ("form", "json", "xml", "result", "about")
 
     def __init__(self, agent: str, payload: PayloadDetail, memory: Memory, glyphs: Glyphs) -> None:

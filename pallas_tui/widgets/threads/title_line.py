@@ -2,9 +2,11 @@
 
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Input
+
+from ...actions import bindings
 
 MAX_TITLE = 200
 
@@ -12,10 +14,7 @@ MAX_TITLE = 200
 class TitleLine(Input):
     """Hidden until ``open``; enter gives what was typed, escape leaves the title as it is."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "rename", tooltip="Give the thread this title"),
-        Binding("escape", "leave", "back", tooltip="Leave the title as it is"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("title_line")
 
     class Entered(Message):
         """A title was typed for the thread of that id."""

@@ -4,6 +4,7 @@ from .action import Action
 
 # Plain letters and digits are free while the focus is not in a line of text; the F-keys work always.
 # No ctrl+b, ctrl+s, ctrl+o, ctrl+j: terminal multiplexers take those.
+
 ACTIONS = (
     Action(
         "help",
@@ -181,5 +182,47 @@ ACTIONS = (
         "Pressed twice, stops the fleet and leaves",
         "quit_twice",
         "ctrl+c",
+    ),
+    Action("vim.down", "vim", "Vi: down", "Down", "app.vim('down')", "j", navigation=True),
+    Action("vim.up", "vim", "Vi: up", "Up", "app.vim('up')", "k", navigation=True),
+    Action("vim.home", "vim", "Vi: first", "First", "app.vim('home')", "g", navigation=True),
+    Action("vim.end", "vim", "Vi: last", "Last", "app.vim('end')", "G", navigation=True),
+    Action(
+        "vim.pagedown", "vim", "Vi: page down", "Page down", "app.vim('pagedown')", "ctrl+d", navigation=True
+    ),
+    Action("vim.pageup", "vim", "Vi: page up", "Page up", "app.vim('pageup')", "ctrl+u", navigation=True),
+    Action("list.up", "list", "Line above", "Up", "move(-1)", "up", navigation=True),
+    Action("list.down", "list", "Line below", "Down", "move(1)", "down", navigation=True),
+    Action("list.page_up", "list", "Page up", "Page up", "page(-1)", "pageup", navigation=True),
+    Action("list.page_down", "list", "Page down", "Page down", "page(1)", "pagedown", navigation=True),
+    Action("list.first", "list", "First line", "First", "move_to(0)", "home", navigation=True),
+    Action("list.last", "list", "Last line", "Last", "last", "end", navigation=True),
+    Action(
+        "filter.keep",
+        "filter",
+        "Keep filter",
+        "Keep the filter and go back to the list",
+        "keep",
+        "enter,down",
+        "keep",
+    ),
+    Action("filter.clear", "filter", "Clear filter", "Take the filter away", "close", "escape", "clear"),
+    Action(
+        "question.yes",
+        "question",
+        "Yes",
+        "Yes to the question on the bottom line",
+        "answer(True)",
+        "y",
+        "yes",
+    ),
+    Action(
+        "question.no",
+        "question",
+        "No",
+        "No to the question on the bottom line",
+        "answer(False)",
+        "n,escape",
+        "no",
     ),
 )

@@ -1,4 +1,4 @@
-"""What can be done with a tool that is called by hand."""
+"""What can be done in a form: of a tool that is called by hand, or of a message."""
 
 from .action import Action
 

@@ -1,0 +1,222 @@
+"""What can be done with agents, with their versions, and with the fleets elsewhere."""
+
+from .action import Action
+
+ACTIONS = (
+    Action(
+        "agents.open", "agents", "Open agent", "Talk to the agent, or read why not", "choose", "enter", "open"
+    ),
+    Action(
+        "agents.details",
+        "agents",
+        "Agent details",
+        "Its tools, instruction, registry entry and source",
+        "details",
+        "d",
+        "details",
+    ),
+    Action(
+        "agents.tools", "agents", "Agent's tools", "Its tools and its downstreams'", "tools", "t", "tools"
+    ),
+    Action("agents.story", "agents", "Agent in full", "Everything about its state", "story", "i", "story"),
+    Action(
+        "agents.reload",
+        "agents",
+        "Reload agent",
+        "Read its definition anew; it answers on meanwhile",
+        "control('reload')",
+        "r",
+        "reload",
+    ),
+    Action("agents.start", "agents", "Start agent", "Start a stopped agent", "control('start')", "s"),
+    Action(
+        "agents.stop", "agents", "Stop agent", "Stop it, after a question", "control('stop')", "x", "stop"
+    ),
+    Action(
+        "agents.restart",
+        "agents",
+        "Restart agent",
+        "Stop and start it, after a question",
+        "control('restart')",
+        "R",
+    ),
+    Action(
+        "agents.changes",
+        "agents",
+        "Changes of agent",
+        "Its versions, and what changed",
+        "changes",
+        "c",
+        "changes",
+    ),
+    Action(
+        "agents.rollback",
+        "agents",
+        "Roll back agent",
+        "Put the version before in its place, after a question",
+        "control('rollback')",
+        "B",
+    ),
+    Action(
+        "agents.messages",
+        "agents",
+        "Messages of agent",
+        "Those of the last run in which it sent or got one",
+        "messages",
+        "m",
+    ),
+    Action("agents.send", "agents", "Send message", "Write one to the agent by a form", "send", "w"),
+    Action("agents.edit", "agents", "Edit agent", "Open where it is configured", "edit", "e", "edit"),
+    Action("agents.fold", "agents", "Fold agent", "Hide what is below it, or go up", "fold(True)", "left"),
+    Action("agents.unfold", "agents", "Unfold agent", "Show what is below it", "fold(False)", "right"),
+    Action("agents.filter", "agents", "Filter agents", "Show only some agents", "filter", "slash", "filter"),
+    Action("agents.unfilter", "agents", "Show all agents", "Take the filter away", "unfilter", "escape"),
+    Action("agents.copy", "agents", "Copy agent", "Copy everything about its state", "copy", "y"),
+    Action(
+        "agent.call", "agent", "Call tool", "A form that calls the selected tool", "choose", "enter", "call"
+    ),
+    Action("agent.leave", "agent", "Back to the fleet", "One step back", "leave", "escape,q", "back"),
+    Action(
+        "agent.overview",
+        "agent",
+        "Overview of agent",
+        "How it is",
+        "section('overview')",
+        "1",
+        group="sections",
+    ),
+    Action(
+        "agent.tools",
+        "agent",
+        "Tools of agent",
+        "Its tools and those of what it calls",
+        "section('tools')",
+        "2",
+        group="sections",
+    ),
+    Action(
+        "agent.instruction",
+        "agent",
+        "Instruction of agent",
+        "What it is told",
+        "section('instruction')",
+        "3",
+        group="sections",
+    ),
+    Action(
+        "agent.registry",
+        "agent",
+        "Registry entry of agent",
+        "What the registry says of it",
+        "section('registry')",
+        "4",
+        group="sections",
+    ),
+    Action("agent.next", "agent", "Next section", "The next section", "step(1)", "tab"),
+    Action("agent.previous", "agent", "Section before", "The section before", "step(-1)", "shift+tab"),
+    Action("agent.look_up", "agent", "Look up again", "Ask for everything anew", "look_up", "u", "look up"),
+    Action("agent.edit", "agent", "Edit this agent", "Open where it is configured", "edit", "e", "edit"),
+    Action("agent.edit_code", "agent", "Edit code of agent", "Open its code or its card", "edit_code", "E"),
+    Action(
+        "agent.reload", "agent", "Reload this agent", "Read its definition anew", "control('reload')", "r"
+    ),
+    Action("agent.start", "agent", "Start this agent", "Start it", "control('start')", "s"),
+    Action("agent.stop", "agent", "Stop this agent", "Stop it, after a question", "control('stop')", "x"),
+    Action(
+        "agent.restart", "agent", "Restart this agent", "Restart, after a question", "control('restart')", "R"
+    ),
+    Action(
+        "agent.rollback",
+        "agent",
+        "Roll back this agent",
+        "The version before, after a question",
+        "control('rollback')",
+        "B",
+    ),
+    Action("agent.filter", "agent", "Filter tools", "Show only some tools", "filter", "slash", "filter"),
+    Action(
+        "agent.changes",
+        "agent",
+        "Changes of this agent",
+        "Its versions, and what changed",
+        "changes",
+        "c",
+        "changes",
+    ),
+    Action("agent.copy", "agent", "Copy section", "Copy what the section shows", "copy", "y"),
+    Action("agent.copy_source", "agent", "Copy source line", "Where it is configured", "copy_source", "Y"),
+    Action(
+        "changes.read", "changes", "Read change", "Go to the differences, and back", "read", "enter", "read"
+    ),
+    Action("changes.edit", "changes", "Edit what changed", "Open the file at its line", "edit", "e", "edit"),
+    Action("changes.copy", "changes", "Copy change", "Copy all of what is different", "copy", "y", "copy"),
+    Action(
+        "changes.rollback",
+        "changes",
+        "Roll back this version",
+        "Put the version before in its place, after a question",
+        "control('rollback')",
+        "B",
+        "roll back",
+    ),
+    Action(
+        "changes.reload",
+        "changes",
+        "Reload agent of change",
+        "Read it anew",
+        "control('reload')",
+        "r",
+        "reload",
+    ),
+    Action("changes.whole", "changes", "All agents or one", "Its versions only, or all", "whole", "a", "all"),
+    Action(
+        "instances.open", "instances", "Open line", "Attach the instance, or talk", "choose", "enter", "open"
+    ),
+    Action(
+        "instances.register", "instances", "Register instance", "Add a registry's URL", "register", "a", "add"
+    ),
+    Action("instances.attach", "instances", "Attach instance", "Connect to all its agents", "attach", "t"),
+    Action(
+        "instances.detach", "instances", "Detach instance", "Let go of its agents", "detach", "d", "detach"
+    ),
+    Action(
+        "instances.refresh",
+        "instances",
+        "Read instance again",
+        "Its registry and health",
+        "refresh",
+        "r",
+        "read",
+    ),
+    Action(
+        "instances.remove",
+        "instances",
+        "Remove instance",
+        "Detach and forget it",
+        "remove",
+        "x,delete",
+        "remove",
+    ),
+    Action("instances.story", "instances", "Line in full", "Everything about it", "story", "i", "story"),
+    Action(
+        "instances.filter",
+        "instances",
+        "Filter instances",
+        "Show only some lines",
+        "filter",
+        "slash",
+        "filter",
+    ),
+    Action(
+        "instances.unfilter", "instances", "Show all instances", "Take the filter away", "unfilter", "escape"
+    ),
+    Action("instances.copy", "instances", "Copy line", "Copy everything about it", "copy", "y"),
+    Action(
+        "failure.retry", "failure", "Try again", "Read the project anew and start", "retry", "r", "try again"
+    ),
+    Action("failure.copy", "failure", "Copy mistakes", "Copy what is wrong", "copy", "y", "copy"),
+    Action(
+        "broken.rebuild", "broken", "Make pane anew", "Throw it away and make another", "rebuild", "r", "anew"
+    ),
+    Action("broken.copy", "broken", "Copy report", "Copy what happened to the pane", "copy", "y", "copy"),
+)

@@ -1,0 +1,77 @@
+"""Checks the keys that a user gave to actions."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import combinations
+from typing import Final
+
+from textual.binding import Binding, InvalidBinding
+
+from pallas.text import one_line
+
+from . import ACTIONS, BY_ID, keys_of
+from .action import Action, Scope
+
+_SHARED: Final[tuple[tuple[Scope, ...], ...]] = (
+    ("app", "vim"),
+    ("sheet", "help_screen", "vim"),
+    ("settings_screen", "vim"),
+    ("picture", "vim"),
+    ("files", "vim"),
+    ("side", "vim"),
+    ("tool", "send"),
+    *(
+        (pane, "list")
+        for pane in ("agents", "agent", "feed", "run", "traces", "messages", "replay", "threads", "tasks")
+    ),
+    ("todos", "list"),
+    ("changes", "list"),
+    ("instances", "list"),
+    ("logs", "log_list", "list"),
+    ("record", "list"),
+)
+"""Scopes whose keys work at the same time: in all of them together a key does one thing.
+
+Others may share keys: a pane's key comes before the same key of the whole workbench.
+"""
+
+
+def keymap_mistakes(keys: Mapping[str, str]) -> list[str]:
+    """A line for each id that is no action, and for each key that another action needs."""
+    return [*_unknown(keys), *_conflicts(keys)]
+
+
+def _unknown(keys: Mapping[str, str]) -> Iterator[str]:
+    for action_id in keys:
+        if action_id not in BY_ID:
+            close = get_close_matches(action_id, BY_ID, 1)
+            hint = f"; did you mean {close[0]}?" if close else "; docs/keys.md lists the actions"
+            yield f"{one_line(action_id, 40)}: no such action{hint}"
+
+
+def _conflicts(keys: Mapping[str, str]) -> Iterator[str]:
+    """The user may take one of several keys from an action; its only one is missed there."""
+    for first, second in combinations(ACTIONS, 2):
+        changed, other = (second, first) if second.id in keys else (first, second)
+        if changed.id not in keys or not _meet(first.scope, second.scope):
+            continue
+        theirs = _keys_of(other, keys)
+        taken = _keys_of(changed, keys) & theirs
+        if taken and (other.id in keys or taken == theirs):
+            yield (
+                f"{changed.id}: {', '.join(sorted(taken))} is the key of {other.id}; "
+                f"choose another key, or another one for {other.id}"
+            )
+
+
+def _meet(one: Scope, other: Scope) -> bool:
+    return one == other or any(one in scopes and other in scopes for scopes in _SHARED)
+
+
+def _keys_of(action: Action, keys: Mapping[str, str]) -> set[str]:
+    """The names of an action's keys, with the user's in place of the default ones."""
+    written = keys_of(action.id, keys)
+    try:
+        return {each.key for each in Binding.make_bindings([Binding(written, "")])} if written else set()
+    except InvalidBinding:
+        return set()
