@@ -203,8 +203,17 @@ ACTIONS = (
         "Keep filter",
         "Keep the filter and go back to the list",
         "keep",
-        "enter,down",
+        "enter",
         "keep",
+    ),
+    Action(
+        "filter.down",
+        "filter",
+        "Keep filter and go down",
+        "Keep the filter and go back to the list",
+        "keep",
+        "down",
+        navigation=True,
     ),
     Action("filter.clear", "filter", "Clear filter", "Take the filter away", "close", "escape", "clear"),
     Action(
