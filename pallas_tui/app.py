@@ -28,14 +28,14 @@ from .json_file import JsonFile
 from .palette import Everything
 from .pump import PERIOD, Counts, Pump
 from .screens.main import LatePane, MainScreen
+from .screens.screen_layout import Layouts
 from .screens.story import StoryScreen
 from .settings import Settings
 from .shell import scrollbar
+from .shell.fleet_screens import Remembering
 from .shell.keyboard import EarlyKeys, as_meant
-from .shell.layout import Layouts
 from .shell.look import Look
 from .shell.notices import Notices
-from .shell.remembering import Remembering
 from .shell.signals import SIGNALS, Leaving
 from .text import ASCII, UNICODE
 from .widgets.failure import Failure
@@ -222,8 +222,8 @@ class Workbench(Remembering, Look, Notices):
 
     def facts(self) -> str:
         """Versions, terminal, paths, limits and counts, as text without secrets."""
+        from .diagnostics import as_text
         from .screens.about import sections_of
-        from .shell.diagnostics import as_text
 
         return as_text(sections_of(self))
 
@@ -294,7 +294,7 @@ class Workbench(Remembering, Look, Notices):
 
     def action_jump(self) -> None:
         """Letters on everything one can go to."""
-        from .shell.jump import JumpScreen, labels
+        from .screens.jump_screen import JumpScreen, labels
 
         self.push_screen(JumpScreen(labels(self.screen)))
 

@@ -5,9 +5,8 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Final
 
-from textual.binding import Binding, InvalidBinding
-
 from pallas.text import one_line
+from textual.binding import Binding, InvalidBinding
 
 from . import ACTIONS, BY_ID, keys_of
 from .action import Action, Scope

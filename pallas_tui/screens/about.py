@@ -7,10 +7,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from pallas_tui.diagnostics import Section, as_text, paths, process, terminal, versions
+
 from ..palette import MAX_ENTITIES
 from ..pump import PERIOD
 from ..runs.feed import MAX_RUNS, MAX_STEPS
-from ..shell.diagnostics import Section, as_text, paths, process, terminal, versions
 from ..text import ASCII, count, duration
 from ..widgets.tones import DIM, STRONG
 from .sheet import Sheet

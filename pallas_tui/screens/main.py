@@ -16,7 +16,6 @@ from textual.widgets import Static
 from pallas.model import FleetState, Reloaded
 
 from ..frame import Frame
-from ..shell.layout import TINY, Layouts
 from ..state import Headline, summarise
 from ..supervision import History
 from ..supervision.trouble import trouble_of
@@ -32,6 +31,7 @@ from ..widgets.pane import Pane
 from ..widgets.status import Ask, Now, StatusLine
 from ..widgets.topline import TopLine
 from .places import LatePane, Places
+from .screen_layout import TINY, Layouts
 
 __all__ = ["LatePane", "MainScreen"]
 

@@ -12,7 +12,6 @@ from pallas.model import Envelope
 from ..actions import binding, bindings
 from ..messages import MessageBook
 from ..messages.xml_text import title_of
-from ..shell.layout import WIDE
 from ..targets import RunTarget
 from ..text import Glyphs
 from ..widgets.messages import MessagesPane
@@ -20,6 +19,7 @@ from ..widgets.messages.envelope_pane import EnvelopePane
 from ..widgets.messages.writing import open_send, open_source
 from ..widgets.status import Ask, StatusLine
 from ..widgets.titlebar import TitleBar
+from .screen_layout import WIDE
 from .single import SinglePane
 
 if TYPE_CHECKING:

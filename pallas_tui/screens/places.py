@@ -10,12 +10,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from ..shell.layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 from ..text import Glyphs
 from ..widgets.edges import Dragged
 from ..widgets.failure import Failure
 from ..widgets.pane import Pane
 from ..widgets.titlebar import TitleBar
+from .screen_layout import TALL, WIDE, Layout, Layouts, SizeClass, is_tiny, size_class
 
 _RAIL: Final = (24, 60)
 _DRAWER: Final = 36

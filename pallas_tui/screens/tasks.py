@@ -8,13 +8,13 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ..actions import binding, bindings
-from ..shell.layout import WIDE
 from ..targets import Target
 from ..tasks import TaskBook
 from ..text import Glyphs
 from ..widgets.status import Ask, StatusLine
 from ..widgets.tasks import TasksPane
 from ..widgets.titlebar import TitleBar
+from .screen_layout import WIDE
 
 
 class TasksScreen(Screen[Target | None]):

@@ -10,12 +10,12 @@ from textual.screen import Screen
 from pallas.model import ThreadRecord
 
 from ..actions import binding, bindings
-from ..shell.layout import WIDE
 from ..text import Glyphs
 from ..threads import ThreadBook
 from ..widgets.status import Ask, StatusLine
 from ..widgets.threads import ThreadsPane
 from ..widgets.titlebar import TitleBar
+from .screen_layout import WIDE
 
 
 class ThreadsScreen(Screen[ThreadRecord | None]):

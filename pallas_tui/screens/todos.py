@@ -8,12 +8,12 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ..actions import binding, bindings
-from ..shell.layout import WIDE
 from ..text import Glyphs
 from ..todos import TodoBoard
 from ..widgets.status import Ask, StatusLine
 from ..widgets.titlebar import TitleBar
 from ..widgets.todos import TodosPane
+from .screen_layout import WIDE
 
 
 class TodosScreen(Screen[tuple[str, bool] | None]):

@@ -5,8 +5,9 @@ from functools import partial
 
 from textual import events
 
+from pallas_tui.screens.jump_screen import Spot
+
 from ..actions import binding, keys_of
-from ..shell.jump import Spot
 from ..text import Glyphs, Line, width_of
 from .bar import Bar, Button
 from .edges import Edge

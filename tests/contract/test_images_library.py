@@ -49,7 +49,8 @@ def test_the_names_that_are_preset_are_there() -> None:
 
 def test_nothing_of_the_workbench_loads_it_before_it_is_needed() -> None:
     program = (
-        "import sys, pallas_tui.launch, pallas_tui.app, pallas_tui.widgets.chat, pallas_tui.screens.picture;"
+        "import sys, pallas_tui.launch, pallas_tui.app, pallas_tui.widgets.chat;"
+        "import pallas_tui.widgets.dialogs.picture_dialog;"
         "assert not [name for name in sys.modules if name.startswith(('textual_image', 'PIL'))]"
     )
     done = ran(program)

@@ -16,13 +16,13 @@ from pallas.model.fingerprint import fingerprint
 from pallas_tui.chat.prompts import PromptBook
 from pallas_tui.json_file import JsonFile
 from pallas_tui.mcp_faults import asks_for_credential
-from pallas_tui.screens.line import LineScreen
 from pallas_tui.targets import ConversationTarget, Reveal, RunTarget
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.deck import SharedPrompt
 from pallas_tui.widgets.chat.dialogs import ConfirmScreen, PromptsScreen, SideScreen
 from pallas_tui.widgets.chat.pane import MAX_TABS
 from pallas_tui.widgets.chat.tooltree import ToolTree
+from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
 assert chat
 assert server

@@ -19,13 +19,13 @@ from textual.widgets import Input
 from pallas.model import Fault, FaultType, Image
 from pallas_tui.client import OnProgress, Reply
 from pallas_tui.pictures.images import Attachment, image_of, received
-from pallas_tui.screens.files import FilesScreen
-from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat import prompt as prompt_module
 from pallas_tui.widgets.chat.pictures import ROWS, Thumbnail
 from pallas_tui.widgets.chat.tray import Chip
 from pallas_tui.widgets.chat.view import ConversationView
+from pallas_tui.widgets.dialogs.file_dialog import FilesScreen
+from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
 PNG = picture(size=(640, 480))
 

@@ -14,8 +14,8 @@ from textual.pilot import Pilot
 
 from pallas_tui.pictures import folder as listing
 from pallas_tui.pictures.folder import list_folder
-from pallas_tui.screens import files
-from pallas_tui.screens.files import FileList, FilesScreen
+from pallas_tui.widgets.dialogs import file_dialog
+from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
 
 
 class Host(App[None]):
@@ -166,8 +166,8 @@ async def test_a_folder_that_never_answers_does_not_hold_the_keys(
     from threading import Event
 
     stuck = Event()
-    monkeypatch.setattr(files, "TIMEOUT", 0.2)
-    monkeypatch.setattr(files, "list_folder", lambda *_, **__: stuck.wait(30))
+    monkeypatch.setattr(file_dialog, "TIMEOUT", 0.2)
+    monkeypatch.setattr(file_dialog, "list_folder", lambda *_, **__: stuck.wait(30))
     try:
         await picker.pilot.press("enter")
         await picker.until(lambda: "did not answer within" in picker.text())

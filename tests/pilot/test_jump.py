@@ -10,8 +10,8 @@ from textual.widgets import Button, Input
 
 from pallas.model import RunStarted
 from pallas_tui.screens.help import HelpScreen
+from pallas_tui.screens.jump_screen import LETTERS, JumpScreen, labels
 from pallas_tui.settings import Settings
-from pallas_tui.shell.jump import LETTERS, JumpScreen, labels
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.chat.tabs import Tab, TabStrip
 from pallas_tui.widgets.feed import FeedPane

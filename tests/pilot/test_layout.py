@@ -9,7 +9,7 @@ from textual.widgets import Input
 
 from pallas_tui.app import Workbench
 from pallas_tui.json_file import JsonFile
-from pallas_tui.shell.layout import Layout, Layouts, is_tiny, size_class
+from pallas_tui.screens.screen_layout import Layout, Layouts, is_tiny, size_class
 
 WIDE = (120, 40)
 SMALL = (80, 24)

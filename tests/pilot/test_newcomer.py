@@ -18,14 +18,14 @@ from textual.widgets import Input, OptionList
 
 from pallas_tui.frame import Frame
 from pallas_tui.pictures.images import Attachment
-from pallas_tui.screens.choice import ChoiceScreen
-from pallas_tui.screens.files import FileList, FilesScreen
-from pallas_tui.screens.picture import PictureScreen
 from pallas_tui.settings import Settings
 from pallas_tui.text import ASCII
 from pallas_tui.widgets.bar import Button
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail
+from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
+from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
+from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 from pallas_tui.widgets.logs import LogsPane
 from pallas_tui.widgets.pane import Pane
 from pallas_tui.widgets.status import _that_fit

@@ -19,10 +19,10 @@ from pallas.model import Fault, FaultType, ServerDetail, ToolOutcome
 from pallas.telemetry.log import redact_text
 from pallas_tui.app import Workbench
 from pallas_tui.forms import ABSENT
-from pallas_tui.screens.choice import ChoiceScreen
-from pallas_tui.screens.line import LineScreen
 from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.targets import ToolTarget
+from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
+from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 from pallas_tui.widgets.form import ToolPane
 from pallas_tui.widgets.form.fields import FormList
 

@@ -26,7 +26,7 @@ APP = """
     from support.pictures import picture
     from textual.app import App
     from pallas_tui.pictures.images import image_of
-    from pallas_tui.screens.picture import PictureScreen
+    from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
     class Showing(App):
         CSS_PATH = sorted(STYLES.glob("*.tcss"))

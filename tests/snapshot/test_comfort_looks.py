@@ -12,9 +12,9 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from pallas_tui import diagnostics
 from pallas_tui.screens import about
 from pallas_tui.settings import Settings
-from pallas_tui.shell import diagnostics
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
 THEMES = ("pallas-dark", "pallas-light", "pallas-contrast-dark")

@@ -16,10 +16,10 @@ from textual.pilot import Pilot
 from pallas.model import Image
 from pallas_tui.client import OnProgress, Reply
 from pallas_tui.pictures.images import image_of
-from pallas_tui.screens.files import FileList, FilesScreen
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail
 from pallas_tui.widgets.chat.tray import Chip
+from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
 
 SMALL, WIDE = (60, 20), (100, 40)
 

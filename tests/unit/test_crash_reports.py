@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pallas.model.redaction import forget, redact
+from pallas_tui.diagnostics import as_text, paths, terminal, versions
 from pallas_tui.shell.crash import KEPT, in_one_line, report, save_report, traceback_of
-from pallas_tui.shell.diagnostics import as_text, paths, terminal, versions
 
 SECRET = "correct-horse-battery-staple"
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pallas.commands import Parameter
 from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
 from pallas.model.safe_text import one_line
+from pallas_tui.widgets.dialogs.line_dialog import LineScreen, masked_token
 
 from ...chat import principal as principals
 from ...chat.export import About, Form, exported, file_name, form_of, write_new
@@ -16,7 +17,6 @@ from ...chat.talk import ERAS
 from ...instances.snapshots import is_attached_name
 from ...link import is_plain, origin_of
 from ...pictures.images import user_path
-from ...screens.line import LineScreen, masked_token
 from .dialogs import ConfirmScreen
 from .kept import KeepingHost, params_fact
 

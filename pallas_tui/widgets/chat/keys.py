@@ -7,12 +7,12 @@ from textual import on, work
 
 from pallas.commands import Typed
 from pallas.model import AgentSnapshot, Fault
+from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
 from ...chat.model import Conversation, Entry, last_answer
 from ...chat.runs import Runs
 from ...chat.talk import ERAS, Options
 from ...clipboard import copy
-from ...screens.line import LineScreen
 from ...targets import Reveal, RunTarget
 from ..list_pane import Story
 from .chooser import ChooserScreen

@@ -64,7 +64,7 @@ class PartsPane(Pane):
 
     def action_see_pictures(self) -> None:
         """The pictures of the message that is pointed at, else the newest ones."""
-        from ...screens.picture import PictureScreen
+        from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
         entry = self._meant()
         if self._current is not None and (entry is None or not entry.attachments):

@@ -113,7 +113,7 @@ class Thumbnail(Widget, can_focus=True):
 
     def action_open(self) -> None:
         """See the picture in full."""
-        from ...screens.picture import PictureScreen
+        from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
         self.app.push_screen(PictureScreen(self._album, self._index, self._glyphs))
 

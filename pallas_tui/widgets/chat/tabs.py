@@ -10,7 +10,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ...shell.jump import Spot
+from pallas_tui.screens.jump_screen import Spot
+
 from ...text import UNICODE, Glyphs, Part
 
 _NEW = "+ "

@@ -100,7 +100,7 @@ class Chip(Widget, can_focus=True):
 
     def action_open(self) -> None:
         """See it in full."""
-        from ...screens.picture import PictureScreen
+        from pallas_tui.widgets.dialogs.picture_dialog import PictureScreen
 
         self.app.push_screen(PictureScreen(lambda: (self._attachment,), 0, self._glyphs))
 
@@ -146,7 +146,7 @@ class Tray(Vertical):
 
     def pick(self) -> None:
         """Choose images among the files."""
-        from ...screens.files import FilesScreen
+        from pallas_tui.widgets.dialogs.file_dialog import FilesScreen
 
         def chosen(paths: tuple[Path, ...] | None) -> None:
             if paths:

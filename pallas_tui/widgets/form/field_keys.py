@@ -9,11 +9,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
+from pallas_tui.widgets.dialogs.choice_dialog import ChoiceScreen
 
 from ...forms import ABSENT, Form, JsonMistake, Kind, Row, Shape
 from ...forms.entry import written
 from ...forms.json_text import brief, dump, same
-from ...screens.choice import ChoiceScreen
 from ...text import Glyphs
 from ..lines import LineView
 from ..pane import Pane

@@ -14,6 +14,7 @@ from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
 from pallas.model import ToolDetail, ToolOutcome
+from pallas_tui.widgets.dialogs.line_dialog import masked_token
 
 from ...actions import bindings
 from ...chat import principal as principals
@@ -21,7 +22,6 @@ from ...chat.principal import NOBODY, Principal
 from ...clipboard import copy
 from ...forms import Form, Memory, Remembered
 from ...pump import PERIOD
-from ...screens.line import masked_token
 from ...text import Glyphs, duration
 from ..agents.about import plain, pretty
 from ..agents.doing import fleet_of, refusal

@@ -6,12 +6,12 @@ from typing import Any
 
 from pallas.model import ThreadRecord
 from pallas.model.safe_text import one_line
+from pallas_tui.widgets.dialogs.line_dialog import LineScreen
 
 from ...chat.export import About, Form, exported, file_name, form_of, write_new
 from ...chat.model import Conversation
 from ...chat.stored import entries_of
 from ...pictures.images import user_path
-from ...screens.line import LineScreen
 from ...threads import ThreadBook
 
 

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ..widgets.pane import Pane
+from pallas_tui.widgets.pane import Pane
 
 LETTERS: Final = "asdfghjklqwertyuiopzxcvbnm"
 _WIDTH: Final = 3

@@ -16,13 +16,12 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from pallas.model import Fault
-
-from ..actions import bindings
-from ..pictures.cells import Drawn, Unreadable, decode, draw
-from ..pictures.images import SUFFIXES, Attachment, save_image, user_path
-from ..pictures.pixels import Way, let_go, picture_widget, prepare, way
-from ..text import UNICODE, Glyphs
-from ..widgets.status import StatusLine
+from pallas_tui.actions import bindings
+from pallas_tui.pictures.cells import Drawn, Unreadable, decode, draw
+from pallas_tui.pictures.images import SUFFIXES, Attachment, save_image, user_path
+from pallas_tui.pictures.pixels import Way, let_go, picture_widget, prepare, way
+from pallas_tui.text import UNICODE, Glyphs
+from pallas_tui.widgets.status import StatusLine
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,7 +121,7 @@ class PictureScreen(ModalScreen[None]):
 
     @work(group="picture", exclusive=True, exit_on_error=False, description="draw a picture")
     async def _show(self) -> None:
-        from ..widgets.chat.pictures import facts
+        from pallas_tui.widgets.chat.pictures import facts
 
         picture, album = self.picture, self._album()
         place = f"  {self._index + 1} of {len(album)}" if len(album) > 1 else ""

@@ -13,9 +13,8 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from pallas.model import Fault
-
-from ..actions import bindings
-from ..chat import principal as principals
+from pallas_tui.actions import bindings
+from pallas_tui.chat import principal as principals
 
 
 class LineScreen(ModalScreen[str | None]):

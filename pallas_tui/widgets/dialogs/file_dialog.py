@@ -15,15 +15,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from pallas.model.safe_text import one_line
-
-from ..actions import bindings
-from ..pictures.folder import Item, Listing, list_folder
-from ..pictures.images import size_text
-from ..text import UNICODE, Glyphs, Line, count, fit, right
-from ..widgets.filter import FilterLine
-from ..widgets.lines import LineView
-from ..widgets.status import StatusLine
-from ..widgets.tones import DIM
+from pallas_tui.actions import bindings
+from pallas_tui.pictures.folder import Item, Listing, list_folder
+from pallas_tui.pictures.images import size_text
+from pallas_tui.text import UNICODE, Glyphs, Line, count, fit, right
+from pallas_tui.widgets.filter import FilterLine
+from pallas_tui.widgets.lines import LineView
+from pallas_tui.widgets.status import StatusLine
+from pallas_tui.widgets.tones import DIM
 
 TIMEOUT = 5.0
 """Seconds that a folder gets; one on a network may never answer."""
