@@ -5,8 +5,9 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import Final
 
-from pallas.text import one_line
 from textual.binding import Binding, InvalidBinding
+
+from pallas.model.safe_text import one_line
 
 from . import ACTIONS, BY_ID, keys_of
 from .action import Action, Scope
