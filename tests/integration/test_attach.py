@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import pallas_process
 from support.control import FULL, READ, Served, serving
 from support.fake_fleet import FakeFleet, desk
 from support.live import agent_module, write_project
@@ -461,8 +461,10 @@ rules:
 def headless(root: Path, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """The fleet of the project at ``root`` in a process of its own."""
     given = {**os.environ, "PALLAS_LOG_FILE": str(log), **environment}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pallas.server", "dev", str(root), "--serve"],
+    process = pallas_process.start(
+        "dev",
+        str(root),
+        "--serve",
         env=given,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support import pallas_process
 from support.bridged import TOOLS, bridged, kind_of, refused, tell
 from support.live import ERAS
 from support.processes import gone
@@ -41,14 +42,14 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 
 
 def command(root: Path) -> list[str]:
-    return [sys.executable, "-m", "pallas.server", "bridge", "--project", str(root)]
+    return ["bridge", "--project", str(root)]
 
 
 @asynccontextmanager
 async def connected(root: Path, era: str) -> AsyncIterator[Client]:
     """A real client that starts the bridge itself."""
-    program, *arguments = command(root)
-    parameters = StdioServerParameters(command=program, args=arguments, env=environment(root))
+    arguments = ["-m", "pallas.server", *command(root)]
+    parameters = StdioServerParameters(command=sys.executable, args=arguments, env=environment(root))
     with (root.parent / "client.err").open("w") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=era) as client:
             yield client
@@ -58,8 +59,8 @@ class Raw:
     """The bridge's process, and every line of its stdout."""
 
     def __init__(self, root: Path) -> None:
-        self.process = subprocess.Popen(
-            command(root),
+        self.process = pallas_process.start(
+            *command(root),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -332,8 +333,8 @@ async def test_a_signal_ends_the_fleet_and_what_runs_in_it(hands: Path) -> None:
 def test_a_project_with_mistakes_is_said_on_stderr(tmp_path: Path) -> None:
     root = bridged(tmp_path / "p", ("upper",))
     (root / "agents.yaml").write_text("agents: [1")
-    done = subprocess.run(
-        command(root), input=b"", capture_output=True, timeout=60, check=False, env=environment(root)
+    done = pallas_process.run(
+        *command(root), input=b"", capture_output=True, timeout=60, check=False, env=environment(root)
     )
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"agents.yaml" in done.stderr

@@ -4,11 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import pallas_process
 from support.chat_api import ChatApi, chat_api, fault
 from support.waiting import until
 
@@ -28,10 +28,6 @@ def api() -> Iterator[ChatApi]:
         yield api
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pallas.server", "chat", *arguments]
-
-
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     # What would change the answers of a developer's own machine is left out.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")}
@@ -39,8 +35,8 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command(*arguments),
+    return pallas_process.start(
+        *("chat", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,8 +48,8 @@ def chat(
     tmp_path: Path, *arguments: str, stdin: str | bytes = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        command(*arguments),
+    done = pallas_process.run(
+        *("chat", *arguments),
         input=data,
         capture_output=True,
         timeout=60,

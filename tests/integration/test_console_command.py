@@ -3,16 +3,16 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE, Popen, run
+from subprocess import PIPE, Popen
 from threading import Timer
 from typing import Any
 
 import httpx2
 import pytest
+from support import pallas_process
 from support.consoles import project
 from support.served import served
 from support.waiting import until
@@ -29,8 +29,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(root: Path, **more: Any) -> Iterator[Popen[bytes]]:
     environment = {**os.environ, "XDG_STATE_HOME": str(root.parent / "state"), "NO_COLOR": "1"}
     given = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, **more}
-    command = [sys.executable, "-m", "pallas.server", "console", str(root)]
-    with Popen(command, env=environment, **given) as console:
+    with pallas_process.start("console", str(root), env=environment, **given) as console:
         late = Timer(120, console.kill)
         late.start()
         try:
@@ -107,9 +106,8 @@ def test_an_interrupt_stops_what_is_asked_and_the_next_one_leaves(root: Path) ->
 
 
 def test_the_command_says_what_is_wrong_with_a_project(tmp_path: Path) -> None:
-    done = run(
-        [sys.executable, "-m", "pallas.server", "console", str(tmp_path)],
-        stdin=PIPE, capture_output=True, timeout=60, check=False,
+    done = pallas_process.run(
+        "console", str(tmp_path), stdin=PIPE, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert b"agents.yaml" in done.stderr

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import httpx2
+from support import pallas_process
 from support.live import agent_module, running, write_project
 from support.outages import outages
 
@@ -14,8 +14,8 @@ from support.outages import outages
 async def chat(root: Path, *arguments: str) -> tuple[int, str, str]:
     """`pallas chat one` on the project: status, stdout and stderr."""
     environment = {**os.environ, "PALLAS_LOG_FILE": str(root / "chat.log")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pallas.server", "chat", "one", *arguments, "-p", str(root),
+    process = await pallas_process.start_async(
+        "chat", "one", *arguments, "-p", str(root),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import pallas_process
 from support.live import agent_module
 from support.offline import offline_project
 from support.served import Served, served
@@ -40,8 +40,8 @@ def typed(root: Path, *words: str, stdin: str = "") -> str:
 def run(root: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command of this user, typed in the project's folder."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "pallas.server", *words],
+    return pallas_process.run(
+        *words,
         cwd=root,
         env={**clean, **_environment(root.parent)},
         input=stdin,

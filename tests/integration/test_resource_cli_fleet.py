@@ -15,6 +15,7 @@ import httpx2
 import pytest
 import yaml
 from mcp import Client
+from support import pallas_process
 from support.offline import offline_project
 from support.ports import free_ports
 from support.served import Served, served
@@ -358,8 +359,7 @@ async def _tools(url: str) -> set[str]:
 
 def test_a_shell_completes_kinds_and_names(typed: Shell) -> None:
     def complete(*words: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "pallas.server"],
+        done = pallas_process.run(
             env={
                 **os.environ,
                 "_PALLAS_COMPLETE": "complete_bash",

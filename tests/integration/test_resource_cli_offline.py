@@ -1,12 +1,11 @@
 """The same commands where no fleet runs: over the project's ledger, with nothing started."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from support import pallas_process
 from support.live import write_project
 from support.ports import free_ports
 
@@ -83,8 +82,12 @@ def _connected(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> t
 
 
 def test_a_secret_comes_over_stdin(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pallas.server", "create", "secret", "key", "--data", "K=-"],
+    done = pallas_process.run(
+        "create",
+        "secret",
+        "key",
+        "--data",
+        "K=-",
         input=f"{KEY}\n",
         cwd=root,
         capture_output=True,

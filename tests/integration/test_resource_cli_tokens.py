@@ -1,14 +1,13 @@
 """Resource commands at an API that asks who is there, and says what could drive a terminal."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from support import pallas_process
 from support.chat_api import ChatApi, chat_api
 from support.live import write_project
 
@@ -36,8 +35,9 @@ def root(api: ChatApi, tmp_path: Path) -> Path:
 def test_what_the_fleet_was_started_with_opens_it_to_commands_in_its_folder(root: Path) -> None:
     (root / ".env").write_text(f"PALLAS_CONTROL_TOKEN={TOKEN}\n")
     (root / ".env").chmod(0o600)
-    done = subprocess.run(
-        [sys.executable, "-m", "pallas.server", "get", "agents"],
+    done = pallas_process.run(
+        "get",
+        "agents",
         cwd=root,
         env={name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")},
         capture_output=True,

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from support import pallas_process
 from support.fake_downstreams import FakeDownstream, serving
 from support.live import ERAS, agent_module, running, write_project
 from support.ports import free_ports
@@ -270,8 +270,8 @@ async def test_a_headless_run_says_none_of_them_on_its_streams_or_in_its_file(tm
             **os.environ, "PALLAS_LOG_LEVEL": "debug", "PALLAS_ROOT_LOG_LEVEL": "debug",
             "PALLAS_LOG_STDERR": "1", "PALLAS_LOG_FILE": str(log), "NO_PROXY": "*",
         }  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pallas.server", "--project", str(root),
+        process = await pallas_process.start_async(
+            "--project", str(root),
             env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         said = asyncio.create_task(process.communicate())

@@ -68,7 +68,7 @@ async def test_systemd_hears_of_start_reload_and_end_and_children_hear_nothing(t
     address = tmp_path / "notify"
     with (
         manager(address) as (sock, said),
-        served(root, NOTIFY_SOCKET=str(address), WATCHDOG_USEC="400000") as fleet,
+        served(root, truly=True, NOTIFY_SOCKET=str(address), WATCHDOG_USEC="400000") as fleet,
     ):
         await until(lambda: any("READY" in each for each in hear(sock, said)), timeout=60)
         ready = next(each for each in said if "READY" in each)

@@ -100,7 +100,7 @@ async def test_it_ends_while_a_stdio_server_hangs_and_others_wait_for_its_agent(
 
 async def test_a_second_signal_during_the_start_leaves_no_process_behind(tmp_path: Path) -> None:
     root = hung_project(tmp_path)
-    with served(root) as fleet:
+    with served(root, truly=True) as fleet:
         pid = int(await until((root / "hanging").read_text, timeout=60))
         fleet.send(signal.SIGTERM)
         await fleet.says("] draining")
@@ -125,7 +125,7 @@ async def test_it_ends_while_a_program_of_the_project_starts(tmp_path: Path) -> 
 
 async def test_it_ends_as_soon_as_it_listens_to_signals_at_all(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", {"one": None}, top={"bind": "127.0.0.1"})
-    with served(root) as fleet:
+    with served(root, truly=True) as fleet:
         status = Path(f"/proc/{fleet.process.pid}/status")
 
         def caught() -> bool:  # the mask of signals that have a handler

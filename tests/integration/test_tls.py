@@ -6,7 +6,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from cryptography import x509
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from support import pallas_process
 from support.certificates import Authority, authority, encrypted, self_signed
 from support.live import ERAS, agent_module, all_ready, ask, running, write_project
 from support.ports import free_ports
@@ -201,8 +201,10 @@ async def test_sighup_shows_the_renewed_certificate(tmp_path: Path, signer: Auth
 
 
 def started(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pallas.server", "--project", str(root), *arguments],
+    return pallas_process.run(
+        "--project",
+        str(root),
+        *arguments,
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+from support import pallas_process
 from support.control import FULL, READ, Served, serving
 from support.projects import copy_sample
 from support.waiting import until
@@ -323,10 +324,8 @@ async def test_the_command_starts_a_fleet_of_its_own_and_stops_it(tmp_path: Path
     ],
 )
 async def test_wrong_use_is_a_line_with_status_two(arguments: list[str], says: str, tmp_path: Path) -> None:
-    import sys
-
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pallas.server", "dev", *arguments,
+    process = await pallas_process.start_async(
+        "dev", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=tmp_path, env={**os.environ},
     )  # fmt: skip
     async with asyncio.timeout(60):

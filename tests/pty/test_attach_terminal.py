@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import httpx2
 import pytest
 import yaml
+from support import pallas_process
 from support.projects import copy_sample
 from support.terminal import needs_tmux, terminal
 
@@ -24,8 +25,10 @@ def serving(root: Path, environment: dict[str, str]) -> Iterator[str]:
     """`pallas --serve` on the project, in a process of its own; gives the registry's origin."""
     import os
 
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pallas.server", "--serve", "--project", str(root)],
+    process = pallas_process.start(
+        "--serve",
+        "--project",
+        str(root),
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ import os
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+from support import pallas_process
 from support.live import write_project
 from support.served import Served, served
 
@@ -114,8 +114,9 @@ def _read_by_another_user(path: Path) -> str:
 
 def _typed(fleet: Served, state: Path) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PALLAS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "pallas.server", "get", "agents"],
+    return pallas_process.run(
+        "get",
+        "agents",
         cwd=fleet.root,
         env={**clean, "XDG_STATE_HOME": str(state)},
         capture_output=True,

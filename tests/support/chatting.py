@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from typing import Any
 import httpx2
 import yaml
 
-from . import scripted
+from . import pallas_process, scripted
 from .live import ECHO, agent_module, write_project
 from .served import served
 
@@ -90,14 +89,10 @@ class Desk:
             **more,
         }
 
-    def command(self, *arguments: str) -> list[str]:
-        """`pallas chat` on the project."""
-        return [sys.executable, "-m", "pallas.server", "chat", *arguments, "-p", str(self.root)]
-
     def chat(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        """What it says and how it ends."""
-        return subprocess.run(
-            self.command(*arguments),
+        """What `pallas chat` on the project says and how it ends."""
+        return pallas_process.run(
+            *("chat", *arguments, "-p", str(self.root)),
             input=stdin,
             capture_output=True,
             text=True,
@@ -108,8 +103,8 @@ class Desk:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """The same while it goes on."""
-        return subprocess.Popen(
-            self.command(*arguments),
+        return pallas_process.start(
+            *("chat", *arguments, "-p", str(self.root)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

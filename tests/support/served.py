@@ -20,6 +20,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from . import pallas_process
 from .processes import gone
 from .waiting import until
 
@@ -103,24 +104,29 @@ def served(
     wrap: tuple[str, ...] = (),
     log: Path | None = None,
     plain: bool = False,
+    truly: bool = False,
     **environment: str,
 ) -> Iterator[Served]:
     """`pallas --serve`, killed at the end with all that is below it if it still runs then.
 
     ``wrap`` is put before the command; ``log`` is where it logs, ``pallas.log`` beside the project without.
-    ``plain`` starts `pallas` in the project's folder instead, without any option.
+    ``plain`` starts `pallas` in the project's folder instead, without any option. Without ``wrap`` it is
+    forked (``pallas_process``) unless it shall be started ``truly``.
     """
     log = log or root.parent / f"{root.name}.pallas.log"
     how = () if plain else ("--serve", "--project", str(root))
-    process = subprocess.Popen(
-        [*wrap, sys.executable, "-m", "pallas.server", *how, *options],
-        cwd=root if plain else None,
-        env={**os.environ, "PALLAS_LOG_FILE": str(log), "PYTHONUNBUFFERED": "1", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    given: dict[str, Any] = {
+        "cwd": root if plain else None,
+        "env": {**os.environ, "PALLAS_LOG_FILE": str(log), "PYTHONUNBUFFERED": "1", **environment},
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "start_new_session": True,
+    }
+    if wrap or truly:
+        process = subprocess.Popen([*wrap, sys.executable, "-m", "pallas.server", *how, *options], **given)
+    else:
+        process = pallas_process.start(*how, *options, **given)
     assert process.stdout is not None
     assert process.stderr is not None
     fleet = Served(root, log, process)

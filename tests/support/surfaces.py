@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from pallas_tui.client import AgentClient
 
+from . import pallas_process
 from .bridged import tell
 from .live import ERAS
 from .served import Served, text_of
@@ -108,9 +108,7 @@ async def say(fleet: Served, way: str, text: str, thread: str | None, agent: str
 
 async def typed(*words: str) -> str:
     """What a command of ``pallas`` prints, in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pallas.server", *words), stdout=PIPE, stderr=PIPE
-    )
+    process = await pallas_process.start_async(*words, stdout=PIPE, stderr=PIPE)
     async with asyncio.timeout(60):
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from . import pallas_process
 from .waiting import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -43,10 +43,7 @@ _READ_SCREEN = """(() => {
 @asynccontextmanager
 async def web_command(*arguments: str, environment: Mapping[str, str]) -> AsyncIterator["WebCommand"]:
     """`pallas dev ... --web` on a free port, stopped by a signal at the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pallas.server",
+    process = await pallas_process.start_async(
         "dev",
         *arguments,
         "--web",

@@ -1,0 +1,162 @@
+"""A process that the fork server made is what `python -m` would have made."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import pallas_process
+from support.waiting import until
+
+PROBE = """
+import gc, json, os, resource, signal, sys, threading, warnings
+
+def stream(each):
+    return [each.name, each.mode, each.encoding, each.errors, each.newlines, each.line_buffering,
+            each.write_through, each.isatty(), type(each.buffer).__name__, each.fileno()]
+
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "cwd": os.getcwd(),
+    "environ": dict(os.environ), "flags": list(sys.flags), "name": __name__, "file": __file__,
+    "main": sys.modules["__main__"].__dict__ is globals(), "spec": __spec__.name,
+    "cached": sys.dont_write_bytecode,
+    "streams": [stream(each) for each in (sys.stdin, sys.stdout, sys.stderr)],
+    "originals": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
+    "fds": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+    "signals": {each.name: str(signal.getsignal(each)) for each in signal.Signals},
+    "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), "umask": os.umask(0),
+    "files": resource.getrlimit(resource.RLIMIT_NOFILE), "threads": threading.active_count(),
+    "leads": os.getsid(0) == os.getpid(), "ours": os.getsid(0) == int(os.environ["SESSION"]),
+    "group": os.getpgrp() == int(os.environ["GROUP"]), "gc": [gc.isenabled(), gc.get_threshold()],
+    "command": open("/proc/self/cmdline").read().rstrip("\\0"),
+    "warns": [str(each[2]) for each in warnings.filters][-5:],
+}))
+if "exit" in sys.argv:
+    sys.exit(7)
+if "raise" in sys.argv:
+    raise ValueError("broken")
+if "wait" in sys.argv:
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "probe.py").write_text(PROBE)
+    more = {"SESSION": str(os.getsid(0)), "GROUP": str(os.getpgrp()), "MINE": "ümläut \udcff"}
+    return {
+        "cwd": tmp_path,
+        "env": {**os.environ, **more},
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def fewer_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 7, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_it_is_as_after_a_true_start(options: dict[str, Any], own_session: bool, unbuffered: bool) -> None:
+    options["start_new_session"] = own_session
+    options["env"]["PYTHONUNBUFFERED"] = "1" if unbuffered else ""
+    arguments = ["one", "two words", ""]
+    with umask(0o027), fewer_files():
+        forked = pallas_process.start(*arguments, module="probe", **options)
+        true = subprocess.Popen([sys.executable, "-m", "probe", *arguments], **options)
+    assert type(forked) is not type(true)
+    found, wanted = (json.loads(each.communicate(timeout=60)[0]) for each in (forked, true))
+    assert found["leads"] is own_session
+    assert found == wanted
+
+
+@pytest.mark.parametrize(("ending", "status"), [("exit", 7), ("raise", 1), ("", 0)])
+def test_it_ends_as_after_a_true_start(options: dict[str, Any], ending: str, status: int) -> None:
+    with pallas_process.start(ending, module="probe", **options) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == process.wait() == process.poll() == status
+    assert (b"ValueError: broken" in err) is (ending == "raise")
+
+
+def test_it_is_waited_for_and_hears_signals(options: dict[str, Any]) -> None:
+    process = pallas_process.start("wait", module="probe", **options)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(60) == -signal.SIGTERM
+    process.kill()  # it has ended: nothing is done
+    process.communicate()
+
+
+async def test_asyncio_knows_it_too(options: dict[str, Any]) -> None:
+    options["env"]["PYTHONUNBUFFERED"] = "1"
+    told = await pallas_process.start_async("--version", **options)
+    assert (await told.communicate())[0].startswith(b"pallas ")
+    assert told.returncode == 0
+    ended = await pallas_process.start_async("bridge", **options)
+    ended.kill()
+    async with asyncio.timeout(60):
+        assert await ended.wait() == -signal.SIGKILL
+        await ended.communicate()
+
+
+def test_what_is_read_once_is_read_by_a_true_start(options: dict[str, Any]) -> None:
+    for name, value in {"HOME": "/elsewhere", "FASTMCP_X": "1", "PYTHONPATH": "/x", "LC_ALL": "C"}.items():
+        more = {**options, "env": {**options["env"], name: value}}
+        with pallas_process.start(module="probe", **more) as process:
+            assert type(process) is subprocess.Popen, name
+            assert json.loads(process.communicate(timeout=60)[0])["environ"][name] == value
+    with pallas_process.start(module="probe", **options, preexec_fn=lambda: os.close(2)) as process:
+        assert type(process) is subprocess.Popen
+        process.communicate(timeout=60)
+
+
+async def test_the_server_ends_with_its_tests_even_when_they_are_killed(tmp_path: Path) -> None:
+    program = tmp_path / "tests.py"
+    program.write_text(
+        "import time\nfrom support import pallas_process\n"
+        "pallas_process.run('--version', capture_output=True)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    path = os.pathsep.join(sys.path)
+    tests = subprocess.Popen(  # noqa: ASYNC220 - returns at once
+        [sys.executable, str(program)], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
+    )
+    assert tests.stdout is not None
+    try:
+        assert await asyncio.to_thread(tests.stdout.readline) == b"ready\n"
+        (server,) = psutil.Process(tests.pid).children()
+        assert "fork_server.py" in " ".join(server.cmdline())
+    finally:
+        tests.kill()
+        tests.communicate()
+    await until(lambda: not server.is_running())

@@ -1,0 +1,239 @@
+"""Processes of `python -m pallas.server`, forked from one that has imported everything.
+
+A true start imports fast-agent, fastmcp, SQLAlchemy and two thousand modules more; the suite starts hundreds
+of processes. ``start``, ``run`` and ``start_async`` are ``subprocess.Popen``, ``subprocess.run`` and
+``asyncio.create_subprocess_exec`` of a process that ``fork_server`` forks. There is one such server for each
+process of pytest, from the first start to the end, whatever way that ends.
+
+As in a true start: the arguments (``sys.argv``, ``sys.orig_argv``, the command line in ``/proc``), the
+environment, the working directory, ``sys.path``, the descriptors (0, 1 and 2 alone), how the standard streams
+are buffered, the session, the process group, the umask, the limit of open files, how signals are handled,
+``__main__``, the way the interpreter ends, and its status.
+
+Not so: modules are imported before anything asks for them, so an import that is missing, that takes long or
+that goes around in a circle shows in a true start only. ``/proc/PID/environ`` and the parent are the fork
+server's, and all processes have the same seed of hashes. Tests of imports, of the start itself, of what
+``/proc`` says or of a terminal call ``subprocess``.
+
+The interpreter and libraries read some variables once, when they start. Where one of those differs from the
+tests' own, the start is a true one; so it is where the system cannot fork in this way.
+"""
+
+import asyncio
+import atexit
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from asyncio import base_subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from .fork_server import ROOM
+
+_SERVER: Final = Path(__file__).with_name("fork_server.py")
+_LONGEST: Final = 120.0
+"""Seconds until the server has imported everything, on a machine that has much else to do."""
+_READ_ONCE: Final = (
+    *("PYTHON", "HOME", "LANG", "LC_", "TZ", "TMP", "TEMP", "LD_", "MALLOC_", "XDG_DATA_"),
+    *("COLUMNS", "LINES", "FORCE_COLOR", "TTY_", "TYPER_", "PILLOW_", "PYDANTIC_"),
+    *("FAST_AGENT_", "FASTMCP_", "OTEL_", "PROMETHEUS_", "prometheus_"),
+)
+"""How the names of variables begin that the interpreter or a library reads when it starts."""
+_MINDED: Final = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+"""Those of them that a forked process minds."""
+_OURS: Final = dict(os.environ)
+
+
+def start(*arguments: str, module: str = "pallas.server", **options: Any) -> subprocess.Popen[Any]:
+    """``subprocess.Popen([sys.executable, "-m", module, *arguments], **options)``."""
+    command = [sys.executable, "-m", module, *arguments]
+    return (_Forked if _can_fork(command, options) else subprocess.Popen)(command, **options)
+
+
+def run(
+    *arguments: str,
+    input: Any = None,  # noqa: A002 - its name there
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` of such a process."""
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(*arguments, **options) as process:
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+async def start_async(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+    """``asyncio.create_subprocess_exec(sys.executable, "-m", "pallas.server", *arguments, **options)``."""
+    command = [sys.executable, "-m", "pallas.server", *arguments]
+    if not _can_fork(command, options):
+        return await asyncio.create_subprocess_exec(*command, **options)
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    protocol = asyncio.subprocess.SubprocessStreamProtocol(limit=2**16, loop=loop)
+    standard = {name: options.pop(name, None) for name in ("stdin", "stdout", "stderr")}
+    transport = _Transport(loop, protocol, command, False, **standard, bufsize=0, waiter=ready, **options)
+    await ready
+    return asyncio.subprocess.Process(transport, protocol, loop)
+
+
+def _can_fork(command: list[str], options: Mapping[str, Any]) -> bool:
+    theirs = os.environ if (given := options.get("env")) is None else given
+    differing = {name for name, _ in {*theirs.items()} ^ {*_OURS.items()}} - {*_MINDED}
+    return (
+        sys.platform == "linux"
+        and not {*options} & {"preexec_fn", "pass_fds", "process_group", "user", "group"}
+        and not any(name.startswith(_READ_ONCE) for name in differing)
+        and sum(len(os.fsencode(each)) + 1 for each in command) < ROOM
+    )
+
+
+class _Server:
+    """The server of this process; ``fork`` starts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def fork(self, descriptors: list[int]) -> None:
+        """Ask for a process; the descriptors are as the server's docstring says."""
+        with self._lock:
+            if self._requests is None:
+                self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    self._process = subprocess.Popen(
+                        [sys.executable, str(_SERVER), str(theirs.fileno()), "-" * ROOM],
+                        pass_fds=[theirs.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        cwd=_SERVER.parent,
+                        env=_OURS,
+                    )
+                atexit.register(self.end)
+            socket.send_fds(self._requests, [b"start"], descriptors)
+
+    def end(self) -> None:
+        """Close the socket: the server ends by itself."""
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
+            self._process.wait(_LONGEST)
+
+
+_server: Final = _Server()
+
+
+class _Forked(subprocess.Popen[Any]):
+    """A process whose parent is the fork server, which says how it ended."""
+
+    _status: socket.socket
+    _pidfd: int
+    # Of the standard library, which says nothing of their types.
+    _waitpid_lock: threading.Lock
+    _close_pipe_fds: Callable[..., None]
+
+    def _execute_child(  # type: ignore[no-untyped-def]  # of the standard library
+        self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, restore_signals, gid, gids, uid, umask,
+        start_new_session, process_group,
+    ):  # fmt: skip
+        folder = os.fspath(cwd or Path.cwd())
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(2, "No such file or directory", folder)
+        wanted = {
+            "module": args[2],
+            "arguments": args[3:],
+            "environment": dict(os.environ if env is None else env),
+            "cwd": folder,
+            "session": start_new_session,
+            "umask": _umask() if umask < 0 else umask,
+            "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        }
+        streams = [mine if given == -1 else given for mine, given in enumerate((p2cread, c2pwrite, errwrite))]
+        payload = os.memfd_create("start")
+        self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            os.write(payload, json.dumps(wanted).encode())
+            _server.fork([payload, *streams, theirs.fileno()])
+        finally:
+            os.close(payload)
+            theirs.close()
+        self._status.settimeout(_LONGEST)
+        number, descriptors, _, _ = socket.recv_fds(self._status, 16, 1)
+        if not number:
+            self._status.close()
+            raise RuntimeError("the fork server ended; what it wrote to stderr says why")
+        self.pid, (self._pidfd,) = int(number), descriptors
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once the process has ended."""
+        return self._status.fileno()
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        return self._look(0)
+
+    def _wait(self, timeout: float | None) -> int:
+        if (status := self._look(timeout)) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return status
+
+    def _look(self, timeout: float | None) -> int | None:
+        with self._waitpid_lock:
+            if self.returncode is None and self._child_created:
+                waiting = select.poll()
+                waiting.register(self._status, select.POLLIN)
+                if waiting.poll(None if timeout is None else max(0.0, timeout) * 1000):
+                    ended = self._status.recv(16)
+                    self._status.close()
+                    os.close(self._pidfd)
+                    # Without a word of it the server is gone, and the process with it for all that is known.
+                    self.returncode = os.waitstatus_to_exitcode(int(ended)) if ended else -signal.SIGKILL
+            return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, if it has not ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it ended this moment
+                signal.pidfd_send_signal(self._pidfd, sig)
+
+
+class _Transport(base_subprocess.BaseSubprocessTransport):
+    """What asyncio knows of such a process."""
+
+    _proc: _Forked
+
+    def _start(self, args: Any, shell: bool, *_: Any, **options: Any) -> None:
+        self._proc = _Forked(args, **options)
+        self._loop.add_reader(self._proc.fileno(), self._has_ended, self._proc.fileno())
+
+    def _has_ended(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
+        self._process_exited(self._proc.wait())
+
+
+def _umask() -> int:
+    """This process's, without changing it."""
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
