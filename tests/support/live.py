@@ -20,30 +20,7 @@ from .ports import free_ports
 
 ERAS = ("2026-07-28", "legacy")
 
-ECHO_SERVER = '''
-import asyncio
-from mcp.server.mcpserver import MCPServer, Context
-
-server = MCPServer("echo")
-
-@server.tool()
-def echo(text: str) -> str:
-    """Say it again."""
-    return "echo:" + text
-
-@server.tool()
-def boom(text: str) -> str:
-    """Fail."""
-    raise ValueError("kaput")
-
-@server.tool()
-async def slow(text: str) -> str:
-    """Take a minute."""
-    await asyncio.sleep(60)
-    return "slow"
-
-server.run("stdio")
-'''
+ECHO_SERVER = Path(__file__).with_name("echo_server.py").read_text("utf-8")
 
 
 def agent_module(name: str, servers: tuple[str, ...] = (), **more: object) -> str:

@@ -1,0 +1,64 @@
+"""The echo server that tests start in place of one of the SDK is like it, for whoever speaks to it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel
+from support.live import ECHO_SERVER, ERAS
+
+OF_THE_SDK = '''
+import asyncio
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("echo")
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it again."""
+    return "echo:" + text
+
+@server.tool()
+def boom(text: str) -> str:
+    """Fail."""
+    raise ValueError("kaput")
+
+@server.tool()
+async def slow(text: str) -> str:
+    """Take a minute."""
+    await asyncio.sleep(60)
+    return "slow"
+
+server.run("stdio")
+'''
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_it_says_what_one_of_the_sdk_says(tmp_path: Path, era: str) -> None:
+    assert await _heard(tmp_path, ECHO_SERVER, era) == await _heard(tmp_path, OF_THE_SDK, era)
+
+
+async def _heard(folder: Path, source: str, era: str) -> list[Any]:
+    (folder / "server.py").write_text(source)
+    parameters = StdioServerParameters(command=sys.executable, args=["server.py"], cwd=folder)
+    async with Client(stdio_client(parameters), mode=era) as client:
+        session = client.session
+        heard = [
+            session.server_capabilities,
+            session.protocol_version,
+            await client.list_tools(),
+            await client.list_resources(),
+            await client.list_prompts(),
+            await client.call_tool("echo", {"text": "x ümläut"}),
+            await client.call_tool("boom", {"text": "x"}),
+        ]
+        with pytest.raises(MCPError, match="timed out"):  # the server hears that it is cancelled
+            await client.call_tool("slow", {"text": "x"}, read_timeout_seconds=0.1)
+        wrong = await client.call_tool("echo", {"texts": "x"})
+        assert wrong.is_error
+        heard.append(await client.call_tool("echo", {"text": "again"}))
+    return [each.model_dump() if isinstance(each, BaseModel) else each for each in heard]
