@@ -18,6 +18,7 @@ from pallas.model import (
     Health,
     HealthStatus,
     RunFinished,
+    RunningFleet,
     RunStarted,
     StepStarted,
     TextDelta,
@@ -30,7 +31,7 @@ BATCH_EVERY = 0.005
 AGENTS = tuple(f"agent{number}" for number in range(8))
 
 
-class FloodedFleet(NoFleet):
+class FloodedFleet(NoFleet, RunningFleet):
     """Eight agents that nobody made, and a thread that publishes ``rate`` events a second."""
 
     can_control = True
@@ -62,7 +63,7 @@ class FloodedFleet(NoFleet):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float = 5.0) -> None:
         self._stop.set()
         self._thread.join(timeout)
 

@@ -17,12 +17,12 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.signal import Signal
 
-from pallas.model import FleetState
+from pallas.model import FleetState, RunningFleet
 
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
 from .chat.kept_tabs import KeptTabs
-from .fleets import BrokenFleet, NoFleet, RunningFleet
+from .fleets import BrokenFleet, NoFleet
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import Everything

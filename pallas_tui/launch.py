@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 from .browser import end_with_parent, web_session
 
 if TYPE_CHECKING:
-    from .fleets import RunningFleet
+    from pallas.model import RunningFleet
+
     from .instances import Instances
     from .isolate import Guard
     from .screens.main import LatePane
@@ -38,9 +39,9 @@ def main(root: Path) -> int:
 
     def own(log: Path) -> Shown:
         def make_fleet() -> "RunningFleet":
-            from pallas.fleet.thread import FleetThread
+            from pallas.fleet.thread import ThreadedFleet
 
-            return FleetThread(root, watch=True)
+            return ThreadedFleet(root, watch=True)
 
         return Shown(root.absolute().name, make_fleet, log, root.absolute())
 

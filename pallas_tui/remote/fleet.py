@@ -3,28 +3,21 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
-from urllib.parse import quote, urlencode
 
 from pallas.model import (
-    AgentDetail,
-    Envelope,
     EventBatch,
-    Exchange,
     Fault,
     FaultType,
     FleetSnapshot,
-    FleetVerb,
-    MessageRecord,
-    Page,
-    TaskRecord,
-    ThreadRecord,
-    ToolOutcome,
-    Verb,
+    Operation,
+    RunningFleet,
+    TokenScope,
 )
 
 from ..fleets import READ_ONLY
@@ -35,11 +28,11 @@ from .tokens import TokenSource
 
 log = logging.getLogger(__name__)
 
-LOOKUP_TIMEOUT: Final = 40.0
-CALL_TIMEOUT: Final = 310.0
+MARGIN_S: Final = 10.0
+"""Seconds added to the deadline of an operation: the fleet itself gives up before, and so does its API."""
 
 
-class RemoteFleet:
+class RemoteFleet(RunningFleet):
     """A fleet at ``origin`` (``http://host:port``), seen with the tokens of ``tokens``.
 
     ``start`` returns at once; the connection is held by a thread of its own and made again whenever it is
@@ -49,7 +42,6 @@ class RemoteFleet:
     """
 
     outlives = True
-    """The fleet goes on without the workbench."""
 
     def __init__(self, origin: str, tokens: TokenSource, *, log_mirror: Path | None = None) -> None:
         self.origin = origin
@@ -88,127 +80,34 @@ class RemoteFleet:
         """Events with a number above ``seq``."""
         return self._known.since(seq, limit)
 
-    def cancel(self, run_id: str) -> None:
-        """Ask for a run to be cancelled."""
-        self._change(f"/runs/{quote(run_id, safe='')}/cancel", f"cancel run {run_id}")
-
-    def control(self, agent: str, verb: Verb) -> None:
-        """Ask for something to be done with one agent."""
-        self._change(f"/agents/{quote(agent, safe='')}/{verb}", f"{verb} {agent}")
-
-    def control_fleet(self, verb: FleetVerb) -> None:
-        """Ask for something to be done with the whole fleet."""
-        self._change(f"/{verb}", verb)
-
-    async def describe(self, agent: str) -> AgentDetail:
-        """Everything about an agent. Raises Fault."""
-        path = f"/agents/{quote(agent, safe='')}"
-        document = await self._asked(lambda wire: wire.get(path), LOOKUP_TIMEOUT)
-        detail: AgentDetail = decoded(AgentDetail, document)
-        return detail
-
-    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What a run said over the wire. Raises Fault."""
-        path = f"/runs/{quote(run_id, safe='')}/exchanges"
-        document = await self._asked(lambda wire: wire.get(path), LOOKUP_TIMEOUT)
-        found: tuple[Exchange, ...] = decoded(tuple[Exchange, ...], document)
-        return found
-
-    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
-        """Messages between the handlers of a run, from after a number on. Raises Fault."""
-        query = urlencode({"after": after, "limit": limit})
-        document = await self._got(f"/runs/{quote(run_id, safe='')}/messages?{query}")
-        found: tuple[Envelope, ...] = decoded(tuple[Envelope, ...], document)
-        return found
-
-    async def call_tool(
-        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
-    ) -> ToolOutcome:
-        """Call a tool by hand; the bearer goes to the fleet in the body of this one request. Raises Fault."""
-        if not self.can_control:
+    async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
+        """Ask the fleet for it; what is secret goes in the body of this one request. Raises Fault."""
+        if operation.scope is TokenScope.FULL and not self.can_control:
             raise Fault(FaultType.AUTH, READ_ONLY)
-        call = {"server": server, "tool": tool, "arguments": dict(arguments), "bearer": bearer}
-        path = f"/agents/{quote(agent, safe='')}/tools/call"
-        document = await self._asked(lambda wire: wire.post(path, call, timeout=CALL_TIMEOUT), CALL_TIMEOUT)
-        outcome: ToolOutcome = decoded(ToolOutcome, document)
-        return outcome
+        deadline = operation.deadline_s + MARGIN_S
+        path, body = operation.request(arguments)
+        document = await self._asked(
+            lambda wire: wire.ask(operation.http_method, path, body, timeout=deadline), deadline
+        )
+        if not operation.result_key:
+            return decoded(operation.result, document)
+        if operation.result is NoneType:
+            return None
+        found = document.get(operation.result_key) if isinstance(document, dict) else None
+        return decoded(operation.result, found)
 
-    # Durable threads
-
-    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
-        """Durable threads, the one that was used last first. Raises Fault."""
-        query = urlencode({"agent": agent, "limit": limit, "cursor": cursor})
-        page: Page[ThreadRecord] = decoded(Page[ThreadRecord], await self._got(f"/threads?{query}"))
-        return page
-
-    async def thread(self, agent: str, thread: str) -> ThreadRecord:
-        """One thread of an agent. Raises Fault."""
-        path = f"/agents/{quote(agent, safe='')}/thread?{urlencode({'which': thread})}"
-        found: ThreadRecord = decoded(ThreadRecord, await self._got(path))
-        return found
-
-    async def thread_messages(
-        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
-    ) -> Page[MessageRecord]:
-        """Some rows of a thread. Raises Fault."""
-        query = urlencode({"limit": limit, "cursor": cursor, "newest": int(newest_first)})
-        document = await self._got(f"/threads/{quote(thread, safe='')}/messages?{query}")
-        page: Page[MessageRecord] = decoded(Page[MessageRecord], document)
-        return page
-
-    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
-        """Give a thread another title. Raises Fault."""
-        path = f"/threads/{quote(thread, safe='')}/rename"
-        renamed: ThreadRecord = decoded(ThreadRecord, await self._put("POST", path, {"title": title}))
-        return renamed
-
-    async def delete_thread(self, thread: str) -> None:
-        """Delete a thread with all its messages. Raises Fault."""
-        await self._put("DELETE", f"/threads/{quote(thread, safe='')}")
-
-    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
-        """Tasks, the newest first. Raises Fault."""
-        query = urlencode({"agent": agent, "limit": limit, "cursor": cursor})
-        page: Page[TaskRecord] = decoded(Page[TaskRecord], await self._got(f"/tasks?{query}"))
-        return page
-
-    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
-        """One task with its answer. Raises Fault."""
-        found: TaskRecord = decoded(TaskRecord, await self._got(f"/tasks/{quote(id, safe='')}"))
-        return found
-
-    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
-        """Ask for a task to be cancelled. Raises Fault."""
-        document = await self._put("DELETE", f"/tasks/{quote(id, safe='')}")
-        found: TaskRecord = decoded(TaskRecord, document)
-        return found
-
-    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
-        """Keep parameters as the agent's own. Raises Fault."""
-        path = f"/agents/{quote(agent, safe='')}/params"
-        document = await self._put("POST", path, {"params": dict(params)})
-        return str(document.get("said", "")) if isinstance(document, dict) else ""
-
-    async def _got(self, path: str) -> Any:
-        return await self._asked(lambda wire: wire.get(path), LOOKUP_TIMEOUT)
-
-    async def _put(self, method: str, path: str, document: Any = None) -> Any:
-        if not self.can_control:
-            raise Fault(FaultType.AUTH, READ_ONLY)
-        return await self._asked(lambda wire: wire.ask(method, path, document), LOOKUP_TIMEOUT)
-
-    # Asking, from any thread
-
-    def _change(self, path: str, what: str) -> None:
+    def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
+        """Ask the fleet for it, from any thread; a Notice says what is wrong."""
         if not self.can_control:
             self._known.tell("warning", READ_ONLY)
             return
+        path, body = operation.request(arguments)
 
         async def ask() -> None:
             try:
-                await self._through(lambda wire: wire.post(path))
+                await self._through(lambda wire: wire.ask(operation.http_method, path, body))
             except Fault as fault:
-                self._known.tell("error", f"{what}: {fault.message}")
+                self._known.tell("error", f"{operation.describe(arguments)}: {fault.message}")
 
         self._submit(ask())
 

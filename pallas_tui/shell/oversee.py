@@ -4,9 +4,9 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from pallas.model import Fault, FleetVerb
+from pallas.model import Fault, FleetVerb, RunningFleet
 
-from ..fleets import READ_ONLY, RunningFleet, outlives
+from ..fleets import READ_ONLY, outlives
 from ..settings import Settings
 from ..text import count
 from .boundary import Bounded

@@ -18,7 +18,7 @@ from support.offline import offline_project
 from support.ports import free_ports, is_free
 from support.waiting import until
 
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import (
     AgentDetail,
     Event,
@@ -291,11 +291,11 @@ async def test_stopping_is_quick_also_while_a_call_is_under_way() -> None:
         with attached(served.url) as fleet:
             await until(lambda: fleet._connection.wire)
             calling = asyncio.create_task(fleet.call_tool("vision", "", "x", {}))
-            await until(lambda: served.api._working == 1)
+            await until(lambda: served.api.operations.waiting == 1)
         await asyncio.wait({calling}, timeout=5)
         assert calling.done()
         calling.cancelled() or calling.exception()
-        await until(lambda: served.api._working == 0)
+        await until(lambda: served.api.operations.waiting == 0)
         assert served.fleet.stopped == 0
 
 
@@ -543,7 +543,7 @@ async def test_the_fleet_of_a_workbench_can_be_attached_to_as_well(
     monkeypatch.chdir(tmp_path)
     root = write_project(tmp_path / "p", {"one": agent_module("one")})
     url = registry_of(root)
-    there = FleetThread(root)
+    there = ThreadedFleet(root)
     there.start()
     try:
         await until(lambda: there.snapshot().state is FleetState.RUNNING, timeout=60)

@@ -13,7 +13,7 @@ from support.recording import Recorder, recording
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import AuthHop, Fault, FaultType, FleetState, Notice
 
 TOKEN = "sesame-open-4711"
@@ -226,7 +226,7 @@ async def test_the_workbench_calls_from_its_own_thread(
 ) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
     before = Path.cwd()
-    fleet = FleetThread(echoing(tmp_path / "project"))
+    fleet = ThreadedFleet(echoing(tmp_path / "project"))
     fleet.start()
     try:
         await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
@@ -252,6 +252,6 @@ async def test_the_workbench_calls_from_its_own_thread(
         os.chdir(before)
 
 
-def _asked(thread: FleetThread) -> int:
+def _asked(thread: ThreadedFleet) -> int:
     fleet: Fleet | None = thread._fleet
     return len(fleet._inspector._inquiries) if fleet is not None else 0

@@ -26,7 +26,7 @@ from pallas.model import (
     codec,
 )
 from pallas.model.redaction import redact_text
-from pallas.surfaces.control import BASE
+from pallas.surfaces.control import BASE, operation_routes
 from pallas.surfaces.control import api as control_api
 from pallas.surfaces.control.stream import MAX_DELTA, coalesced
 
@@ -364,8 +364,8 @@ async def test_a_tool_is_called_by_hand_and_its_bearer_is_masked(served: Served)
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        (b"", 400, "no tool call"),
-        (b"[]", 400, "no tool call"),
+        (b"", 400, "not what call_tool takes"),
+        (b"[]", 400, "not what call_tool takes"),
         (b'{"tool": ""}', 400, "tool:"),
         (b'{"tool": "x", "arguments": []}', 400, "arguments:"),
         (b'{"tool": "x", "path": "/etc"}', 400, "path:"),
@@ -411,7 +411,7 @@ async def test_a_call_ends_with_who_asked_for_it(served: Served) -> None:
 async def test_a_lookup_that_takes_too_long_is_a_timeout(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_api, "LOOKUP_TIMEOUT", 0.01)
+    monkeypatch.setattr(operation_routes, "MARGIN_S", -29.99)
 
     async def describe(agent: str) -> AgentDetail:
         await asyncio.sleep(600)
@@ -436,7 +436,7 @@ async def test_what_breaks_inside_is_told_without_its_text(served: Served) -> No
 
 
 async def test_too_much_work_at_once_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_api, "MAX_WORK", 1)
+    monkeypatch.setattr(operation_routes, "MAX_WAITING", 1)
     go = asyncio.Event()
 
     async def describe(agent: str) -> AgentDetail:
@@ -446,7 +446,7 @@ async def test_too_much_work_at_once_is_refused(served: Served, monkeypatch: pyt
     served.fleet.describe = describe  # type: ignore[method-assign]
     async with served.client() as http:
         first = asyncio.create_task(http.get("/agents/research"))
-        await until(lambda: served.api._working == 1)
+        await until(lambda: served.api.operations.waiting == 1)
         assert (await http.get("/agents/research")).status_code == 503
         go.set()
         assert (await first).status_code == 200

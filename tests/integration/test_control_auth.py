@@ -13,10 +13,11 @@ import pytest
 from support.control import FULL, READ, serving
 from support.fake_fleet import FakeFleet
 
+from pallas.model import TokenScope
 from pallas.model.redaction import redact_text
 from pallas.surfaces.control import token_file, tokens
 from pallas.surfaces.control.opening import open_control
-from pallas.surfaces.control.tokens import BURST, Access, Attempts, Tokens, take_tokens
+from pallas.surfaces.control.tokens import BURST, Attempts, Tokens, take_tokens
 
 LOOKS = ("/snapshot", "/events", "/log", "/log/1-1", "/agents/vision", "/runs/r1/exchanges", "/nothing")
 CHANGES = (
@@ -137,10 +138,15 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
     both = Tokens(FULL, READ)
-    for presented, access in ((FULL, Access.FULL), (READ, Access.READ), ("", None), ("x" * 9_999, None)):
+    for presented, scope in (
+        (FULL, TokenScope.FULL),
+        (READ, TokenScope.READ),
+        ("", None),
+        ("x" * 9_999, None),
+    ):
         seen.clear()
         caller = both.caller_of(presented, "127.0.0.1")
-        assert (caller.access if caller else None) is access
+        assert (caller.scope if caller else None) is scope
         assert seen == [(32, 32)] * 3
     assert Tokens("", "").caller_of("", "127.0.0.1") is None
 
@@ -149,11 +155,11 @@ def test_a_token_of_the_fleet_itself_is_valid_on_its_machine_only() -> None:
     made = Tokens(FULL, READ, local=True)
     for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"):
         caller = made.caller_of(FULL, address)
-        assert caller is not None and caller.access is Access.FULL, address
+        assert caller is not None and caller.scope is TokenScope.FULL, address
     for address in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1", "unknown", ""):
         assert made.caller_of(FULL, address) is None, address
         seen = made.caller_of(READ, address)
-        assert seen is not None and seen.access is Access.READ, address
+        assert seen is not None and seen.scope is TokenScope.READ, address
         assert Tokens(FULL).caller_of(FULL, address) is not None, address
 
 

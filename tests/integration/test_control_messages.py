@@ -8,7 +8,7 @@ from support.letters import letter, passed
 from support.waiting import until
 
 from pallas.model import BackendChosen, Envelope, MessagePassed, TodoChanged, codec
-from pallas.surfaces.control.messages import MAX_CHARACTERS
+from pallas.surfaces.control.operation_routes import MAX_XML
 from pallas_tui.remote.fleet import RemoteFleet
 from pallas_tui.remote.tokens import TokenSource
 
@@ -31,7 +31,7 @@ async def test_messages_of_a_run_are_read_page_by_page_with_the_full_token() -> 
 
 async def test_a_page_of_large_messages_has_fewer_of_them_and_never_none() -> None:
     fleet = FakeFleet()
-    fleet.letters["r1"] = tuple(replace(each, xml="x" * (MAX_CHARACTERS - 1_000)) for each in told(fleet)[:3])
+    fleet.letters["r1"] = tuple(replace(each, xml="x" * (MAX_XML - 1_000)) for each in told(fleet)[:3])
     async with serving(fleet) as served, served.client() as http:
         numbers = [each["number"] for each in (await http.get("/runs/r1/messages")).json()]
         assert numbers == [1]

@@ -9,7 +9,7 @@ from support.fake_fleet import NOON, FakeFleet
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image, MessageRecord, ThreadRecord, ToolCall
-from pallas.surfaces.control import threads as control_threads
+from pallas.surfaces.control import operation_routes
 from pallas_tui.remote.fleet import RemoteFleet
 from pallas_tui.remote.tokens import TokenSource
 
@@ -143,7 +143,7 @@ async def test_what_is_wrong_with_a_request_is_told(served: Served) -> None:
 async def test_a_page_has_no_more_pictures_than_an_answer_takes(
     served: Served, remote: RemoteFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_threads, "MAX_PICTURES", 10)
+    monkeypatch.setattr(operation_routes, "MAX_PICTURES", 10)
     images = tuple(Image("aGVsbG8=", "image/png") for _ in range(2))
     served.fleet.kept.add(record(3), row("conv-3", 0, "look", images=images))
     (one,) = (await remote.thread_messages("conv-3")).items

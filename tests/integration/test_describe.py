@@ -18,7 +18,7 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import AgentDetail, Fault, FleetState, ServerDetail
 
 # A stdio server whose tools are those named in a file, and which never answers when that says so.
@@ -318,8 +318,8 @@ async def test_a_hostile_list_is_sanitised_and_bounded(tmp_path: Path) -> None:
             assert not {"\x1b", "\x07", "\u202e"} & set(text)
 
 
-def _thread(root: Path) -> FleetThread:
-    return FleetThread(root)
+def _thread(root: Path) -> ThreadedFleet:
+    return ThreadedFleet(root)
 
 
 async def test_the_workbench_asks_from_another_thread_and_a_cancel_arrives(
@@ -376,8 +376,8 @@ async def test_the_workbench_asks_from_another_thread_and_a_cancel_arrives(
         os.chdir(before)
 
 
-def _last_notice(fleet: FleetThread | Fleet) -> str:
+def _last_notice(fleet: ThreadedFleet | Fleet) -> str:
     from pallas.model import Notice
 
-    events = fleet.since(0).events if isinstance(fleet, FleetThread) else fleet.hub.since(0).events
+    events = fleet.since(0).events if isinstance(fleet, ThreadedFleet) else fleet.hub.since(0).events
     return next((event.text for event in reversed(events) if isinstance(event, Notice)), "")

@@ -12,7 +12,7 @@ from support.threads import started
 from support.waiting import until
 
 from pallas.config import load_project
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import AgentState, FleetState, RunFinished, RunStarted
 
 
@@ -21,7 +21,7 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
 
 
-async def _running(fleet: FleetThread) -> None:
+async def _running(fleet: ThreadedFleet) -> None:
     await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
 
 
@@ -103,7 +103,7 @@ async def test_a_run_is_cancelled_from_another_thread(tmp_path: Path) -> None:
 
 def test_stopping_before_it_started_and_twice_is_harmless(tmp_path: Path) -> None:
     write_project(tmp_path, {"one": None})
-    fleet = FleetThread(tmp_path)
+    fleet = ThreadedFleet(tmp_path)
     fleet.stop(1)
     with started(tmp_path) as other:
         other.stop(30)

@@ -30,9 +30,9 @@ def talk() -> None:
 threading.Thread(target=talk, daemon=True).start()
 """ + agent_module("chatty")
 BODY = """
-    from pallas.fleet.thread import FleetThread
+    from pallas.fleet.thread import ThreadedFleet
 
-    class Fleet(FleetThread):
+    class Fleet(ThreadedFleet):
         def __init__(self, root, **more):
             super().__init__(Path(__file__).parent / "project", **more)
 """

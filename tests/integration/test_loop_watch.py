@@ -11,7 +11,7 @@ from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
 
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import FleetState, LoopBlocked
 
 # A tool that holds the loop until somebody outside creates a file: nothing here depends on the clock.
@@ -55,7 +55,7 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def told(fleet: FleetThread) -> list[LoopBlocked]:
+def told(fleet: ThreadedFleet) -> list[LoopBlocked]:
     """Those of the agent's own line: on a busy machine a library's first import may block as well."""
     events = (event for event in fleet.since(0).events if isinstance(event, LoopBlocked))
     return [event for event in events if event.place.startswith("agents/slow.py")]

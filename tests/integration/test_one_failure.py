@@ -26,7 +26,7 @@ from textual.pilot import Pilot
 
 from pallas.cli.app import run
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import AgentSnapshot, AgentState, FleetState
 from pallas_tui.agents.topology import outline
 from pallas_tui.app import Workbench
@@ -126,7 +126,7 @@ class Seen:
 @asynccontextmanager
 async def workbench(root: Path) -> AsyncIterator[tuple[Workbench, Pilot[Any], Fleet]]:
     """The workbench over a fleet of the project in its own thread."""
-    before, thread = Path.cwd(), FleetThread(root)
+    before, thread = Path.cwd(), ThreadedFleet(root)
     (root / "pallas.log").touch()
     app = Workbench(
         lambda: thread,

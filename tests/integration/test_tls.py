@@ -349,10 +349,10 @@ async def test_the_workbench_works_on_a_fleet_over_tls_with_an_authority_of_ones
 def test_pallas_dev_on_ones_own_project_needs_no_certificate(
     tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
-    from pallas.fleet.thread import FleetThread
+    from pallas.fleet.thread import ThreadedFleet
 
     root = write_project(tmp_path / "p", {"one": None})
-    thread = FleetThread(root)
+    thread = ThreadedFleet(root)
     thread.start()
     try:
 

@@ -10,7 +10,7 @@ from support.shell import StandInChat, StandInLogs, StandInTraces, screen_text
 from support.waiting import until
 from textual.pilot import Pilot
 
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import AgentState
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent import AgentScreen
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def app(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    fleet = FleetThread(project)
+    fleet = ThreadedFleet(project)
     yield Workbench(
         lambda: fleet,
         name="p",

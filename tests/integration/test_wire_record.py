@@ -17,7 +17,7 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import Exchange, Fault, FleetState, RunStarted
 from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.wire_record import MAX_BODY
@@ -198,7 +198,7 @@ async def test_a_fleet_in_a_thread_tells_what_a_run_said(
 ) -> None:
     monkeypatch.setenv("PALLAS_LOG_FILE", str(tmp_path / "pallas.log"))
     before = Path.cwd()
-    fleet = FleetThread(write_project(tmp_path, {"one": None}))
+    fleet = ThreadedFleet(write_project(tmp_path, {"one": None}))
     assert await fleet.exchanges("before it runs") == ()
     fleet.start()
     try:

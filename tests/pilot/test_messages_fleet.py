@@ -12,7 +12,7 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
-from pallas.fleet.port import LoopPort
+from pallas.fleet.port import LocalPort
 from pallas_tui.app import Workbench
 from pallas_tui.remote.fleet import RemoteFleet
 from pallas_tui.remote.tokens import TokenSource
@@ -87,7 +87,7 @@ async def test_handlers_of_a_fleet_elsewhere_are_written_to_read_and_asked_again
 ) -> None:
     # HC-12
     root = typed_project(tmp_path / "desk", DESK, AGENTS)
-    async with running(root) as fleet, serving(LoopPort(fleet)) as served:  # type: ignore[arg-type]
+    async with running(root) as fleet, serving(LocalPort(fleet)) as served:  # type: ignore[arg-type]
         remote = RemoteFleet(served.url, TokenSource(served.url, FULL))
         app = workbench(lambda: remote)
         try:

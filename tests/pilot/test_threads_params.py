@@ -13,7 +13,7 @@ from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.port import LoopPort
+from pallas.fleet.port import LocalPort
 from pallas.model import AgentState
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import Prompt
@@ -73,7 +73,7 @@ async def chat(served: tuple[Fleet, Provider], tmp_path: Path) -> AsyncIterator[
     fleet, _ = served
     pane = ChatPane(base=tmp_path)
     app = PaneApp(pane)
-    app.fleet = LoopPort(fleet)  # type: ignore[attr-defined]
+    app.fleet = LocalPort(fleet)  # type: ignore[attr-defined]
     url = fleet.agents[0].url
     async with app.run_test(size=(120, 40)) as pilot:
         app.feed(agent("here", 24201, url=url))

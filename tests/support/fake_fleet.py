@@ -25,6 +25,7 @@ from pallas.model import (
     Page,
     Reach,
     Reloaded,
+    RunningFleet,
     TaskRecord,
     ThreadRecord,
     ToolOutcome,
@@ -99,8 +100,10 @@ def desk() -> FleetSnapshot:
     )
 
 
-class FakeFleet:
-    """A ``FleetPort`` double that is also started and stopped, as ``FleetThread`` is."""
+class FakeFleet(RunningFleet):
+    """A ``FleetPort`` double that is also started and stopped, as ``ThreadedFleet`` is."""
+
+    can_control = True
 
     def __init__(self, snapshot: FleetSnapshot | None = None) -> None:
         self.hub = Hub()

@@ -11,7 +11,7 @@ import httpx2
 from textual.pilot import Pilot
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 from pallas.model import FleetState
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes
@@ -76,7 +76,7 @@ class Desk:
 async def desk(root: Path, home: Path | None = None) -> AsyncIterator[Desk]:
     """The workbench once the fleet of the project at ``root`` runs."""
     before = Path.cwd()
-    thread = FleetThread(root)
+    thread = ThreadedFleet(root)
     log = root / "pallas.log"
     log.touch()
     app = Workbench(

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pallas.fleet.thread import FleetThread
+from pallas.fleet.thread import ThreadedFleet
 
 
 @contextmanager
-def started(root: Path) -> Iterator[FleetThread]:
+def started(root: Path) -> Iterator[ThreadedFleet]:
     """The fleet of the project at ``root``, started and in the end stopped."""
     before = Path.cwd()
-    fleet = FleetThread(root)
+    fleet = ThreadedFleet(root)
     fleet.start()
     try:
         yield fleet

@@ -47,7 +47,7 @@ module("pallas_tui.widgets.chat", ChatPane=lambda id, **_: StandInChat())
 module("pallas_tui.widgets.logs", LogsPane=lambda path, id, **_: StandInLogs())
 """
 MAIN = """
-module("pallas.fleet.thread", FleetThread=Fleet)
+module("pallas.fleet.thread", ThreadedFleet=Fleet)
 from pallas_tui.launch import main
 sys.exit(main(Path("desk")))
 """

@@ -4,50 +4,38 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pallas.config import ConfigError, export_env, load_project
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.event_loop import run
 from pallas.model import (
-    AgentDetail,
-    Envelope,
     EventBatch,
-    Exchange,
     Fault,
     FaultType,
     FleetChanged,
+    FleetPort,
     FleetSnapshot,
     FleetState,
-    FleetVerb,
-    MessageRecord,
     Notice,
-    Page,
-    TaskRecord,
-    ThreadRecord,
-    ToolOutcome,
-    Verb,
+    Operation,
+    RunningFleet,
 )
+from pallas.model.operations import REQUIRED
 from pallas.model.safe_text import one_line
 from pallas.telemetry.events import Hub
 from pallas.telemetry.log import redact_project, setup_logging
-
-from . import kept
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
 log = logging.getLogger(__name__)
 
-# Seconds that the fleet's loop has to answer a question; what is asked gives up by itself before.
-ANSWER_TIMEOUT: Final = 30.0
-CALL_TIMEOUT: Final = 305.0
 
-
-class FleetThread:
+class ThreadedFleet(RunningFleet):
     """The FleetPort of a fleet in this process: an agent that blocks its loop never stops the caller's.
 
     ``start`` returns at once; a project that cannot be used shows as state ``failed`` with all its
@@ -55,13 +43,12 @@ class FleetThread:
     from any thread.
     """
 
-    can_control = True
-
     def __init__(self, root: Path, *, hub: Hub | None = None, watch: bool = False) -> None:
         self._root = root
         self._watch = watch
         self._hub = hub or Hub()
         self._fleet: Fleet | None = None
+        self._port: FleetPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._main, name="fleet", daemon=True)
@@ -95,130 +82,57 @@ class FleetThread:
         """Events with a number above ``seq``."""
         return self._hub.since(seq, limit)
 
-    def cancel(self, run_id: str) -> None:
-        """Ask for a run to be cancelled."""
-        fleet, loop = self._fleet, self._loop
-        if fleet is not None and loop is not None and loop.is_running():
-            loop.call_soon_threadsafe(fleet.kernel.cancel, run_id)
+    async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
+        """Have the fleet's loop do it; cancelling the caller cancels it. Raises Fault.
 
-    def control(self, agent: str, verb: Verb) -> None:
-        """Ask for something to be done with one agent; what cannot be done is told in a Notice."""
-        self._tell(lambda fleet: fleet.control(agent, verb), f"{one_line(agent, 80)}: {one_line(verb, 40)}")
-
-    def control_fleet(self, verb: FleetVerb) -> None:
-        """Ask for something to be done with the whole fleet; what cannot be done is told in a Notice."""
-        self._tell(lambda fleet: fleet.control_fleet(verb), one_line(verb, 40))
-
-    def _tell(self, what: Callable[["Fleet"], None], asked: str) -> None:
-        fleet, loop = self._fleet, self._loop
-        try:
-            if fleet is None or loop is None or not loop.is_running():
-                raise RuntimeError
-            loop.call_soon_threadsafe(what, fleet)
-        except RuntimeError:  # it has just been closed
-            self._hub.publish(Notice(level="warning", text=f"{asked} was not done: {self._absent()}"))
-
-    async def describe(self, agent: str) -> AgentDetail:
-        """Everything about an agent, within 30 s. Raises Fault."""
-        return await self._ask(lambda fleet: fleet.describe(agent), ANSWER_TIMEOUT)
-
-    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What a run said over the wire; nothing of it where the fleet does not run. Raises Fault."""
-        if self._fleet is None or self._loop is None or not self._loop.is_running():
-            return ()
-
-        async def read(fleet: "Fleet") -> tuple[Exchange, ...]:
-            return fleet.exchanges(run_id)
-
-        return await self._ask(read, ANSWER_TIMEOUT)
-
-    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
-        """Messages between the handlers of a run; none where the fleet does not run. Raises Fault."""
-        if self._fleet is None or self._loop is None or not self._loop.is_running():
-            return ()
-
-        async def read(fleet: "Fleet") -> tuple[Envelope, ...]:
-            return fleet.envelopes(run_id, after, limit)
-
-        return await self._ask(read, ANSWER_TIMEOUT)
-
-    async def call_tool(
-        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
-    ) -> ToolOutcome:
-        """Call a tool by hand, within 300 s. Raises Fault."""
-        return await self._ask(
-            lambda fleet: fleet.call_tool(agent, server, tool, arguments, bearer), CALL_TIMEOUT
-        )
-
-    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
-        """Durable threads, the one that was used last first. Raises Fault."""
-        return await self._ask(lambda fleet: kept.threads(fleet, agent, limit, cursor), ANSWER_TIMEOUT)
-
-    async def thread(self, agent: str, thread: str) -> ThreadRecord:
-        """One thread of an agent. Raises Fault."""
-        return await self._ask(lambda fleet: kept.thread(fleet, agent, thread), ANSWER_TIMEOUT)
-
-    async def thread_messages(
-        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
-    ) -> Page[MessageRecord]:
-        """Some rows of a thread. Raises Fault."""
-        return await self._ask(
-            lambda fleet: kept.messages(fleet, thread, limit, cursor, newest_first), ANSWER_TIMEOUT
-        )
-
-    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
-        """Give a thread another title. Raises Fault."""
-        return await self._ask(lambda fleet: kept.rename(fleet, thread, title), ANSWER_TIMEOUT)
-
-    async def delete_thread(self, thread: str) -> None:
-        """Delete a thread with all its messages. Raises Fault."""
-        await self._ask(lambda fleet: kept.delete(fleet, thread), ANSWER_TIMEOUT)
-
-    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
-        """Tasks, the newest first. Raises Fault."""
-        return await self._ask(lambda fleet: kept.tasks(fleet, agent, limit, cursor), ANSWER_TIMEOUT)
-
-    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
-        """One task with its answer. Raises Fault."""
-        return await self._ask(lambda fleet: kept.task(fleet, id), ANSWER_TIMEOUT)
-
-    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
-        """Ask for a task to be cancelled. Raises Fault."""
-        return await self._ask(lambda fleet: kept.cancel_task(fleet, id), ANSWER_TIMEOUT)
-
-    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
-        """Keep parameters as the agent's own. Raises Fault."""
-        return await self._ask(lambda fleet: kept.save_params(fleet, agent, params), ANSWER_TIMEOUT)
-
-    async def _ask[T](self, work: Callable[["Fleet"], Coroutine[Any, Any, T]], seconds: float) -> T:
-        """Have the fleet's loop do ``work``; cancelling the caller cancels it. Raises Fault.
-
-        ``seconds`` is for a loop that some agent's code blocks: what is asked has a deadline of its own.
+        The deadline is for a loop that some agent's code blocks: an operation gives up by itself before.
         """
-        fleet, loop = self._fleet, self._loop
-        if fleet is None or loop is None or not loop.is_running():
+        port, loop = self._port, self._loop
+        if port is None or loop is None or not loop.is_running():
+            if operation.when_stopped is not REQUIRED:
+                return operation.when_stopped
             raise Fault(FaultType.TRANSPORT, self._absent())
-        coroutine = work(fleet)
+        coroutine = getattr(port, operation.name)(**arguments)
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         except RuntimeError:  # it was closed in this very moment
             coroutine.close()
             raise Fault(FaultType.TRANSPORT, self._absent()) from None
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(operation.deadline_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise Fault(
                 FaultType.TIMEOUT,
-                f"the fleet did not answer in {seconds:.0f} s: an agent's code blocks it; try again",
+                f"the fleet did not answer in {operation.deadline_s:.0f} s: an agent's code blocks it; "
+                "try again",
                 retryable=True,
             ) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not the caller was cancelled: the loop ended, and all that was in it.
+            # It is not the caller that was cancelled: the loop ended, and all that was in it.
             raise Fault(FaultType.TRANSPORT, self._absent()) from None
+
+    def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
+        """Have the fleet's loop do it; without one a Notice says so."""
+        port, loop = self._port, self._loop
+        try:
+            if port is None or loop is None or not loop.is_running():
+                raise RuntimeError
+            loop.call_soon_threadsafe(partial(getattr(port, operation.name), **arguments))
+        except RuntimeError:  # it has just been closed
+            if operation.when_stopped is not REQUIRED:
+                return
+            text = f"{one_line(operation.describe(arguments))} was not done: {self._absent()}"
+            self._hub.publish(Notice(level="warning", text=text))
+
+    def _port_of(self, fleet: "Fleet") -> FleetPort:
+        """What does the operations, in the fleet's loop."""
+        from .port import LocalPort
+
+        return LocalPort(fleet)
 
     def _absent(self) -> str:
         """Why there is nobody to ask."""
@@ -260,14 +174,15 @@ class FleetThread:
 
         try:
             seen = seen_path(project.root, log_file)
-            kept = url_of(project)
-            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch, database=kept)
+            database = url_of(project)
+            fleet = Fleet(project, hub=self._hub, dev=True, seen=seen, watch=self._watch, database=database)
             fleet.reserve()
         except (Fault, ConfigError) as error:
             self._fail(str(error))
             return
-        offer_control(fleet, log_file)
-        self._fleet = fleet
+        port = self._port_of(fleet)
+        offer_control(fleet, log_file, port)
+        self._fleet, self._port = fleet, port
         starting = asyncio.create_task(fleet.start(), name="fleet start")
         stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
         try:

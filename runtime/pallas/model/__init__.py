@@ -57,8 +57,9 @@ from .inspect import (
     ToolDetail,
     ToolOutcome,
 )
+from .operations import Operation, Parameter, Rules, TokenScope, operation, operations_of
 from .params import NO_PARAMS, Params
-from .port import EventBatch, FleetPort, FleetVerb, Verb
+from .port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .records import (
     MessageRecord,
     MessageStatus,
@@ -131,8 +132,10 @@ __all__ = [
     "MessageRoute",
     "MessageStatus",
     "Notice",
+    "Operation",
     "Outcome",
     "Page",
+    "Parameter",
     "Params",
     "Part",
     "PayloadDetail",
@@ -147,6 +150,7 @@ __all__ = [
     "ResourceKind",
     "Role",
     "Routed",
+    "Rules",
     "RunEvent",
     "RunFinished",
     "RunRecord",
@@ -154,6 +158,7 @@ __all__ = [
     "RunResult",
     "RunStarted",
     "RunStatus",
+    "RunningFleet",
     "Said",
     "ServerDetail",
     "ServerMissing",
@@ -170,6 +175,7 @@ __all__ = [
     "ThreadRecord",
     "TodoChanged",
     "TodoStatus",
+    "TokenScope",
     "ToolAnswer",
     "ToolCall",
     "ToolChanges",
@@ -182,5 +188,7 @@ __all__ = [
     "Verb",
     "WatchMode",
     "WatchSnapshot",
+    "operation",
+    "operations_of",
     "why_not",
 ]

@@ -1,140 +1,205 @@
-"""What the workbench asks of a fleet, whether it runs in the same process or elsewhere."""
+"""What can be asked of a fleet, whether it runs in this process or elsewhere."""
 
+# The decorator makes the bodies of operations.
+# mypy: disable-error-code="empty-body"
+# ruff: noqa: B027
+
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from .discovery import TaskRecord
 from .events import Event
 from .inspect import AgentDetail, Envelope, Exchange, ToolOutcome
+from .operations import Operation, Rules, TokenScope, operation
 from .records import MessageRecord, Page, ThreadRecord
 from .snapshot import FleetSnapshot
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
-"""What can be done with one agent. ``reload`` reads its definition anew and answers on meanwhile;
+"""What can be done with one agent. ``reload`` reads its definition again while the agent goes on answering;
 ``rollback`` puts the version before the one that answers in its place."""
 
 FleetVerb = Literal["pause", "resume", "reload"]
-"""What can be done with the fleet: ``pause`` and ``resume`` looking after its files, or ``reload`` whatever
-is different in them now."""
+"""What can be done with the fleet: ``pause`` and ``resume`` watching its files, or ``reload`` changes."""
+
+type AgentName = Annotated[str, Rules(is_agent=True, log_field="agent")]
+type RunId = Annotated[str, Rules(shown=60, log_field="run_id")]
+type Handle = Annotated[str, Rules(shown=9)]
+"""The id of a thread or a task: who has all of it may use it."""
+type PageSize = Annotated[int, Rules(minimum=1, maximum=200)]
+type Cursor = Annotated[str, Rules(what="the next of a page of this fleet", maximum=1_000)]
+"""The ``next`` of the page before; empty for the first page."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events after a sequence number, oldest first.
-
-    ``next`` is the number to ask from next; ``dropped`` counts those that left the ring unread.
-    """
+    """Events after a sequence number, oldest first."""
 
     events: tuple[Event, ...]
     next: int
+    """The number to ask from next."""
     dropped: int = 0
+    """Events that left the ring unread."""
 
 
-class FleetPort(Protocol):
-    """The plain calls return at once and may come from any thread; the others are awaited on any loop.
+class FleetPort(ABC):
+    """A fleet as its workbench sees it. The methods with ``@operation`` are the table of operations.
 
-    What is awaited raises Fault, and gives up by itself within its deadline (30 s; a tool's call 300 s).
-    ``can_control`` is False where the fleet may only be looked at: ``cancel``, ``control``,
-    ``control_fleet``, ``call_tool`` and everything about durable threads and tasks are refused there
-    (AUTH), and ``envelopes``. A fleet that keeps nothing refuses durable ones as well (CONFIG).
+    A port inherits them and says in ``_call`` and ``_send`` how it carries one: into another thread, over
+    HTTP. ``LocalPort`` overrides each of them with the code that does it.
+
+    Plain methods return at once and may be called from any thread; coroutines are awaited on any loop, raise
+    Fault, and give up by themselves at their deadline. With ``can_control`` False everything above the scope
+    ``read`` is refused (AUTH). A fleet without a database refuses threads and tasks (CONFIG).
     """
 
     @property
     def can_control(self) -> bool:
         """Whether anything may be changed."""
-        ...
+        return True
 
+    @abstractmethod
     def snapshot(self) -> FleetSnapshot:
         """The fleet as it is now."""
-        ...
 
+    @abstractmethod
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """Events with a number above ``seq``, at most ``limit`` of them."""
-        ...
 
-    def cancel(self, run_id: str) -> None:
-        """Ask for a run to be cancelled; its ``RunFinished`` tells when it is."""
-        ...
+    # Changes that nobody waits for
 
-    def control(self, agent: str, verb: Verb) -> None:
-        """Ask for something to be done with one agent; ``AgentChanged`` and ``Notice`` tell the outcome."""
-        ...
+    @operation("POST /runs/{run_id}/cancel", title="cancel run {run_id}", when_stopped=None)
+    def cancel(self, run_id: RunId) -> None:
+        """Ask for a run to be cancelled; ``RunFinished`` reports when it is."""
 
+    @operation("POST /agents/{agent}/{verb}", title="{verb} {agent}")
+    def control(self, agent: AgentName, verb: Verb) -> None:
+        """Ask for something to be done with one agent; ``AgentChanged`` and ``Notice`` report the outcome."""
+
+    @operation("POST /{verb}", title="{verb} the fleet")
     def control_fleet(self, verb: FleetVerb) -> None:
-        """Ask for something to be done with the whole fleet; snapshot, ``Reloaded`` and ``Notice`` tell."""
-        ...
+        """Ask for something to be done with the fleet; snapshot, ``Reloaded`` and ``Notice`` report it."""
 
-    async def describe(self, agent: str) -> AgentDetail:
+    # Agents and runs
+
+    @operation("GET /agents/{agent}", scope=TokenScope.READ)
+    async def describe(self, agent: AgentName) -> AgentDetail:
         """Everything about an agent, its tools and its downstreams' with their schemas."""
-        ...
 
-    async def exchanges(self, run_id: str) -> tuple[Exchange, ...]:
-        """What a run said over the wire, oldest first; empty when nothing of it is kept any more."""
-        ...
+    @operation(
+        "GET /runs/{run_id}/exchanges", scope=TokenScope.TEXTS, title="read exchanges", when_stopped=()
+    )
+    async def exchanges(self, run_id: RunId) -> tuple[Exchange, ...]:
+        """What a run said over the wire, oldest first; empty when it is no longer recorded."""
 
-    async def envelopes(self, run_id: str, after: int = 0, limit: int = 1_000) -> tuple[Envelope, ...]:
-        """Messages between the handlers of a run, those with a number above ``after``, the lowest first.
+    @operation("GET /runs/{run_id}/messages", scope=TokenScope.TEXTS, title="read messages", when_stopped=())
+    async def envelopes(
+        self,
+        run_id: RunId,
+        after: Annotated[int, Rules(maximum=10**9)] = 0,
+        limit: Annotated[int, Rules(minimum=1, maximum=1_000)] = 1_000,
+    ) -> tuple[Envelope, ...]:
+        """Messages between the handlers of a run with a number above ``after``, the lowest first.
 
-        At most ``limit`` of them and fewer where they are large; empty when there are no more, or nothing of
-        the run is kept any more.
+        At most ``limit`` of them and fewer where they are large; empty when there are no more, or when the
+        run is no longer recorded.
         """
-        ...
 
+    @operation(
+        "POST /agents/{agent}/tools/call", title="call tool {server}/{tool} of {agent}", deadline_s=305.0
+    )
     async def call_tool(
-        self, agent: str, server: str, tool: str, arguments: Mapping[str, Any], bearer: str | None = None
+        self,
+        agent: AgentName,
+        server: Annotated[str, Rules(maximum=200, default="")],
+        tool: Annotated[str, Rules(minimum=1, maximum=200)],
+        arguments: Annotated[Mapping[str, Any], Rules(default={})],
+        bearer: Annotated[str | None, Rules(maximum=16_384, is_secret=True)] = None,
     ) -> ToolOutcome:
-        """Call a tool by hand: one of the agent's own where ``server`` is empty, else of a downstream.
+        """Call a tool by hand, within 300 s: the agent's own where ``server`` is empty, else a downstream's.
 
-        A downstream is called as the agent would, with the project's settings; ``bearer`` goes along only
+        A downstream is called as the agent would, with the project's settings; ``bearer`` is forwarded only
         where that downstream was opted in.
         """
-        ...
 
-    async def threads(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[ThreadRecord]:
-        """Durable threads of whomever, of one agent or of all, the one that was used last first.
-
-        At most 200 at once; ``cursor`` is the ``next`` of the page before.
-        """
-        ...
-
-    async def thread(self, agent: str, thread: str) -> ThreadRecord:
-        """One thread of an agent, by its id or by the handle that its caller made; UPSTREAM without it."""
-        ...
-
-    async def thread_messages(
-        self, thread: str, limit: int = 50, cursor: str = "", newest_first: bool = False
-    ) -> Page[MessageRecord]:
-        """Some rows of a thread, by its id; what they cost does not grow with the thread."""
-        ...
-
-    async def rename_thread(self, thread: str, title: str) -> ThreadRecord:
-        """Give a thread another title; returns it as it is then."""
-        ...
-
-    async def delete_thread(self, thread: str) -> None:
-        """Delete a thread with all its messages, for good."""
-        ...
-
-    async def tasks(self, agent: str = "", limit: int = 50, cursor: str = "") -> Page[TaskRecord]:
-        """Tasks of whomever, of one agent or of all, the newest first, without what came of them.
-
-        At most 200 at once; ``cursor`` is the ``next`` of the page before.
-        """
-        ...
-
-    async def task(self, id: str) -> TaskRecord:  # noqa: A002 - the word of the record
-        """One task with its answer; UPSTREAM without it."""
-        ...
-
-    async def cancel_task(self, id: str) -> TaskRecord:  # noqa: A002 - as above
-        """Ask for a task to be cancelled; returns it as it is then, and ``TaskChanged`` tells its end."""
-        ...
-
-    async def save_params(self, agent: str, params: Mapping[str, Any]) -> str:
+    @operation("POST /agents/{agent}/params", title="save parameters of {agent}", result_key="said")
+    async def save_params(self, agent: AgentName, params: Mapping[str, Any]) -> str:
         """Keep these as the agent's own parameters, for every caller from then on (AG-26).
 
-        What holds for one conversation only (the instruction's) is left out (AG-13). Returns in words what
-        was done; CONFIG that says where to write them for an agent whose parameters stand in a file.
+        What applies to one conversation only (the instruction's) is left out (AG-13). Returns in words what
+        was done; CONFIG that says where to write them for an agent whose parameters are in a file.
         """
-        ...
+
+    # Threads and tasks that last, of all callers
+
+    @operation("GET /threads", scope=TokenScope.TEXTS, title="read threads")
+    async def threads(self, agent: str = "", limit: PageSize = 50, cursor: Cursor = "") -> Page[ThreadRecord]:
+        """Durable threads, the one that was used last first."""
+
+    @operation("GET /agents/{agent}/thread", scope=TokenScope.TEXTS, title="read threads")
+    async def thread(
+        self,
+        agent: AgentName,
+        thread: Annotated[
+            str, Rules(alias="which", what="the id or the handle of a thread", minimum=1, maximum=500)
+        ],
+    ) -> ThreadRecord:
+        """One thread of an agent, by its id or by the handle that its caller made; UPSTREAM without it."""
+
+    @operation("GET /threads/{thread}/messages", scope=TokenScope.TEXTS, title="read threads")
+    async def thread_messages(
+        self,
+        thread: Handle,
+        limit: PageSize = 50,
+        cursor: Cursor = "",
+        newest_first: Annotated[bool, Rules(alias="newest")] = False,
+    ) -> Page[MessageRecord]:
+        """Some rows of a thread, by its id; their cost does not grow with the thread."""
+
+    @operation("POST /threads/{thread}/rename", title="rename thread {thread}")
+    async def rename_thread(
+        self, thread: Handle, title: Annotated[str, Rules(maximum=2_000)]
+    ) -> ThreadRecord:
+        """Give a thread another title; returns it as it is then."""
+
+    @operation("DELETE /threads/{thread}", title="delete thread {thread}", result_key="deleted")
+    async def delete_thread(self, thread: Handle) -> None:
+        """Delete a thread with all its messages, for good."""
+
+    @operation("GET /tasks", scope=TokenScope.TEXTS, title="read tasks")
+    async def tasks(self, agent: str = "", limit: PageSize = 50, cursor: Cursor = "") -> Page[TaskRecord]:
+        """Tasks, the newest first, without their results."""
+
+    @operation("GET /tasks/{id}", scope=TokenScope.TEXTS, title="read tasks")
+    async def task(self, id: Handle) -> TaskRecord:  # noqa: A002 - the word of the record
+        """One task with its answer; UPSTREAM without it."""
+
+    @operation("DELETE /tasks/{id}", title="cancel task {id}")
+    async def cancel_task(self, id: Handle) -> TaskRecord:  # noqa: A002 - as above
+        """Ask for a task to be cancelled; returns it as it is then, and ``TaskChanged`` reports its end."""
+
+    # How a port carries them
+
+    async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
+        """The result of an operation that its caller waits for. Raises Fault."""
+        raise NotImplementedError(operation.name)
+
+    def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
+        """Ask for an operation that nobody waits for."""
+        raise NotImplementedError(operation.name)
+
+
+class RunningFleet(FleetPort):
+    """A fleet that this process starts and stops, or attaches to and leaves."""
+
+    outlives = False
+    """Whether it goes on without this process, as others run it."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to start; returns at once."""
+
+    @abstractmethod
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop, within ``timeout`` seconds."""

@@ -6,10 +6,10 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pallas.model import Fault, FaultType, codec
+from pallas.model import Fault, FaultType, TokenScope, codec
 from pallas.model.safe_text import handle_start, one_line
 
-from .tokens import FULL_VARIABLE, READ_VARIABLE, TEXTS_VARIABLE, Access, Attempts, Caller, Tokens
+from .tokens import FULL_VARIABLE, READ_VARIABLE, TEXTS_VARIABLE, Attempts, Caller, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Gate:
             challenge = 'Bearer realm="pallas"' + (', error="invalid_token"' if presented else "")
             await refuse(send, scope, 401, fault, {"www-authenticate": challenge})
             return
-        if scope["method"] not in _LOOKS and caller.access is not Access.FULL:
+        if scope["method"] not in _LOOKS and caller.scope is not TokenScope.FULL:
             audit(caller, scope, "refused", f"{scope['method']} {path_shown(scope['path'])}")
             await refuse(send, scope, 403, Fault(FaultType.AUTH, READ_ONLY))
             return

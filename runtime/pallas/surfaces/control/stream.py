@@ -8,7 +8,19 @@ from typing import Any, Final
 
 from sse_starlette import ServerSentEvent
 
-from pallas.model import Event, FleetPort, FleetSnapshot, RunEvent, TextDelta, codec
+from pallas.model import (
+    Event,
+    FleetPort,
+    FleetSnapshot,
+    MessagePassed,
+    Routed,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    TodoChanged,
+    codec,
+)
 
 PERIOD: Final = 0.05
 """Seconds between two looks at the fleet."""
@@ -79,6 +91,25 @@ async def stream(
             yield _message("bye", boot, seq, {})
             return
         await asyncio.sleep(period)
+
+
+def for_lookers(event: Event) -> Event:
+    """The event for a token that may only look: without what was said, or why a message was refused."""
+    match event:
+        case RunStarted():
+            return replace(event, preview="")
+        case TextDelta():
+            return replace(event, text="")
+        case RunFinished():
+            return replace(event, partial="")
+        case Routed():
+            return replace(event, why="")
+        case TodoChanged():
+            return replace(event, description="")
+        case MessagePassed():
+            return replace(event, detail="")
+        case _:
+            return event
 
 
 def _message(kind: str, boot: str, seq: int, document: dict[str, Any]) -> ServerSentEvent:

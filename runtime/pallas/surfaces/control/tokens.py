@@ -6,10 +6,10 @@ import os
 import secrets
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final
 
+from pallas.model import TokenScope
 from pallas.model.fingerprint import fingerprint
 
 from ..attempts import BURST as BURST
@@ -23,24 +23,11 @@ MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 512
 
 
-class Access(StrEnum):
-    """``read`` may look, ``texts`` may also read what was said, ``full`` may also change things."""
-
-    READ = "read"
-    TEXTS = "texts"
-    FULL = "full"
-
-    @property
-    def reads_texts(self) -> bool:
-        """Whether it may read conversations and exchanges."""
-        return self is not Access.READ
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: what they may do, and the fingerprint of their token for the log."""
 
-    access: Access
+    scope: TokenScope
     fingerprint: str
 
 
@@ -63,16 +50,16 @@ class Tokens:
         ``address`` is where the request comes from.
         """
         digest = _digest(presented)
-        found: Access | None = None
-        for token, access in self._known():
+        found: TokenScope | None = None
+        for token, scope in self._known():
             same = hmac.compare_digest(_digest(token), digest)
-            found = access if token and same else found
-        if found is Access.FULL and self.local and not is_loopback(address):
+            found = scope if token and same else found
+        if found is TokenScope.FULL and self.local and not is_loopback(address):
             return None
         return Caller(found, fingerprint(presented)) if found is not None else None
 
-    def _known(self) -> tuple[tuple[str, Access], ...]:
-        return (self.read, Access.READ), (self.texts, Access.TEXTS), (self.full, Access.FULL)
+    def _known(self) -> tuple[tuple[str, TokenScope], ...]:
+        return (self.read, TokenScope.READ), (self.texts, TokenScope.TEXTS), (self.full, TokenScope.FULL)
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.types import Scope
 
 from pallas.config.auth import AuthConfig
-from pallas.model import Fault, FaultType, Principal, refusals
+from pallas.model import Fault, FaultType, Principal, TokenScope, refusals
 from pallas.model.fingerprint import fingerprint
 from pallas.model.grant_rules import CONTROL_FULL, CONTROL_READ
 
@@ -16,7 +16,7 @@ from ..auth.gate import one_bearer
 from ..auth.inbound import FLEET, Inbound
 from ..auth.outcome import Refused, Unavailable, Verified
 from ..caller import principal_in
-from ..control.tokens import Access, Tokens, is_loopback
+from ..control.tokens import Tokens, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def _control(tokens: Tokens | None, token: str | None, address: str) -> Principa
     caller = tokens.caller_of(token, address) if tokens is not None and token is not None else None
     if tokens is None or caller is None:
         return None
-    is_full = caller.access is Access.FULL
+    is_full = caller.scope is TokenScope.FULL
     return Principal(
         CONTROL_FULL if is_full else CONTROL_READ, caller.fingerprint, is_local=is_full and tokens.local
     )
