@@ -20,10 +20,10 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
+from pallas.executors.ipc import connection
 from pallas.executors.process import executor as process_executor
-from pallas.executors.process import link
+from pallas.executors.process.agent_messages import HistoryPart
 from pallas.executors.process.executor import ProcessExecutor
-from pallas.executors.process.messages import Given
 from pallas.model import Event, Fault, FaultType, Message, ToolEvent
 
 TOOLS = '''
@@ -252,7 +252,7 @@ async def test_whatever_an_agent_started_ends_with_it(tmp_path: Path) -> None:
 async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_executor, "CANCEL_TIMEOUT", 0.5)
+    monkeypatch.setattr(process_executor, "CANCEL_TIMEOUT_S", 0.5)
     async with frail(tmp_path) as (executor, heard):
         other = run(executor, heard, call("echo__slow", text="x"))
         await until(heard.started("slow"))
@@ -409,15 +409,15 @@ async def test_a_turn_carries_only_what_the_process_does_not_know(
 ) -> None:
     async with frail(tmp_path) as (executor, heard):
         given: list[int] = []
-        assert executor._link is not None
-        send = executor._link.send
+        assert executor._connection is not None
+        send = executor._connection.send
 
         def counted(message: Any) -> None:
-            if isinstance(message, Given):
-                given.append(len(message.pieces))
+            if isinstance(message, HistoryPart):
+                given.append(len(message.messages))
             send(message)
 
-        monkeypatch.setattr(executor._link, "send", counted)
+        monkeypatch.setattr(executor._connection, "send", counted)
         history: tuple[Message, ...] = (Message("user", "I am Ada"), Message("assistant", "Hello"))
         for _ in range(4):
             result = await run(executor, heard, "again", lease="talk", history=history)
@@ -437,8 +437,7 @@ async def test_a_process_of_another_release_is_not_spoken_to(
 ) -> None:
     loaded = load_project(project(tmp_path), {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
-    for module in (process_executor, link):
-        monkeypatch.setattr(module, "__version__", "0.0.1")
+    monkeypatch.setattr(connection, "__version__", "0.0.1")
     with pytest.raises(
         Fault, match=r"of another Pallas .* than this fleet \(0.0.1\).*start the fleet again"
     ) as told:
@@ -475,7 +474,7 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
 
 async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
     root = project(tmp_path, other=agent_module("other", ("echo",)))
-    env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.log")}
+    env = {**os.environ, "PALLAS_LOG_FILE": str(tmp_path / "pallas.telemetry.log")}
     command = [sys.executable, "-m", "pallas.server", "--serve", "--project", str(root)]
     fleet = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
         command, env=env, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -488,7 +487,7 @@ async def test_nothing_outlives_a_fleet_that_is_killed(tmp_path: Path) -> None:
             lines.append(line)
         pids = [each.pid for each in psutil.Process(fleet.pid).children(recursive=True)]
         named = [" ".join(psutil.Process(pid).cmdline()) for pid in pids]
-        assert sum("process.child" in name and "keeper.py" not in name for name in named) == 1
+        assert sum("process.agent_child" in name and "keeper.py" not in name for name in named) == 1
         theirs = [
             pid
             for pid in pids

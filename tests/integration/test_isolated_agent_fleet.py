@@ -66,7 +66,7 @@ def processes() -> set[int]:
     return {
         each.pid
         for each in children
-        if "pallas.executors.process.child" in (line := each.cmdline())
+        if "pallas.executors.process.agent_child" in (line := each.cmdline())
         and not any("keeper" in w for w in line)
     }
 

@@ -12,8 +12,8 @@ from support.apart import CREW, Hosted, hosted
 from support.waiting import until
 
 from pallas.contract import SystemError, Text
-from pallas.executors.typed.isolated_messages import MAX_ASKS
-from pallas.executors.typed.replies import Unfit
+from pallas.executors.typed.handler_messages import MAX_MODEL_QUESTIONS
+from pallas.executors.typed.payload_conversion import InvalidReply
 from pallas.invocation import Completion, LLMResponse, TokenUsage
 from pallas.model import Fault, FaultType
 from pallas.payloads import Payload, PayloadFault, PayloadType
@@ -152,7 +152,7 @@ async def test_what_it_raises_is_the_operators_and_logged_whole(
 
 async def test_what_is_no_answer_is_for_the_log_alone(crew: Hosted) -> None:
     # HC-22
-    with pytest.raises(Unfit, match="returned a value of type dict"):
+    with pytest.raises(InvalidReply, match="returned a value of type dict"):
         await crew.reply("wrong")
     assert await crew.act("say", "alive") == "alive"
 
@@ -249,8 +249,10 @@ async def test_it_asks_models_through_its_fleet(crew: Hosted) -> None:
 
 async def test_it_asks_so_many_models_at_a_time_and_none_after_its_message(crew: Hosted) -> None:
     told = Told()
-    assert await crew.act("ask much", number=3 * MAX_ASKS, completer=told) == str(3 * MAX_ASKS)
-    assert told.most <= MAX_ASKS
+    assert await crew.act("ask much", number=3 * MAX_MODEL_QUESTIONS, completer=told) == str(
+        3 * MAX_MODEL_QUESTIONS
+    )
+    assert told.most <= MAX_MODEL_QUESTIONS
     late = Told()
     late.open.clear()
     await crew.act("ask later", completer=late)

@@ -7,22 +7,22 @@ import pytest
 from support.apart import hosted
 from support.waiting import until
 
-from pallas.executors.typed.isolated_messages import Cancel
+from pallas.executors.ipc.messages import CancelCall
 
 
 async def test_a_cancel_that_comes_after_the_answer_is_not_answered_again(tmp_path: Path) -> None:
     # HC-32
     async with hosted(tmp_path) as crew:
         assert await crew.act("say", "one") == "one"
-        link, pid = crew.host._link, crew.host.pid
-        assert link is not None
-        link._send(Cancel(link.calls.given))
+        connection, pid = crew.host._connection, crew.host.pid
+        assert connection is not None
+        connection.send(CancelCall(connection.calls_made))
         assert await crew.act("say", "two") == "two"
         waiting = asyncio.create_task(crew.reply("wait"))
-        await until(lambda: any(each.begun for each in link.calls.open))
+        await until(lambda: any(each.has_begun for each in connection.calls.values()))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await until(lambda: not link.calls.open)
+        await until(lambda: not connection.calls)
         assert await crew.act("say", "three") == "three"
         assert (crew.host.pid, crew.told) == (pid, [])

@@ -32,7 +32,7 @@ async def crew(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hosted
 @pytest.fixture(autouse=True)
 def patient(crew: Hosted) -> None:
     """What it did in other tests does not count."""
-    crew.host._ends.clear()
+    crew.host._replacements.clear()
 
 
 def below() -> set[int]:
@@ -43,8 +43,6 @@ def below() -> set[int]:
 async def cancelled(crew: Hosted, what: str) -> asyncio.Task[object]:
     """A message that is being handled, cancelled as at its timeout."""
     task: asyncio.Task[object] = asyncio.create_task(crew.host.handle(crew.delivery(what)))
-    link = crew.host._link
-    assert link is not None
     begun = _begun(crew)  # others may be under way: this one is meant
     await until(lambda: _begun(crew) == begun + 1)
     task.cancel()
@@ -55,8 +53,8 @@ async def cancelled(crew: Hosted, what: str) -> asyncio.Task[object]:
 
 def _begun(crew: Hosted) -> int:
     """How many messages its process is about now."""
-    link = crew.host._link
-    return sum(each.begun for each in link.calls.open) if link is not None else 0
+    connection = crew.host._connection
+    return sum(each.has_begun for each in connection.calls.values()) if connection is not None else 0
 
 
 async def test_a_handler_that_never_lets_go_is_ended_and_the_next_message_works(crew: Hosted) -> None:
@@ -107,18 +105,21 @@ async def test_one_that_keeps_all_memory_is_replaced(crew: Hosted) -> None:
 GARBAGE = {
     "what is no JSON": (repr(b"\xff\x00 garbage"), "not JSON"),
     "what is no message": (repr([1, 2]), "nothing that is known"),
-    "an answer to nothing": (repr({"say": "Returned", "call": 4711}), "what it was not asked"),
+    "an answer to nothing": (repr({"say": "HandlerReturned", "call": 4711}), "what it was not asked"),
     "a message of an unknown class": (
-        "{'say': 'Returned', 'call': CALL, 'said': {'to': None, 'key': 'a:B', 'xml': '<B/>'}}",
+        "{'say': 'HandlerReturned', 'call': CALL, 'message': {'to': None, 'key': 'a:B', 'xml': '<B/>'}}",
         "did not tell of",
     ),
-    "an answer to something else": ("{'say': 'NotLoaded', 'call': CALL, 'message': 'no'}", "something else"),
+    "an answer to something else": (
+        "{'say': 'HandlerNotLoaded', 'call': CALL, 'message': 'no'}",
+        "something else",
+    ),
     "a question where no model is": (
-        "{'say': 'Ask', 'call': CALL, 'ask': 1, 'model': 'any', 'messages': []}",
+        "{'say': 'ModelQuestion', 'call': CALL, 'question': 1, 'model': 'any', 'messages': []}",
         "where there is none",
     ),
     "a class that is none": (
-        repr({"say": "Kind", "key": "a:B", "described": {"fields": 3}}),
+        repr({"say": "PayloadClass", "key": "a:B", "described": {"fields": 3}}),
         "tells of a class",
     ),
 }
@@ -127,13 +128,13 @@ GARBAGE = {
 @pytest.mark.parametrize("what", list(GARBAGE))
 async def test_what_is_no_message_of_the_protocol_ends_it(crew: Hosted, what: str) -> None:
     said, words = GARBAGE[what]
-    pid, link = crew.host.pid, crew.host._link
-    assert link is not None
-    said = said.replace("CALL", str(link.calls.given + 1))
+    pid, connection = crew.host.pid, crew.host._connection
+    assert connection is not None
+    said = said.replace("CALL", str(connection.calls_made + 1))
     with pytest.raises(Fault) as caught:
         await crew.reply("send", said)
     assert caught.value.type is FaultType.PROTOCOL, caught.value.message
-    assert words in caught.value.message or words in str(link._ours)
+    assert words in caught.value.message or words in str(connection._ended_by_fleet)
     assert await crew.act("say", "next") == "next"
     assert crew.host.pid != pid
 
@@ -159,14 +160,14 @@ async def test_one_that_hangs_up_is_replaced(crew: Hosted) -> None:
 
 async def test_messages_that_it_had_not_begun_go_to_the_next_process(crew: Hosted) -> None:
     looping = asyncio.create_task(crew.host.handle(crew.delivery("loop")))
-    link = crew.host._link
-    assert link is not None
-    await until(lambda: any(each.begun for each in link.calls.open))
+    connection = crew.host._connection
+    assert connection is not None
+    await until(lambda: any(each.has_begun for each in connection.calls.values()))
     others = [asyncio.create_task(crew.act("say", str(each))) for each in range(5)]
-    await until(lambda: len(link.calls.open) == 6)
+    await until(lambda: len(connection.calls) == 6)
     looping.cancel()
     assert await asyncio.gather(*others) == ["0", "1", "2", "3", "4"]
-    assert crew.host._link is not link
+    assert crew.host._connection is not connection
 
 
 async def test_a_flood_of_records_does_not_drown_the_log(
@@ -203,9 +204,9 @@ async def test_a_death_by_itself_is_told_to_who_looks_after_it(
         assert pid is not None
         asked = asyncio.create_task(crew.reply("wait" if what == "kill" else what, number=number))
         if what == "kill":
-            link = crew.host._link
-            assert link is not None
-            await until(lambda: any(each.begun for each in link.calls.open))
+            connection = crew.host._connection
+            assert connection is not None
+            await until(lambda: any(each.has_begun for each in connection.calls.values()))
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(Fault) as caught:
             await asked
@@ -224,7 +225,7 @@ async def test_a_death_by_itself_is_told_to_who_looks_after_it(
 
 
 async def test_one_that_has_to_be_ended_again_and_again_is_given_up(crew: Hosted) -> None:
-    crew.host._ends.extend([monotonic()] * 4)
+    crew.host._replacements.extend([monotonic()] * 4)
     with pytest.raises(Fault):
         await crew.reply("send", "[]")
     assert crew.told == []
@@ -261,9 +262,9 @@ async def test_nothing_of_it_is_left_when_its_fleet_has_ended_it(
         assert not any(gone(each) for each in forked)
         waiting = asyncio.create_task(crew.reply("wait"))
         blocked = asyncio.create_task(crew.reply("loop"))
-        link = crew.host._link
-        assert link is not None
-        await until(lambda: sum(each.begun for each in link.calls.open) == 2)
+        connection = crew.host._connection
+        assert connection is not None
+        await until(lambda: sum(each.has_begun for each in connection.calls.values()) == 2)
     for each in (waiting, blocked):
         with pytest.raises(Fault):
             await each

@@ -11,7 +11,7 @@ from typing import Any
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import HandlerMetadata
-from pallas.executors.typed.isolated import IsolatedHost
+from pallas.executors.typed.isolated_host import IsolatedHost
 from pallas.invocation import Completer
 from pallas.messaging.port import Delivery, Reply
 from pallas.payloads import Payload, PayloadType
@@ -145,7 +145,7 @@ async def act(payload, metadata):
         case "segfault":
             ctypes.string_at(0)
         case "print":
-            os.write(1, b"\\xff\\xfe\\x1b]0;title\\x07{\\"say\\":\\"Returned\\"}\\n")
+            os.write(1, b"\\xff\\xfe\\x1b]0;title\\x07{\\"say\\":\\"HandlerReturned\\"}\\n")
             os.write(2, b"on stderr " + text.encode() + b"\\n")
             print("printed", text)
         case "log":

@@ -309,7 +309,7 @@ class _Ground:
         self._pump = Pump(self)
 
     async def exchange(self, first: First, emit: Emit) -> Payload | None:
-        """As ``Ground``; the rest as ``pallas.messaging.port.Peers``."""
+        """As ``MessagingPort``; the rest as ``pallas.messaging.port.Peers``."""
         return await self._pump.exchange(first, emit)
 
     def principal(self, run_id: str) -> Principal:

@@ -9,13 +9,18 @@ from support.waiting import until
 
 from pallas.executors import Emit, Turn
 from pallas.executors.fastagent.peers import PeerTool
-from pallas.executors.process.asking import MAX_OPEN, Above, Asker, Asks
-from pallas.executors.process.messages import Ask, Leave, Peers, Replied, packed, unpacked
+from pallas.executors.ipc.messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
+from pallas.executors.ipc.questions import ChildQuestions, QuestionsToFleet
+from pallas.executors.process.agent_messages import PeerList, PeerQuestion
+from pallas.executors.process.peer_questions import MAX_OPEN, PeerAnswers, PeerAsker, PeersThroughFleet
 from pallas.model import Event, Fault, FaultType, TraceContext
 
 TOOL = PeerTool("adder", "Add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}}, True)
 TURN = Turn("run1", "desk", "x")
 OWN = TraceContext("0" * 31 + "1", "1" * 16)
+
+
+decoded = MessageDecoder(QuestionAnswer, DropQuestion, PeerList, PeerQuestion)
 
 
 @dataclass
@@ -47,27 +52,29 @@ class Pair:
 
     def __init__(self) -> None:
         self.calls = Calls()
-        self.asks = Asks(self.calls, self.down)
-        self.above = Above(self.up)
-        self.above.begins("run1", 7)
+        self.questions = ChildQuestions("desk", self.down)
+        self.answers = PeerAnswers(self.calls, self.questions)
+        self.to_fleet = QuestionsToFleet(self.up)
+        self.peers = PeersThroughFleet(self.to_fleet)
+        self.peers.begin_run("run1", 7)
         self.heard: list[Event] = []
-        self.asker: Asker | None = Asker(TURN, OWN, self.heard.append)
+        self.asker: PeerAsker | None = PeerAsker(TURN, OWN, self.heard.append)
 
-    def down(self, said: Replied) -> None:
-        self.above.heard(unpacked(packed(said)))
+    def down(self, said: QuestionAnswer) -> None:
+        self.to_fleet.resolve(decoded(encode_message(said)))
 
-    def up(self, said: Ask | Leave) -> None:
-        said = unpacked(packed(said))
-        if isinstance(said, Ask):
+    def up(self, said: PeerQuestion | DropQuestion) -> None:
+        said = decoded(encode_message(said))
+        if isinstance(said, PeerQuestion):
             assert said.call == 7
-            self.asks.ask(said, self.asker)
+            self.answers.answer(said, self.asker)
         else:
-            self.asks.leave(said.ask)
+            self.questions.cancel(said.question)
 
     def ask(self, text: str, **more: Any) -> asyncio.Task[str]:
         trace = TraceContext(OWN.trace_id, "2" * 16)
         turn = more.get("turn", TURN)
-        return asyncio.create_task(self.above.ask("adder", text, turn, trace, self.heard.append))
+        return asyncio.create_task(self.peers.ask("adder", text, turn, trace, self.heard.append))
 
 
 async def test_an_answer_and_a_fault_come_back_and_the_span_is_that_of_the_call() -> None:
@@ -96,15 +103,15 @@ async def test_the_end_of_a_run_or_of_the_process_cancels_what_it_asked() -> Non
     pair = Pair()
     one = pair.ask("one")
     await until(lambda: pair.calls.asked)
-    pair.asks.end(8)
+    pair.questions.end(8)
     assert pair.calls.cancelled == []
-    pair.asks.end(7)
+    pair.questions.end(7)
     with pytest.raises(Fault, match="cancelled"):
         await one
     assert pair.calls.cancelled == ["one"]
     two = pair.ask("two")
     await until(lambda: len(pair.calls.asked) == 2)
-    pair.asks.end()
+    pair.questions.end()
     with pytest.raises(Fault, match="cancelled"):
         await two
 
@@ -113,18 +120,18 @@ async def test_without_a_fleet_above_a_question_fails() -> None:
     pair = Pair()
     one = pair.ask("one")
     await until(lambda: pair.calls.asked)
-    pair.above.close()
+    pair.to_fleet.close()
     with pytest.raises(Fault, match="the fleet is gone") as raised:
         await one
     assert raised.value.type is FaultType.TRANSPORT
     with pytest.raises(Fault, match="the fleet is gone"):
         await pair.ask("two")
-    pair.asks.end()
+    pair.questions.end()
 
 
 async def test_a_question_for_no_run_and_one_too_many_are_refused() -> None:
     pair = Pair()
-    with pytest.raises(Fault, match="the fleet is gone"):
+    with pytest.raises(Fault, match="the run is over"):
         await pair.ask("one", turn=Turn("run2", "desk", "x"))
     pair.asker = None
     with pytest.raises(Fault, match="no run"):
@@ -136,13 +143,13 @@ async def test_a_question_for_no_run_and_one_too_many_are_refused() -> None:
         await pair.ask("more")
     pair.calls.open.set()
     assert len(await asyncio.gather(*many)) == MAX_OPEN
-    await until(lambda: not pair.asks._open)
+    await until(lambda: not pair.questions.count())
 
 
 async def test_the_process_is_told_of_peers_only_when_they_are_others() -> None:
     pair = Pair()
-    assert pair.asks.news() == (TOOL,)
-    assert pair.asks.news() is None
+    assert pair.answers.update() == PeerList((TOOL,))
+    assert pair.answers.update() is None
     pair.calls.now = ()
-    assert pair.asks.news() == ()
-    assert unpacked(packed(Peers((TOOL,)))) == Peers((TOOL,))
+    assert pair.answers.update() == PeerList(())
+    assert decoded(encode_message(PeerList((TOOL,)))) == PeerList((TOOL,))

@@ -6,11 +6,21 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from pallas.executors.process.channel import Channel
-from pallas.executors.process.inside import _Inside
-from pallas.executors.process.messages import Cancel, Failed, Run, unpacked
+from pallas import __version__
+from pallas.executors.ipc.channel import Channel
+from pallas.executors.ipc.messages import (
+    FROM_CHILD,
+    PROTOCOL,
+    CallCancelled,
+    CancelCall,
+    FleetHello,
+    MessageDecoder,
+)
+from pallas.executors.process.agent_child import AgentChild
+from pallas.executors.process.agent_messages import AgentTurn
 
-Ends = tuple[_Inside, Channel]
+Ends = tuple[AgentChild, Channel]
+decoded = MessageDecoder(*FROM_CHILD)
 
 
 @pytest_asyncio.fixture
@@ -18,23 +28,25 @@ async def ends() -> AsyncIterator[Ends]:
     """What goes on in the process, and the fleet's end of its channel."""
     ours, theirs = socket.socketpair()
     fleet, process = await Channel.over(ours), await Channel.over(theirs)
-    yield _Inside(process), fleet
+    child = AgentChild(process)
+    child._handle(FleetHello(__version__, PROTOCOL))
+    yield child, fleet
     fleet.close()
     process.close()
 
 
 async def test_a_run_whose_cancel_comes_with_it_is_told_to_be_over(ends: Ends) -> None:
     # DR-16: else the fleet waits, and then ends the process with all that runs in it
-    inside, fleet = ends
-    inside._hear(Run(7, "run", "agent", "hello"))
-    inside._hear(Cancel(7))
+    child, fleet = ends
+    child._handle(AgentTurn(7, "run", "agent", "hello"))
+    child._handle(CancelCall(7))
     async with asyncio.timeout(20):
-        assert unpacked(await fleet.receive()) == Failed(7, cancelled=True)
-    assert inside._runs == {}
+        assert decoded(await fleet.receive()) == CallCancelled(7)
+    assert child._calls == {}
 
 
 async def test_a_cancel_of_what_never_came_is_told_to_be_over(ends: Ends) -> None:
-    inside, fleet = ends
-    inside._hear(Cancel(8))
+    child, fleet = ends
+    child._handle(CancelCall(8))
     async with asyncio.timeout(20):
-        assert unpacked(await fleet.receive()) == Failed(8, cancelled=True)
+        assert decoded(await fleet.receive()) == CallCancelled(8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pallas.executors.process.channel import MAX_FRAME, Channel, ChannelBroken
+from pallas.executors.ipc.channel import MAX_FRAME, Channel, ChannelBroken
 
 
 @pytest.fixture

@@ -12,67 +12,85 @@ from support.live import ECHO, agent_module, write_project
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo
 from pallas.executors.fastagent.peers import PeerTool
-from pallas.executors.process import messages
-from pallas.executors.process.executor import ProcessExecutor
-from pallas.executors.process.messages import (
-    Begin,
-    Cancel,
-    Do,
-    Done,
-    Failed,
-    Forget,
-    Given,
-    Happened,
-    Hello,
-    Logged,
-    Made,
-    Piece,
-    Result,
-    Run,
-    State,
-    Wired,
-    packed,
-    unpacked,
+from pallas.executors.ipc.messages import (
+    FROM_CHILD,
+    FROM_FLEET,
+    CallCancelled,
+    CancelCall,
+    ChildHello,
+    CloseChild,
+    DropQuestion,
+    FleetHello,
+    ForwardedRecord,
+    MessageDecoder,
+    QuestionAnswer,
+    encode_message,
 )
+from pallas.executors.process.agent_messages import (
+    FROM_AGENT,
+    TO_AGENT,
+    AgentBroken,
+    AgentCallFailed,
+    AgentCommand,
+    AgentSetup,
+    AgentTurn,
+    CommandDone,
+    ExchangeUpdate,
+    ExecutorState,
+    ForgetThread,
+    HistoryMessage,
+    HistoryPart,
+    PeerList,
+    PeerQuestion,
+    RunEventMessage,
+    TurnAnswer,
+    TurnMessages,
+    UnreachedServers,
+)
+from pallas.executors.process.executor import ProcessExecutor
 from pallas.model import Exchange, Fault, FaultType, Image, TextDelta, TraceContext, Usage
 from pallas.model.codec import Undecodable, dumps, encode_event, loads
 
-PIECE = Piece("tool", "found", (Image("QUJD", "image/png"),), '{"role": "user"}')
+decoded = MessageDecoder(*FROM_FLEET, *TO_AGENT, *FROM_CHILD, *FROM_AGENT)
+ENTRY = HistoryMessage("tool", "found", (Image("QUJD", "image/png"),), '{"role": "user"}')
 SAID: tuple[Any, ...] = (
-    Do(1, "park", 2.5),
-    Given(1, (PIECE,)),
-    Run(
+    AgentCommand(1, "park", 2.5),
+    HistoryPart(1, (ENTRY,)),
+    AgentTurn(
         2, "r1", "frail", "hello", (Image("QUJD", "image/png"),), "id:x", 3, "bearer:ab", True,
         TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True, "token",
     ),
-    Cancel(2),
-    Forget("id:x", over=True),
-    Hello("1.0", 1, 4711),
-    Done(1, ExecutorInfo(model="m", servers=("a", "b"), providers=("p",), names_models=True)),
-    Failed(1, Fault(FaultType.CONFIG, "x.py:3: no", data={"place": "x.py:3"}).to_body(), "story", True),
-    Made(2, (PIECE,)),
-    Result(2, ("one", "two"), Usage(1, None), "endTurn", False),
-    Happened(2, encode_event(TextDelta(run_id="r1", agent="frail", text="w", at=1.5))),
-    Wired(2, 1, Exchange("r1", 1.0, "downstream", "echo", "tools/call", request_headers=(("a", "b"),))),
-    Logged({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
-    State(3, ("echo",)),
-    messages.Broken("its harness ended"),
-    messages.Peers((PeerTool("adder", "adder", "Adds", {"type": "object"}),)),
-    messages.Ask(2, 7, "adder", '{"a": 1}', "0" * 15 + "2"),
-    messages.Leave(7),
-    messages.Doubt(("echo",)),
-    messages.Replied(7, "3"),
-    messages.Replied(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
+    FleetHello("1.0", 1),
+    CancelCall(2),
+    CloseChild(2.5),
+    CallCancelled(2),
+    ForgetThread("id:x", over=True),
+    ChildHello("1.0", 1, 4711),
+    CommandDone(1, ExecutorInfo(model="m", servers=("a", "b"), providers=("p",), names_models=True)),
+    AgentCallFailed(1, Fault(FaultType.CONFIG, "x.py:3: no", data={"place": "x.py:3"}).to_body(), "trace"),
+    TurnMessages(2, (ENTRY,)),
+    TurnAnswer(2, ("one", "two"), Usage(1, None), "endTurn", False),
+    RunEventMessage(2, encode_event(TextDelta(run_id="r1", agent="frail", text="w", at=1.5))),
+    ExchangeUpdate(2, 1, Exchange("r1", 1.0, "downstream", "echo", "call", request_headers=(("a", "b"),))),
+    ForwardedRecord({"level": "INFO", "message": "x", "nested": {"a": [1, None]}}),
+    ExecutorState(3, ("echo",)),
+    AgentBroken("its harness ended"),
+    PeerList((PeerTool("adder", "adder", "Adds", {"type": "object"}),)),
+    PeerQuestion(2, 7, "adder", '{"a": 1}', "0" * 15 + "2"),
+    DropQuestion(7),
+    UnreachedServers(("echo",)),
+    QuestionAnswer(7, "3"),
+    QuestionAnswer(8, fault=Fault(FaultType.PROTOCOL, "Add.a is missing").to_body()),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("said", SAID, ids=lambda said: type(said).__name__)
 def test_a_message_comes_out_as_it_went_in(said: Any) -> None:
-    assert unpacked(loads(dumps(packed(said)))) == said
+    assert decoded(loads(dumps(encode_message(said)))) == said
 
 
 def test_every_kind_of_message_is_tried() -> None:
-    assert {type(each).__name__ for each in SAID} | {"Begin"} == set(messages._KINDS)
+    assert {type(each).__name__ for each in SAID} | {"AgentSetup"} == set(decoded.kinds)
 
 
 def test_a_whole_project_comes_out_as_it_went_in(tmp_path: Path) -> None:
@@ -86,29 +104,38 @@ def test_a_whole_project_comes_out_as_it_went_in(tmp_path: Path) -> None:
         },
     )
     project = load_project(root, {**os.environ})
-    begin = Begin("1.0", 1, "one", project, "00ff")
-    came = unpacked(loads(dumps(packed(begin))))
+    setup = AgentSetup("one", project, "00ff")
+    came = decoded(loads(dumps(encode_message(setup))))
     assert came.project == project
     for field in dataclasses.fields(project):  # some are left out of a comparison
         assert getattr(came.project, field.name) == getattr(project, field.name), field.name
-    assert "sk-secret" not in repr(begin)
-    assert "00ff" not in repr(begin)
+    assert "sk-secret" not in repr(setup)
+    assert "00ff" not in repr(setup)
 
 
 def test_no_message_shows_a_bearer_or_what_was_said() -> None:
-    run = next(each for each in SAID if isinstance(each, Run))
-    shown = repr((run, SAID[1], SAID[8]))
+    run = next(each for each in SAID if isinstance(each, AgentTurn))
+    parts = tuple(each for each in SAID if isinstance(each, HistoryPart | TurnMessages))
+    assert len(parts) == 2
+    shown = repr((run, *parts))
     for hidden in ("token", "hello", "QUJD", "found"):
         assert hidden not in shown
 
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], {}, {"say": "Nothing"}, {"say": "Do"}, {"say": "Hello", "version": [], "protocol": 1}],
+    [
+        None,
+        [],
+        {},
+        {"say": "Nothing"},
+        {"say": "AgentCommand"},
+        {"say": "ChildHello", "version": [], "protocol": 1},
+    ],
 )
 def test_what_is_no_message_is_refused(document: Any) -> None:
     with pytest.raises(Undecodable):
-        unpacked(document)
+        decoded(document)
 
 
 def test_a_process_is_told_neither_who_may_call_nor_of_other_agents(tmp_path: Path) -> None:
@@ -122,7 +149,7 @@ def test_a_process_is_told_neither_who_may_call_nor_of_other_agents(tmp_path: Pa
     project = load_project(root, {**os.environ})
     assert project.agents["one"].auth is not None
     executor = ProcessExecutor(project, project.agents["one"])
-    told = dumps(packed(Begin("1.0", 1, "one", executor._for_itself(), "00"))).decode()
+    told = dumps(encode_message(AgentSetup("one", executor._project_of_agent(), "00"))).decode()
     assert sha not in told
     assert "two" not in told
     assert "agents.one" in told

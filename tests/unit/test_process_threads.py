@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas.executors.process.channel import MAX_FRAME, PART
-from pallas.executors.process.threads import Book, Threads, pieces
+from pallas.executors.ipc.channel import MAX_FRAME, PART
+from pallas.executors.process.thread_sync import ReceivedThreads, SentThreads, message_parts
 from pallas.model import Fault, Image, Message
 from pallas.model.packed import Packed, packed_of
 
@@ -32,11 +32,11 @@ def said(count: int) -> tuple[Message, ...]:
 def test_a_run_always_finds_the_thread_that_the_fleet_has(
     steps: Sequence[tuple[str | None, str, int, bool]],
 ) -> None:
-    ledger, threads = Book(max_threads=2, max_size=40), Threads[Message]()
+    sent, threads = SentThreads(max_threads=2, max_size=40), ReceivedThreads[Message]()
     conversations: dict[str | None, tuple[Message, ...]] = dict.fromkeys(LEASES, ())
     for call, (lease, outcome, count, anew) in enumerate(steps):
         history = said(count) if anew else conversations[lease]
-        keep = ledger.begin(lease, history)
+        keep = sent.begin(lease, history)
         assert lease is not None or keep == 0
         thread = threads.begin(call, lease, keep, history[keep:])
         assert [id(each) for each in thread] == [id(each) for each in history]
@@ -44,26 +44,26 @@ def test_a_run_always_finds_the_thread_that_the_fleet_has(
         if outcome != "failed":
             threads.end(call, lease, made, replaces=replaces)
         heard = made if outcome in ("ok", "replaces") else None
-        for gone in ledger.end(lease, history, heard, replaces=replaces):
+        for gone in sent.end(lease, history, heard, replaces=replaces):
             threads.forget(gone)
         if heard is not None:
             conversations[lease] = made if replaces else (*history, *made)
 
 
 def test_a_conversation_that_goes_on_gives_nothing_twice() -> None:
-    ledger = Book()
+    sent = SentThreads()
     history: tuple[Message, ...] = said(2)
     for turn in range(5):
-        assert ledger.begin("a", history) == (0 if turn == 0 else len(history))
+        assert sent.begin("a", history) == (0 if turn == 0 else len(history))
         made = said(2)
-        assert ledger.end("a", history, made, replaces=False) == []
+        assert sent.end("a", history, made, replaces=False) == []
         history = (*history, *made)
     # The same words are not the same messages: another conversation may have said them.
-    assert ledger.begin("a", said(len(history))) == 0
+    assert sent.begin("a", said(len(history))) == 0
 
 
 def test_a_run_that_comes_late_adds_nothing_to_a_thread_that_has_gone_on() -> None:
-    threads = Threads[str]()
+    threads = ReceivedThreads[str]()
     threads.begin(1, "a", 0, ["one"])
     threads.begin(2, "a", 1, ["two"])
     threads.end(1, "a", ["late"], replaces=False)
@@ -72,26 +72,26 @@ def test_a_run_that_comes_late_adds_nothing_to_a_thread_that_has_gone_on() -> No
 
 
 def test_what_a_process_keeps_is_bounded_and_never_a_conversation_that_runs() -> None:
-    ledger = Book(max_threads=2, max_size=1_000)
+    sent = SentThreads(max_threads=2, max_size=1_000)
     for lease in ("a", "b", "c"):
-        ledger.begin(lease, ())
-    assert ledger.end("c", (), said(1), replaces=False) == ["c"]
-    assert ledger.end("a", (), said(1), replaces=False) == []
-    assert ledger.end("b", (), (Message("user", "x" * 2_000),), replaces=False) == ["a", "b"]
+        sent.begin(lease, ())
+    assert sent.end("c", (), said(1), replaces=False) == ["c"]
+    assert sent.end("a", (), said(1), replaces=False) == []
+    assert sent.end("b", (), (Message("user", "x" * 2_000),), replaces=False) == ["a", "b"]
 
 
 def test_long_threads_travel_in_parts_and_a_message_that_fits_none_is_refused() -> None:
     big = Message("user", "x" * (PART // 2))
-    parts = list(pieces([big] * 5, whole=True))
+    parts = list(message_parts([big] * 5, whole=True))
     assert [len(part) for part in parts] == [2, 2, 1]
     picture = Message("user", "see", (Image("A" * MAX_FRAME, "image/png"),))
     with pytest.raises(Fault, match="too large for an agent in a process of its own"):
-        list(pieces([picture], whole=True))
+        list(message_parts([picture], whole=True))
 
 
 def test_the_native_form_alone_is_given_and_the_words_where_there_is_none() -> None:
     made, brought = Message("user", "words", native=Packed('{"a": 1}')), Message("assistant", "words")
-    ((first, second),) = pieces([made, brought], whole=False)
+    ((first, second),) = message_parts([made, brought], whole=False)
     assert (first.native, first.text) == ('{"a": 1}', "")
     assert (second.native, second.text) == (None, "words")
     assert packed_of(made.native) == '{"a": 1}'
@@ -132,7 +132,7 @@ async def test_a_message_of_the_agent_library_survives_the_trip() -> None:
     )
     for native in (called, answered):
         entry = messages.to_message(native)
-        ((piece,),) = pieces([entry], whole=True)
+        ((piece,),) = message_parts([entry], whole=True)
         assert piece.native is not None
         back = messages.revived(Message(piece.role, piece.text, piece.images, Packed(piece.native)))
         assert type(back.native) is messages.Kept

@@ -53,9 +53,9 @@ def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
 
 def _look_at_typed(project: Project, agent: AgentConfig) -> None:
     """The same for a typed handler and its payload."""
-    from pallas.executors.typed.loading import load
+    from pallas.executors.typed.handler_loader import load_handler
 
-    load(project, agent, fresh=False)
+    load_handler(project, agent, fresh=False)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pallas.executors.typed.binding import bound, packed
-from pallas.executors.typed.checks import Handler, check_handler
-from pallas.executors.typed.loading import Loaded, key_of
+from pallas.executors.typed.handler_loader import Handler, LoadedHandler, check_handler, key_of
+from pallas.executors.typed.payload_conversion import bind_payload, pack_payload
 from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadType
@@ -40,7 +39,7 @@ class Hosted:
         self._peers = peers
         self._handler: Handler = check_handler(handler, name)
         classes = {key_of(each): each for each in (*known, kind)}
-        self._loaded = Loaded(self._handler, kind, self.payload, classes)
+        self._loaded = LoadedHandler(self._handler, kind, self.payload, classes)
 
     @property
     def peers(self) -> frozenset[str]:
@@ -49,10 +48,10 @@ class Hosted:
 
     async def invoke(self, delivery: Delivery) -> Reply:
         """As ``Endpoint.invoke``; it is not bounded here, and raises what its handler raises."""
-        returned = await self._handler(bound(delivery.payload, self._loaded), delivery.metadata)
+        returned = await self._handler(bind_payload(delivery.payload, self._loaded), delivery.metadata)
         if returned is None:
             return Reply()
-        payload = packed(returned.payload)
+        payload = pack_payload(returned.payload)
         if not isinstance(returned.to, str | None):
             raise Fault(FaultType.INTERNAL, f"{self.name} answered nobody")
         return Reply(((returned.to, payload),))

@@ -28,7 +28,7 @@ BOOT_SECONDS: Final = 10.0
 class HandlerMessages:
     """The pump of one fleet, and what it sees of that. Belongs to its event loop.
 
-    As ``pallas.executors.typed.port.Ground`` it is what the executors of typed handlers reach.
+    It is the ``MessagingPort`` of the executors of typed handlers.
     """
 
     def __init__(self, fleet: "Fleet") -> None:
@@ -94,7 +94,7 @@ class HandlerMessages:
     def _publish(self, event: Event) -> None:
         self._fleet.hub.publish(event)
 
-    # As ``Ground``
+    # As ``MessagingPort``
 
     @property
     def limits(self) -> PumpLimits:

@@ -1,4 +1,5 @@
 """Agents in an interpreter of their own: the same executor, with a process and a socket in between.
 
-``executor`` is the fleet's side and imports no agent library; ``child`` is the program at the other end.
+``executor`` and ``agent_connection`` are the fleet's side and import no agent library; ``agent_child`` runs
+in the process. What both process stacks share is in ``executors/ipc``.
 """

@@ -1,4 +1,4 @@
-"""The fleet's side of an agent in a process of its own."""
+"""The executor of an agent in a process of its own, in the fleet."""
 
 import asyncio
 import logging
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pallas import __version__
 from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
 from pallas.model import Fault, FaultType
@@ -17,27 +16,35 @@ from pallas.telemetry.trace import current_run
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..fastagent.peers import PeerCalls
 from ..fastagent.peers_fleet import FleetPeers
+from ..ipc.child_process import InterpreterProcess
 from ..peers import PeerPort
-from .asking import Asker
-from .link import CANCEL_TIMEOUT, Asked, Link
-from .messages import PROTOCOL, Begin, Do, Done, Doubt, Failed, Forget, Given, Result, Run
-from .spawn import Spawned
-from .threads import Book, pieces
+from .agent_connection import CANCEL_TIMEOUT_S, AgentCall, AgentConnection
+from .agent_messages import (
+    AgentCallFailed,
+    AgentSetup,
+    AgentTurn,
+    CommandDone,
+    ForgetThread,
+    HistoryPart,
+    TurnAnswer,
+    UnreachedServers,
+)
+from .peer_questions import PeerAsker
+from .thread_sync import SentThreads, message_parts
 
 log = logging.getLogger(__name__)
 
-# Seconds that a process has beyond what it was given for parking.
-_LEEWAY: Final = 1.0
-# Seconds that a process takes to end by force, and that one has at least to end in order.
-_FORCE: Final = 0.7
-_LEAST: Final = 0.5
+MODULE: Final = "pallas.executors.process.agent_child"
+"""What its process runs."""
+# What a process has beyond its timeout for parking.
+_PARK_LEEWAY_S: Final = 1.0
 
 
 class ProcessExecutor:
-    """Has turns answered by a process of its own; whatever becomes of that, the fleet goes on.
+    """Has turns answered by a process of its own, whose end leaves the fleet unharmed.
 
-    A run that is cancelled is cancelled there, and one whose process ends fails with a Fault (TRANSPORT)
-    that says how it ended.
+    A run that is cancelled is cancelled there. A run whose process ends fails with a Fault (TRANSPORT) that
+    says how it ended.
     """
 
     def __init__(self, project: Project, config: AgentConfig) -> None:
@@ -46,116 +53,93 @@ class ProcessExecutor:
         self._name = config.name
         self._info = ExecutorInfo()
         self._sources: dict[str, str] = {}
-        self._ledger = Book()
-        self._link: Link | None = None
-        self._started = False
-        self._closing = False
-        self._tell_failed: Callable[[str], None] | None = None
+        self._threads = SentThreads()
+        self._connection: AgentConnection | None = None
+        self._is_started = False
+        self._is_closing = False
+        self._on_failure: Callable[[str], None] | None = None
         self._peers: PeerCalls | None = None
-        self._doubted: frozenset[str] = frozenset()
+        self._unreached: frozenset[str] = frozenset()
 
     @property
     def pid(self) -> int | None:
         """The process that answers, None while there is none."""
-        return self._link.process.pid if self._link is not None and not self._link.over else None
+        return self._connection.pid if self._connection is not None and not self._connection.is_over else None
 
     @property
     def info(self) -> ExecutorInfo:
-        """What is known of the agent."""
+        """The facts about the agent."""
         return self._info
 
     def problems(self) -> tuple[str, ...]:
         """Downstreams that the last attempt to make an instance could not reach."""
-        return self._link.state.problems if self._link is not None else ()
+        return self._connection.state.problems if self._connection is not None else ()
 
     def doubt(self, servers: frozenset[str]) -> None:
         """A health probe did not reach these downstreams; the others answer, as far as is known."""
-        if self._started and self._link is not None and servers != self._doubted:
-            self._doubted = servers
-            self._link.send(Doubt(tuple(sorted(servers))))
+        if self._is_started and self._connection is not None and servers != self._unreached:
+            self._unreached = servers
+            self._connection.send(UnreachedServers(tuple(sorted(servers))))
 
     @property
     def waiting(self) -> int:
         """Runs that wait for a free instance."""
-        return self._link.state.waiting if self._link is not None and not self._link.over else 0
+        connection = self._connection
+        return connection.state.waiting if connection is not None and not connection.is_over else 0
 
     def reach_peers(self, port: PeerPort) -> None:
-        """Its peers are asked through this, here; to be said before ``load``."""
+        """Ask its peers through ``port``, in the fleet; call this before ``load``."""
         if self._config.peers:
             self._peers = FleetPeers(port, self._name)
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Start the process and import the agent's code there, always anew.
+        """Start the process and import the agent's code there, always from its files.
 
         Raises Fault: CONFIG with file, line and reason, TRANSPORT when the process ends.
         """
-        if self._link is not None or self._closing:
+        if self._connection is not None or self._is_closing:
             raise Fault(FaultType.INTERNAL, f"{self._name} was loaded already")
         await self._spawn()
 
     async def start(self) -> None:
         """Enter the harness there and warm one instance. Raises Fault.
 
-        A process that ended since it was loaded is replaced by one with the same code, whatever its modules'
-        files say now.
+        A process that ended since it was loaded is replaced by one with the same code, even if its modules'
+        files have changed.
         """
-        if self._closing:
+        if self._is_closing:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
-        link = self._link
-        if link is not None and link.over:
-            await link.close()
-            link = None
-        if link is None:
-            link = await self._spawn()
-        await link.do("start")
-        self._started = link.answering = True
-
-    async def _spawn(self) -> Link:
-        try:
-            env = await asyncio.to_thread(agent_environment, self._project, self._config.env)
-            process = await Spawned.start(self._name, self._project.root, env=env)
-        except OSError as error:
-            raise Fault(
-                FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
-            ) from error
-        link = self._link = Link(
-            self._name, process, learned=self._learned, broke=self._broke, peers=self._peers
-        )
-        self._ledger = Book()
-        project, key = self._for_itself(), salt().hex()
-        link.send(Begin(__version__, PROTOCOL, self._name, project, key, self._sources))
-        try:
-            await link.do("load")
-        except Fault as fault:
-            if hint := withheld_in([fault.message], env):
-                log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
-            raise
-        link.loaded = True
-        return link
+        connection = self._connection
+        if connection is not None and connection.is_over:
+            await connection.close()
+            connection = None
+        if connection is None:
+            connection = await self._spawn()
+        await connection.command("start")
+        self._is_started = connection.is_started = True
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault."""
-        link = self._link
-        if link is None:
+        connection = self._connection
+        if connection is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is not running")
         trace = current_run()
         wire = trace.wire if trace is not None else None
-        call, asked = link.ask(emit, wire)
-        if self._peers is not None:
-            asked.asker = Asker(turn, trace.context if trace is not None else None, emit)
-            link.tell_peers()
-        ledger = self._ledger
-        run = Run(
-            call=call,
+        context = trace.context if trace is not None else None
+        asker = PeerAsker(turn, context, emit) if self._peers is not None else None
+        call = connection.open_turn(emit, wire, asker)
+        threads = self._threads
+        asked = AgentTurn(
+            call=call.number,
             run_id=turn.run_id,
             agent=turn.agent,
             text=turn.text,
             images=turn.images,
             lease=turn.lease,
-            keep=ledger.begin(turn.lease, turn.history),
+            keep=threads.begin(turn.lease, turn.history),
             principal=turn.principal,
             stream_text=turn.stream_text,
-            trace=trace.context if trace is not None else None,
+            trace=context,
             record=wire is not None,
             durable=turn.durable,
             params=turn.params,
@@ -164,101 +148,110 @@ class ProcessExecutor:
         )
         result: TurnResult | None = None
         try:
-            await link.room()  # it may be busy with something else
-            for part in pieces(turn.history[run.keep :], whole=False):
-                link.send(Given(call, part))
-                await link.room()
-            link.send(run)
+            await connection.wait_for_room()
+            for part in message_parts(turn.history[asked.keep :], whole=False):
+                connection.send(HistoryPart(call.number, part))
+                await connection.wait_for_room()
+            connection.send(asked)
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
-            await asyncio.wait({asked.answer})
-            result = _result(asked)
+            await asyncio.wait({call.answer})
+            result = _result(call)
+            connection.forget(call)
         except asyncio.CancelledError:
-            await link.see_off(call, asked, CANCEL_TIMEOUT)
+            await connection.cancel_turn(call, CANCEL_TIMEOUT_S)
             raise
         except Fault:
-            link.drop(call, asked)
+            connection.drop_turn(call)
             raise
         finally:
-            link.answered(call, asked)
             made = result.messages if result is not None else None
             replaces = result is not None and result.replaces
-            for lease in ledger.end(turn.lease, turn.history, made, replaces=replaces):
-                link.send(Forget(lease))
+            for lease in threads.end(turn.lease, turn.history, made, replaces=replaces):
+                connection.send(ForgetThread(lease))
         return result
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` hears how the process ended, or why the agent there can answer no more."""
-        self._tell_failed = tell
+        """``tell`` gets the words for how the process ended, or why the agent there can answer no more."""
+        self._on_failure = tell
 
     def release(self, lease: str) -> None:
         """Let go of what the process keeps for a conversation."""
-        self._ledger.forget(lease)
-        if self._link is not None:
-            self._link.send(Forget(lease, over=True))
+        self._threads.forget(lease)
+        if self._connection is not None:
+            self._connection.send(ForgetThread(lease, over=True))
 
     async def park(self, timeout: float) -> None:
         """End the instances there; the process stays, with all that it has loaded. Raises Fault."""
-        self._started = False
-        link = self._link
-        if link is None or link.over:
+        self._is_started = False
+        connection = self._connection
+        if connection is None or connection.is_over:
             return
         try:
-            async with asyncio.timeout(timeout + _LEEWAY):
-                await link.do("park", timeout)
+            async with asyncio.timeout(timeout + _PARK_LEEWAY_S):
+                await connection.command("park", timeout)
         except TimeoutError:
             why = f"was ended, because it could not be parked within {timeout:g} s"
-            link.process.end(why, force=True)
+            connection.end(why)
             raise Fault(FaultType.TRANSPORT, f"{self._name}: its process {why}") from None
 
     async def close(self, timeout: float) -> None:
         """End the process: in order, in about ``timeout`` seconds, else by force.
 
-        One that was never loaded, or does not react, is not waited for.
+        A process that was never loaded, or does not react, is ended at once.
         """
-        self._started, self._closing = False, True
-        link = self._link
-        if link is None:
-            return
-        link.leaving = True
-        try:
-            ordered = max(_LEAST, timeout - _FORCE)
-            if link.loaded and await link.reacts(min(CANCEL_TIMEOUT, timeout / 2)):
-                call, asked = link.ask()
-                link.send(Do(call, "close", ordered))
-                await link.first(asked.answer, timeout=ordered)
-                if asked.answer.done():
-                    await link.first(timeout=_LEAST)
-                link.answered(call, asked)
-        finally:  # also for who is cancelled in the middle of it
-            link.process.end(force=True)
-        await link.close()
+        self._is_started, self._is_closing = False, True
+        if self._connection is not None:
+            await self._connection.leave(timeout)
 
-    def _for_itself(self) -> Project:
+    async def _spawn(self) -> AgentConnection:
+        try:
+            env = await asyncio.to_thread(agent_environment, self._project, self._config.env)
+            process = await InterpreterProcess.start(self._name, self._project.root, module=MODULE, env=env)
+        except OSError as error:
+            raise Fault(
+                FaultType.TRANSPORT, f"{self._name}: no process can be started: {error.strerror or error}"
+            ) from error
+        connection = self._connection = AgentConnection(
+            self._name, process, on_facts=self._set_facts, on_failure=self._failed, peers=self._peers
+        )
+        self._threads = SentThreads()
+        project, key = self._project_of_agent(), salt().hex()
+        connection.send(AgentSetup(self._name, project, key, self._sources))
+        try:
+            await connection.command("load")
+        except Fault as fault:
+            if hint := withheld_in([fault.message], env):
+                log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
+            raise
+        connection.is_loaded = True
+        return connection
+
+    def _project_of_agent(self) -> Project:
         """The project as the process needs it: without who may call, and without the other agents."""
         own = replace(self._config, auth=None)
         return replace(self._project, auth=None, agents={self._name: own}, warnings=())
 
-    def _learned(self, said: Done | Failed) -> None:
-        if said.info is not None:
-            # One that was given its sources has not read them.
-            self._info = replace(said.info, files=self._info.files) if self._sources else said.info
-        if isinstance(said, Done) and said.sources:
-            self._sources = said.sources
+    def _set_facts(self, answer: CommandDone | AgentCallFailed) -> None:
+        if answer.info is not None:
+            # A process that was sent its sources has not read the files.
+            self._info = replace(answer.info, files=self._info.files) if self._sources else answer.info
+        if isinstance(answer, CommandDone) and answer.sources:
+            self._sources = answer.sources
 
-    def _broke(self, reason: str) -> None:
-        if self._started and not self._closing:
-            self._started = False
-            if self._tell_failed is not None:
-                self._tell_failed(one_line(reason, 300))
+    def _failed(self, reason: str) -> None:
+        if self._is_started and not self._is_closing:
+            self._is_started = False
+            if self._on_failure is not None:
+                self._on_failure(one_line(reason, 300))
 
 
-def _result(asked: Asked) -> TurnResult:
-    answer = asked.answer.result()
-    if not isinstance(answer, Result):
+def _result(call: AgentCall) -> TurnResult:
+    answer = call.answer.result()
+    if not isinstance(answer, TurnAnswer):
         raise Fault(FaultType.INTERNAL, "the agent's process gave no result")
     return TurnResult(
         texts=answer.texts,
-        messages=tuple(piece.message() for piece in asked.made),
+        messages=tuple(message.message() for message in call.messages),
         usage=answer.usage,
         stop_reason=answer.stop_reason,
         replaces=answer.replaces,

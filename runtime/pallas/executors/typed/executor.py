@@ -19,9 +19,9 @@ from pallas.telemetry.trace import current_run
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
 from ..handler.raising import raised
 from ..handler.work import GRACE, Work
-from .inprocess import InProcessHost
-from .port import Ground, Host, Learned
-from .replies import Unfit
+from .handler_ports import HandlerFacts, HandlerHost, MessagingPort
+from .in_process_host import InProcessHost
+from .payload_conversion import InvalidReply
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +35,15 @@ class TypedExecutor:
     """
 
     def __init__(
-        self, project: Project, config: AgentConfig, ground: Ground, host: Host | None = None
+        self, project: Project, config: AgentConfig, messaging: MessagingPort, host: HandlerHost | None = None
     ) -> None:
         assert config.typed is not None
         self._project = project
         self._config = config
         self._own: TypedConfig = config.typed
-        self._ground = ground
+        self._messaging = messaging
         self._host = host if host is not None else _host(project, config)
-        self._learned: Learned | None = None
+        self._facts: HandlerFacts | None = None
         self._info = ExecutorInfo(capabilities=config.capabilities)
         self._work = Work(config.name)
         self._started = False
@@ -69,7 +69,7 @@ class TypedExecutor:
     @property
     def full(self) -> bool:
         """Whether it handles as many messages as one handler may (HC-31): the next one waits."""
-        return len(self._work) >= self._own.at_once(self._ground.limits)
+        return len(self._work) >= self._own.at_once(self._messaging.limits)
 
     def problems(self) -> tuple[str, ...]:
         """None: it has no downstreams that anybody knows of."""
@@ -77,15 +77,15 @@ class TypedExecutor:
 
     async def load(self, *, fresh: bool = False) -> None:
         """Import its code and check it (HC-1). Raises Fault (CONFIG) with file and line."""
-        if self._learned is not None:
+        if self._facts is not None:
             return
         try:
-            learned = await self._host.load(fresh=fresh)
+            facts = await self._host.load(fresh=fresh)
         finally:
             self._info = replace(self._info, files=self._host.files)
-        self._learned = learned
+        self._facts = facts
         self._info = replace(
-            self._info, defined=learned.defined, providers=(), names_models=True, payload=learned.payload
+            self._info, defined=facts.defined, providers=(), names_models=True, payload=facts.payload
         )
 
     async def start(self) -> None:
@@ -99,12 +99,12 @@ class TypedExecutor:
 
         Raises Fault: a PayloadFault for what is no message of its class, which no handler ever sees (HC-2).
         """
-        learned = self._learned
-        if learned is None or not self._started:
+        facts = self._facts
+        if facts is None or not self._started:
             raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
         if turn.images:
-            raise PayloadFault(f"{self.name} takes no images: send {learned.payload.name} as JSON or XML")
-        payload, form = learned.payload.read(turn.text, limit=self._ground.limits.bytes)
+            raise PayloadFault(f"{self.name} takes no images: send {facts.payload.name} as JSON or XML")
+        payload, form = facts.payload.read(turn.text, limit=self._messaging.limits.bytes)
         first = First(
             to=self.name,
             payload=payload,
@@ -114,9 +114,9 @@ class TypedExecutor:
             nested=turn.depth > 0,
         )
         try:
-            answer = await self._ground.exchange(first, emit)
+            answer = await self._messaging.exchange(first, emit)
         finally:
-            usage = self._ground.used(turn.run_id)
+            usage = self._messaging.used(turn.run_id)
         text = "" if answer is None else sanitize(answer.type.write(answer, form))
         if text:
             emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text))
@@ -159,9 +159,9 @@ class TypedExecutor:
     @property
     def payload(self) -> PayloadType:
         """What it takes. Raises Fault before it was loaded."""
-        if self._learned is None:
+        if self._facts is None:
             raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
-        return self._learned.payload
+        return self._facts.payload
 
     @property
     def peers(self) -> frozenset[str]:
@@ -216,8 +216,8 @@ class TypedExecutor:
             return task.result()
         if isinstance(error, PayloadFault):
             raise error
-        if isinstance(error, Unfit):
-            raise self._unfit(error)
+        if isinstance(error, InvalidReply):
+            raise self._invalid(error)
         raise raised(self.name, error, self._project.root) from None
 
     def ended(self, frame: str) -> None:
@@ -226,7 +226,7 @@ class TypedExecutor:
 
     # How it is done
 
-    def _unfit(self, error: Unfit) -> Fault:
+    def _invalid(self, error: InvalidReply) -> Fault:
         log.error(
             "%s (%s) failed: %s",
             self.name,
@@ -244,7 +244,7 @@ class TypedExecutor:
         return Asker(
             run_id=turn.run_id,
             agent=turn.agent,
-            principal=self._ground.principal(turn.run_id),
+            principal=self._messaging.principal(turn.run_id),
             trace=run.context if run is not None else None,
             depth=turn.depth,
             bearer=turn.bearer if self._own.forward_inbound_auth else None,
@@ -265,10 +265,10 @@ class TypedExecutor:
         await self._work.end(GRACE, patience=patience)
 
 
-def _host(project: Project, config: AgentConfig) -> Host:
+def _host(project: Project, config: AgentConfig) -> HandlerHost:
     if config.isolation != "process":
         return InProcessHost(project, config)
-    from .isolated import IsolatedHost
+    from .isolated_host import IsolatedHost
 
-    host: Host = IsolatedHost(project, config)
+    host: HandlerHost = IsolatedHost(project, config)
     return host

@@ -2,30 +2,28 @@
 
 import asyncio
 import os
-import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from ..process.kept import Kept, end_now, log_lines, start_below
+from ..ipc.child_process import ChildProcess, children_of, end_now, log_lines, start_below_keeper
 
 _LAST_LINES: Final = 20
 
 
-class WorkerProcess(Kept):
+class WorkerProcess(ChildProcess):
     """A program below a keeper, in a process group of its own, of which nothing outlives this fleet."""
 
     def __init__(self, agent: str, process: Process, status: int) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        super().__init__(agent, process, status, _words)
+        super().__init__(agent, process, status)
         self.stdin, self.stdout = process.stdin, process.stdout
         self._pid: int | None = None
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
@@ -42,7 +40,7 @@ class WorkerProcess(Kept):
         nothing = os.open(os.devnull, os.O_RDWR)  # in place of the channel that our own children have
         process = None
         try:
-            process = await start_below(
+            process = await start_below_keeper(
                 command, status=writing, channel=nothing, cwd=cwd, stdin=PIPE, env=env
             )
             return cls(agent, process, reading)
@@ -58,11 +56,8 @@ class WorkerProcess(Kept):
     def pid(self) -> int:
         """The program's own, or its keeper's where the system does not tell whose parent that is."""
         if self._pid is None:
-            above = self._process.pid
-            with suppress(OSError, ValueError, IndexError):
-                children = Path(f"/proc/{above}/task/{above}/children").read_text("ascii")
-                self._pid = int(children.split()[0])
-        return self._pid or self._process.pid
+            self._pid = next(iter(children_of(self.keeper)), None)
+        return self._pid or self.keeper
 
     @property
     def last_said(self) -> str:
@@ -77,8 +72,8 @@ class WorkerProcess(Kept):
         """End it by force if it still is there, with its whole group, and let go of all that is held."""
         self.end(force=True)
         self.stdin.close()
-        await self._surely_gone()
-        await self._let_go("was ended")
+        await self._kill_rest()
+        await self._release("was ended")
 
     def _keep(self, line: str) -> None:
         self.last_lines.append(one_line(line, 200))
@@ -86,16 +81,3 @@ class WorkerProcess(Kept):
 
 def _clean(line: str) -> str:
     return redact_text(line.rstrip("\r"))
-
-
-def _words(said: str) -> str:
-    """How it ended, after what the keeper wrote."""
-    what, _, number = said.strip().partition(" ")
-    if what == "exit" and number.isdigit():
-        return f"ended with exit status {number}"
-    if what == "signal" and number.isdigit():
-        try:
-            return f"ended by {signal.Signals(int(number)).name}"
-        except ValueError:
-            return f"ended by signal {number}"
-    return "was ended from outside"

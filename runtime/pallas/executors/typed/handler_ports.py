@@ -12,14 +12,14 @@ from pallas.payloads import Payload, PayloadType
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class HandlerFacts:
     """What loading found out: what the handler takes, and where it is (``agents/add.py:8``)."""
 
     payload: PayloadType
     defined: str = ""
 
 
-class Host(Protocol):
+class HandlerHost(Protocol):
     """Where a typed handler's code is: in this process, or in one of its own. One event loop only.
 
     Called in the order of an ``Executor``; ``handle`` only between ``start`` and ``close``.
@@ -35,7 +35,7 @@ class Host(Protocol):
         """The project's files that it was made of so far, as ``ExecutorInfo.files``."""
         ...
 
-    async def load(self, *, fresh: bool) -> Learned:
+    async def load(self, *, fresh: bool) -> HandlerFacts:
         """Import the handler and its payload's class, and check both. Raises Fault (CONFIG) with file and
         line; ``fresh`` as for ``Executor.load``."""
         ...
@@ -47,7 +47,7 @@ class Host(Protocol):
     async def handle(self, delivery: Delivery) -> Reply:
         """What the handler says to a message; cancelling it cancels the handler. Who asks bounds it.
 
-        Raises what the handler raises, Unfit (``replies``) for what it returned that is no answer, and
+        Raises what the handler raises, InvalidReply for what it returned that is no reply, and
         PayloadFault where that does not fit its own class; a Fault of whoever did not get it done.
         """
         ...
@@ -69,7 +69,7 @@ class Host(Protocol):
         ...
 
 
-class Ground(Protocol):
+class MessagingPort(Protocol):
     """The fleet as a typed handler's executor reaches it."""
 
     @property

@@ -1,7 +1,7 @@
-"""A project's modules, always compiled from their sources, and the sources for whoever does so again.
+"""Compiles a project's modules from their sources, and keeps the sources for a later process.
 
-A compiled file counts as current when the source has the same size and second, so an edit within a second
-would go unseen by a process that was started for it.
+Python takes a compiled file as current if the source has the same size and second, so a process that is
+started for an edit would miss one that was made within a second.
 """
 
 import sys
@@ -24,11 +24,11 @@ _OTHERS: Final = frozenset({"site-packages", "dist-packages"})
 
 
 MAX_SIZE: Final = 4 * 1024 * 1024
-"""Bytes of sources that are kept; of a project with more none are."""
+"""Bytes of sources that are kept; for a project with more, none are."""
 
 
-class Sources:
-    """The project's modules that were imported: ``given`` ones are taken for what is in their files."""
+class ModuleSources:
+    """The sources of the project's modules that were imported; ``given`` ones replace those in the files."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -37,11 +37,11 @@ class Sources:
 
     @property
     def read(self) -> dict[str, str]:
-        """Those that were imported so far, by path, their bytes as Latin-1; empty where they are too many."""
+        """The sources read so far, by path, as Latin-1 text; empty if they are too large."""
         return dict(self._read) if self._size <= MAX_SIZE else {}
 
     def of(self, path: str, read: Callable[[str], bytes]) -> bytes:
-        """The bytes to compile for the module at ``path``."""
+        """Return the bytes to compile for the module at ``path``."""
         known = self._given.get(path)
         data = known.encode("latin-1") if known is not None else read(path)
         if path not in self._read and self._size <= MAX_SIZE:
@@ -50,9 +50,9 @@ class Sources:
         return data
 
 
-def read_sources(root: Path, given: Mapping[str, str]) -> Sources:
-    """From now on, and for the whole process, modules below ``root`` are compiled when they are imported."""
-    sources = Sources(given)
+def read_sources(root: Path, given: Mapping[str, str]) -> ModuleSources:
+    """Compile modules below ``root`` when they are imported, from now on and in the whole process."""
+    sources = ModuleSources(given)
 
     class FromSource(SourceFileLoader):
         def get_code(self, fullname: str) -> CodeType | None:

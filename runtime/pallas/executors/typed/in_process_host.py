@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.survey import sought, survey
-from pallas.invocation import Invocation, handling
+from pallas.invocation import Completer, Completion, Invocation, LLMResponse, handling
 from pallas.messaging.port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
@@ -17,26 +19,24 @@ from pallas.payloads import NotTaken, PayloadFault
 from ..fastagent.beside import beside
 from ..fastagent.reads import Reads, noting
 from ..handler.raising import words
-from .binding import bound
-from .lending import Lending
-from .loading import Loaded, load
-from .port import Learned
-from .replies import Unfit, reply_of
+from .handler_loader import LoadedHandler, load_handler
+from .handler_ports import HandlerFacts
+from .payload_conversion import InvalidReply, bind_payload, reply_of
 from .scratch import scratches_of
 
 log = logging.getLogger(__name__)
 
 
 class InProcessHost:
-    """As ``Host``: calls the handler in the fleet's loop. Whoever asks owns the task that it works in."""
+    """As ``HandlerHost``: calls the handler in the fleet's event loop, in the caller's task."""
 
     def __init__(self, project: Project, config: AgentConfig) -> None:
         self._project = project
         self._config = config
         self._files: tuple[str, ...] = ()
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedHandler | None = None
         self._scratches = scratches_of(project.root, config.name)
-        self._lending = Lending()
+        self._leases = CompleterLeases()
 
     @property
     def pid(self) -> int | None:
@@ -48,7 +48,7 @@ class InProcessHost:
         """The project's files that it was made of so far."""
         return self._files
 
-    async def load(self, *, fresh: bool) -> Learned:
+    async def load(self, *, fresh: bool) -> HandlerFacts:
         """Import and check it. Raises Fault (CONFIG) with file and line."""
         config, root = self._config, self._project.root
         assert config.handler is not None
@@ -59,7 +59,7 @@ class InProcessHost:
         try:
             with noting(reads):
                 loaded = await beside(
-                    lambda: load(self._project, config, fresh=fresh), f"import {config.name}", root
+                    lambda: load_handler(self._project, config, fresh=fresh), f"import {config.name}", root
                 )
         except Fault as fault:
             if isinstance(fault.__cause__, ImportError):
@@ -69,17 +69,17 @@ class InProcessHost:
             reads.finish()
             self._files = tuple(sorted(shown(root, Path(path)) for path in reads.files))
         self._loaded = loaded
-        return Learned(loaded.payload, loaded.defined)
+        return HandlerFacts(loaded.payload, loaded.defined)
 
     async def start(self) -> None:
         """It is ready as it is."""
 
     async def handle(self, delivery: Delivery) -> Reply:
-        """As ``Host.handle``."""
+        """As ``HandlerHost.handle``."""
         if (loaded := self._loaded) is None:
             raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
         try:
-            payload = bound(delivery.payload, loaded)
+            payload = bind_payload(delivery.payload, loaded)
         except NotTaken as fault:
             self._say_why(fault)
             raise
@@ -87,7 +87,7 @@ class InProcessHost:
         frame = delivery.frame
         with (
             self._scratches.lent(frame) as storage,
-            self._lending.lent(frame, delivery.completer) as completer,
+            self._leases.lease(frame, delivery.completer) as completer,
         ):
             invocation = Invocation(
                 agent=self._config.name,
@@ -101,7 +101,7 @@ class InProcessHost:
                 try:
                     returned = await loaded.handler(payload, metadata)
                 except PayloadFault as fault:  # of its own making: nothing is wrong with what it returned
-                    raise Unfit(fault.message) from fault
+                    raise InvalidReply(fault.message) from fault
         return reply_of(returned)
 
     def _say_why(self, refusal: NotTaken) -> None:
@@ -118,7 +118,7 @@ class InProcessHost:
     def ended(self, frame: str) -> None:
         """The frame's storage goes, and models are asked for it no more."""
         self._scratches.drop(frame)
-        self._lending.drop(frame)
+        self._leases.end(frame)
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
         """Never told: a function does not break by itself."""
@@ -128,3 +128,75 @@ class InProcessHost:
 
     async def close(self, timeout: float) -> None:
         """It holds nothing but its code."""
+
+
+class CompleterLeases:
+    """Lends handlers their way to ask models, for the time in which they handle a message.
+
+    A task of a handler may outlive the message. It can ask no models then: no run would stand for that.
+    """
+
+    def __init__(self) -> None:
+        self._leased: dict[str, set[_LeasedCompleter]] = {}
+
+    @contextmanager
+    def lease(self, frame: str, completer: Completer | None) -> Iterator[Completer | None]:
+        """Lend ``completer`` to the handler of a message of that frame, for this block."""
+        if completer is None:
+            yield None
+            return
+        leased = _LeasedCompleter(completer)
+        self._leased.setdefault(frame, set()).add(leased)
+        try:
+            yield leased
+        finally:
+            leased.end()
+            if others := self._leased.get(frame):
+                others.discard(leased)
+                if not others:
+                    del self._leased[frame]
+
+    def end(self, frame: str) -> None:
+        """End all leases of a frame that is over, even if a cancelled handler goes on."""
+        for leased in self._leased.pop(frame, ()):
+            leased.end()
+
+
+class _LeasedCompleter:
+    """Asks as ``asks`` does until ``end``, which also cuts off what is under way."""
+
+    __slots__ = ("_asks", "_under_way")
+
+    def __init__(self, asks: Completer) -> None:
+        self._asks: Completer | None = asks
+        self._under_way: set[asyncio.Timeout] = set()
+
+    async def complete(self, wanted: Completion) -> LLMResponse:
+        """Raises Fault."""
+        asks = self._asks
+        if asks is None:
+            _too_late()
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._under_way.add(scope)
+                try:
+                    return await asks.complete(wanted)
+                finally:
+                    self._under_way.discard(scope)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            _too_late()
+
+    def end(self) -> None:
+        """The message is handled."""
+        self._asks = None
+        for scope in self._under_way:
+            scope.reschedule(asyncio.get_running_loop().time())
+
+
+def _too_late() -> NoReturn:
+    raise Fault(
+        FaultType.PROTOCOL,
+        "complete(): the message is handled; models are asked only while it is",
+    )

@@ -1,8 +1,9 @@
 """From ``module:function`` and ``module:Class`` to a handler, what it takes, and the classes it knows."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -11,7 +12,8 @@ import pallas.contract
 from pallas.config import AgentConfig, Project
 from pallas.config.listeners import FOREIGN
 from pallas.config.survey import survey
-from pallas.model import Fault
+from pallas.contract import HandlerMetadata, HandlerResponse
+from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
 from pallas.telemetry.log import reapply_logging
@@ -19,14 +21,19 @@ from pallas.telemetry.log import reapply_logging
 from ..fastagent.fresh import file_of, note
 from ..handler.loading import find, place_of, shown_file
 from ..importing import LOADING, ground, import_fault
-from .checks import Handler, check_handler, check_payload, code_of
 
+Handler = Callable[[Any, HandlerMetadata], Awaitable[Any]]
+
+_SHAPE: Final = "async def {}(payload, metadata)"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAME_ONE: Final = "name a dataclass of yours: `payload: module:Class`"
+_OURS: Final = frozenset({HandlerMetadata, HandlerResponse})
 MAX_KNOWN: Final = 2_000
 """Classes that one handler may know; further ones count as unknown to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedHandler:
     """A handler that may be called: ``kind`` is the class of its payload, ``payload`` that class's type.
 
     ``known`` are the dataclasses that its code can name, by ``module:Class``: an answer of such a class comes
@@ -40,7 +47,7 @@ class Loaded:
     defined: str = ""
 
 
-def load(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded:
+def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> LoadedHandler:
     """Import what the agent's ``handler:`` and ``payload:`` name, and check both; nothing of it is called.
 
     Blocks for as long as the code takes to import. Raises Fault (CONFIG) with file and line.
@@ -53,7 +60,7 @@ def load(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded:
     with LOADING:
         try:
             if agent.handler.typed.listener:
-                from .compatibility import install
+                from .xml_pipeline_compat import install
 
                 install()
             with ground(project, agent.name, fresh=fresh):
@@ -78,7 +85,7 @@ def key_of(kind: type) -> str:
 
 def _checked(
     project: Project, agent: AgentConfig, found: Any, kind: Any, known: Mapping[str, type]
-) -> Loaded:
+) -> LoadedHandler:
     assert agent.handler is not None
     assert agent.handler.typed is not None
     name = f"{agent.handler.path} of {agent.name}"
@@ -92,7 +99,7 @@ def _checked(
         if place:
             raise Fault(fault.type, f"{place}: {fault.message}", data={"place": place}) from None
         raise
-    return Loaded(handler, kind, payload, {**known, payload.key: kind}, defined)
+    return LoadedHandler(handler, kind, payload, {**known, payload.key: kind}, defined)
 
 
 def _code(found: Any) -> Any:
@@ -138,3 +145,79 @@ def _dataclasses_in(names: Mapping[str, Any], root: Path | None) -> Iterator[typ
             modules.append(value)
     for module in modules:
         yield from _dataclasses_in(vars(module), None)
+
+
+def check_handler(found: Any, name: str) -> Handler:
+    """What was found, if it is ``async def`` and takes a payload and metadata. Raises Fault (CONFIG).
+
+    A ``partial``, a method, and an object whose call is ``async def`` will do. ``name`` is how a person would
+    find it.
+    """
+    if inspect.isclass(found):
+        raise _wrong(name, "is a class", f"name a function: `{_SHAPE.format('handle')}`")
+    if not callable(found):
+        raise _wrong(name, f"is {_a(found)} and no function", f"write `{_SHAPE.format('handle')}`")
+    plain = code_of(found)
+    shape = _SHAPE.format(getattr(plain, "__name__", "handle"))
+    if inspect.isasyncgenfunction(plain) or inspect.isgeneratorfunction(plain):
+        raise _wrong(name, "is a generator", f"write `{shape}` without `yield` and return a message")
+    if not inspect.iscoroutinefunction(plain):
+        raise _wrong(
+            name,
+            "is not asynchronous",
+            f"write `{shape}`; it is not called as it is, and not wrapped. For code that blocks use "
+            "`await asyncio.to_thread(...)` in it",
+        )
+    _check_arguments(found, name, shape)
+    handler: Handler = found
+    return handler
+
+
+def code_of(found: Any) -> Any:
+    """The function behind a handler: of a ``partial``, of an object that is called, of a wrapper."""
+    while isinstance(found, partial):
+        found = found.func
+    if not inspect.isroutine(found):
+        found = getattr(type(found), "__call__", found)  # noqa: B004 - the function itself is wanted
+        while isinstance(found, partial):
+            found = found.func
+    return found
+
+
+def check_payload(found: Any, name: str) -> type:
+    """What was found, if it is a dataclass. Raises Fault (CONFIG)."""
+    if not inspect.isclass(found):
+        raise _wrong(name, f"is {_a(found)} and no class", _NAME_ONE, "payload")
+    if found in _OURS:
+        raise _wrong(name, "is no payload", _NAME_ONE, "payload")
+    if not is_dataclass(found):
+        raise _wrong(name, "is no dataclass", f"write `@dataclass` above `class {found.__name__}`", "payload")
+    return found
+
+
+def _check_arguments(found: Any, name: str, shape: str) -> None:
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        raise _wrong(name, "does not say what it takes", f"write `{shape}`") from None
+    positional = [each.name for each in parameters if each.kind in _POSITIONAL]
+    required = [
+        each.name
+        for each in parameters
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is inspect.Parameter.empty
+    ]
+    if len(positional) == 1:
+        raise _wrong(
+            name, f"takes only {positional[0]} and no metadata", f"write `{shape}`; metadata is not optional"
+        )
+    if len(positional) != 2 or required:
+        given = ", ".join([*positional, *(f"{each}=" for each in required)]) or "nothing by position"
+        raise _wrong(name, f"takes ({one_line(given, 120)})", f"write `{shape}`: it is given these two alone")
+
+
+def _a(found: Any) -> str:
+    return f"of type {one_line(type(found).__name__, 60)}"
+
+
+def _wrong(name: str, problem: str, hint: str, what: str = "handler") -> Fault:
+    return Fault(FaultType.CONFIG, f"{what} {one_line(name, 200)} {problem}; {hint}")

@@ -1,7 +1,7 @@
-"""What a process knows of conversations, so that a turn carries only what is new.
+"""Which messages of a conversation an agent's process has, so that a turn carries only the new ones.
 
-Both ends keep the same book: the fleet's says how much of a thread to keep and gives the rest. What the
-process has beyond that is dropped with the next turn, so that a run which was cancelled leaves no trace.
+The fleet's side says how many messages of a thread the process is to keep, and sends the rest. What the
+process has beyond that is dropped with the next turn, so that a cancelled run leaves no trace.
 """
 
 from collections import Counter, OrderedDict
@@ -11,16 +11,16 @@ from typing import Final
 from pallas.model import Fault, FaultType, Message
 from pallas.model.packed import Packed
 
-from .channel import MAX_FRAME, PART
-from .messages import Piece
+from ..ipc.channel import MAX_FRAME, PART
+from .agent_messages import HistoryMessage
 
-# Conversations that a process keeps threads of, by number and by characters.
+# Threads that a process keeps, by number and by characters.
 MAX_THREADS: Final = 1_000
 MAX_SIZE: Final = 64 * 1024 * 1024
 
 
-class Book:
-    """The fleet's book: which messages of which conversation the process has."""
+class SentThreads:
+    """The fleet's side: which messages of which conversation the process has."""
 
     def __init__(self, max_threads: int = MAX_THREADS, max_size: int = MAX_SIZE) -> None:
         self._max_threads = max_threads
@@ -31,7 +31,7 @@ class Book:
         self._busy: Counter[str] = Counter()
 
     def begin(self, lease: str | None, history: Sequence[Message]) -> int:
-        """A run in this conversation begins: how many of its messages the process has already."""
+        """Begin a run of this conversation; return how many of its messages the process has already."""
         if lease is None:
             return 0
         self._busy[lease] += 1
@@ -42,16 +42,16 @@ class Book:
                 break
             keep += 1
         if keep < len(known) or not known:
-            self._put(lease, known[:keep], sum(map(_weight, known[:keep])))
+            self._put(lease, known[:keep], sum(map(_size, known[:keep])))
         self._known.move_to_end(lease)
         return keep
 
     def end(
         self, lease: str | None, history: Sequence[Message], made: Sequence[Message] | None, *, replaces: bool
     ) -> list[str]:
-        """The run about ``history`` is over and ``made`` these messages; None where nothing came of it.
+        """End a run that continued ``history`` and added ``made``, which is None for a run that failed.
 
-        Returns the conversations whose threads the process need not know any more.
+        Returns the conversations whose threads the process need not keep any more.
         """
         if lease is None:
             return []
@@ -62,12 +62,12 @@ class Book:
             keep = len(self._known[lease])
             new = made if replaces else (*history[keep:], *made)
             before = () if replaces else self._known[lease]
-            weight = 0 if replaces else self._sizes[lease]
-            self._put(lease, (*before, *new), weight + sum(map(_weight, new)))
+            size = 0 if replaces else self._sizes[lease]
+            self._put(lease, (*before, *new), size + sum(map(_size, new)))
         return list(self._too_many())
 
     def forget(self, lease: str) -> None:
-        """The conversation is over."""
+        """Forget a conversation that is over."""
         self._known.pop(lease, None)
         self._size -= self._sizes.pop(lease, 0)
 
@@ -85,15 +85,15 @@ class Book:
                 yield lease
 
 
-class Threads[T]:
-    """The process's book: the messages of each conversation, in the form that is used."""
+class ReceivedThreads[T]:
+    """The process's side: the messages of each conversation, in the form that is used there."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[T]] = {}
         self._owner: dict[str, int] = {}
 
     def begin(self, call: int, lease: str | None, keep: int, given: Sequence[T]) -> list[T]:
-        """The thread that a run is about; of what is known ``keep`` messages stay."""
+        """Return the thread that a run continues: ``keep`` of the known messages, and ``given``."""
         if lease is None:
             return list(given)
         thread = self._known.setdefault(lease, [])
@@ -103,7 +103,7 @@ class Threads[T]:
         return list(thread)
 
     def end(self, call: int, lease: str | None, made: Sequence[T], *, replaces: bool) -> None:
-        """What a run adds to its thread, or puts in its place; nothing once another run is about it."""
+        """Add what a run made to its thread, or replace it; ignored once another run continues the thread."""
         if lease is None or self._owner.get(lease) != call:
             return
         thread = self._known[lease]
@@ -112,21 +112,21 @@ class Threads[T]:
         thread += made
 
     def forget(self, lease: str) -> None:
-        """The conversation need not be known any more."""
+        """Forget the messages of a conversation."""
         self._known.pop(lease, None)
         self._owner.pop(lease, None)
 
 
-def pieces(messages: Iterable[Message], *, whole: bool) -> Iterator[tuple[Piece, ...]]:
-    """Messages as they travel, in parts that fit a frame; ``whole`` with the texts beside the native form.
+def message_parts(messages: Iterable[Message], *, whole: bool) -> Iterator[tuple[HistoryMessage, ...]]:
+    """Yield messages as they travel, in parts that fit a frame; ``whole`` as in ``HistoryMessage.of``.
 
-    Raises Fault (UPSTREAM) for a message that fits none.
+    Raises Fault (UPSTREAM) for a message that fits no frame.
     """
-    part: list[Piece] = []
+    part: list[HistoryMessage] = []
     filled = 0
     for message in messages:
-        piece = Piece.of(message, whole=whole)
-        size = _size(piece)
+        entry = HistoryMessage.of(message, whole=whole)
+        size = _wire_size(entry)
         if size > MAX_FRAME // 2:
             raise Fault(
                 FaultType.UPSTREAM,
@@ -136,18 +136,18 @@ def pieces(messages: Iterable[Message], *, whole: bool) -> Iterator[tuple[Piece,
         if part and filled + size > PART:
             yield tuple(part)
             part, filled = [], 0
-        part.append(piece)
+        part.append(entry)
         filled += size
     if part:
         yield tuple(part)
 
 
-def _weight(message: Message) -> int:
+def _size(message: Message) -> int:
     native = message.native
     return message.size + (len(native.json) if isinstance(native, Packed) else 0)
 
 
-def _size(piece: Piece) -> int:
-    answers = sum(len(answer.text) for answer in piece.answers)
-    images = sum(len(image.data) for image in piece.images)
-    return len(piece.text) + len(piece.native or "") + answers + images
+def _wire_size(entry: HistoryMessage) -> int:
+    answers = sum(len(answer.text) for answer in entry.answers)
+    images = sum(len(image.data) for image in entry.images)
+    return len(entry.text) + len(entry.native or "") + answers + images

@@ -1,0 +1,249 @@
+"""What runs in an agent's own process: the executor that would be in the fleet, asked over a channel."""
+
+import gc
+import logging
+import os
+import socket
+import traceback
+from typing import Any, Final, NoReturn
+
+from pallas.executors.base import Turn, TurnResult
+from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.executors.fastagent.messages import revived
+from pallas.model import Event, Fault, FaultType, Message, TextDelta
+from pallas.model.codec import encode_event
+from pallas.model.fingerprint import adopt_salt
+from pallas.model.safe_text import sanitize
+from pallas.telemetry.log import forget, redact, redact_project, redact_text
+from pallas.telemetry.trace import RunTrace, child_of, running
+from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
+
+from ..ipc.channel import Channel
+from ..ipc.child_loop import ChildLoop, serve_child
+from ..ipc.messages import OUT_OF_MEMORY
+from ..ipc.module_sources import ModuleSources, read_sources
+from .agent_messages import (
+    TO_AGENT,
+    AgentBroken,
+    AgentCallFailed,
+    AgentCommand,
+    AgentSetup,
+    AgentTurn,
+    CommandDone,
+    ExchangeUpdate,
+    ExecutorState,
+    ForgetThread,
+    HistoryPart,
+    PeerList,
+    RunEventMessage,
+    TurnAnswer,
+    TurnMessages,
+    UnreachedServers,
+)
+from .peer_questions import PeersThroughFleet
+from .thread_sync import ReceivedThreads, message_parts
+
+log = logging.getLogger(__name__)
+
+_MAX_TRACEBACK: Final = 64 * 1024
+# What is recorded here of the exchanges of runs: the fleet has them, here they are only completed.
+_WIRE_BYTES: Final = 4 * 1024 * 1024
+_WIRE_RUNS: Final = 50
+
+
+def serve(sock: socket.socket) -> NoReturn:
+    """Serve one agent over ``sock``, then end the process."""
+    serve_child(sock, AgentChild)
+
+
+class AgentChild(ChildLoop):
+    """One agent's executor, and everything that the fleet asks of it."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel, TO_AGENT)
+        self._executor: FastAgentExecutor | None = None
+        self._sources: ModuleSources | None = None
+        self._threads: ReceivedThreads[Message] = ReceivedThreads()
+        self._history: dict[int, list[Message]] = {}
+        self._wire = WireRecord(_WIRE_BYTES, _WIRE_RUNS)
+        self._peers = PeersThroughFleet(self.questions)
+        self._state = ExecutorState(0, ())
+        self._lag_limit_when_started = 0.0
+
+    def _on_message(self, message: Any) -> None:
+        match message:
+            case AgentSetup():
+                self._set_up(message)
+            case AgentCommand():
+                self._start(self._carry_out(message))
+            case HistoryPart():
+                history = self._history.setdefault(message.call, [])
+                history += [revived(each.message()) for each in message.messages]
+            case AgentTurn():
+                history = self._history.pop(message.call, [])
+                self._start_call(message.call, self._run(message, history))
+            case UnreachedServers(servers=servers):
+                if self._executor is not None:
+                    self._executor.doubt(frozenset(servers))
+            case PeerList():
+                self._peers.set_tools(message.tools)
+            case ForgetThread():
+                self._threads.forget(message.lease)
+                if message.over and self._executor is not None:
+                    self._executor.release(message.lease)
+            case _:
+                raise TypeError(f"the fleet says {type(message).__name__}")
+
+    def _cancel_unknown(self, call: int) -> None:
+        self._history.pop(call, None)
+        super()._cancel_unknown(call)
+
+    def _set_up(self, setup: AgentSetup) -> None:
+        adopt_salt(bytes.fromhex(setup.salt))
+        project = setup.project
+        self._agent = setup.agent
+        self._lag_limit_when_started = project.loop_lag
+        redact_project(project)
+        self._forward_log(project.log_level)
+        self._sources = read_sources(project.root, setup.sources)
+        self._executor = FastAgentExecutor(project, project.agents[setup.agent])
+        self._executor.call_peers(self._peers)
+        self._executor.when_failed(lambda reason: self.send(AgentBroken(reason)))
+
+    async def _carry_out(self, command: AgentCommand) -> None:
+        executor = self._executor
+        try:
+            if executor is None:
+                raise Fault(FaultType.INTERNAL, "the fleet did not say which agent this is")
+            match command.name:
+                case "load":
+                    await executor.load()
+                case "start":
+                    await executor.start()
+                    # What the start made stays; the garbage collector need not look through it again.
+                    gc.freeze()
+                    self.lag_limit_s = self._lag_limit_when_started
+                case "park":
+                    await executor.park(command.seconds)
+                case _:
+                    raise Fault(FaultType.INTERNAL, f"the fleet asks for {command.name}")
+        except Exception as error:
+            self.send(self._failure(command.call, error))
+        else:
+            sources = self._sources if command.name == "load" else None
+            self.send(CommandDone(command.call, executor.info, sources.read if sources is not None else {}))
+
+    def _failure(self, call: int, error: Exception) -> AgentCallFailed:
+        fault = error if isinstance(error, Fault) else _internal_fault()
+        cause = fault.__cause__ if isinstance(error, Fault) else error
+        lines = "".join(traceback.format_exception(cause)) if cause is not None else ""
+        return AgentCallFailed(
+            call,
+            fault.to_body(),
+            sanitize(redact_text(lines[-_MAX_TRACEBACK:])),
+            info=self._executor.info if self._executor is not None else None,
+        )
+
+    async def _run(self, asked: AgentTurn, history: list[Message]) -> None:
+        call = asked.call
+        if asked.bearer:
+            redact(asked.bearer)
+        self._peers.begin_run(asked.run_id, call)
+        try:
+            await self._answer(asked, history)
+        except MemoryError:
+            _die()
+        except Fault as fault:
+            if isinstance(fault.__cause__, MemoryError):
+                _die()
+            self.send(AgentCallFailed(call, fault.to_body()))
+        except Exception:
+            log.exception("run %s failed", asked.run_id)
+            self.send(AgentCallFailed(call, _internal_fault().to_body()))
+        finally:
+            if asked.bearer:
+                forget(asked.bearer)
+            self._peers.end_run(asked.run_id)
+            self._report()
+
+    async def _answer(self, asked: AgentTurn, history: list[Message]) -> None:
+        """Answer a turn, and send what comes of it. Raises Fault."""
+        call = asked.call
+        thread = self._threads.begin(call, asked.lease, asked.keep, history)
+        result = await self._ask(asked, thread)
+        for part in tuple(message_parts(result.messages, whole=True)):  # before any of it is sent
+            self.send(TurnMessages(call, part))
+            await self._channel.room()
+        self._threads.end(call, asked.lease, result.messages, replaces=result.replaces)
+        self.send(
+            TurnAnswer(
+                call,
+                result.texts,
+                result.usage,
+                result.stop_reason,
+                result.replaces,
+                result.backend,
+                result.notices,
+            )
+        )
+
+    async def _ask(self, asked: AgentTurn, history: list[Message]) -> TurnResult:
+        assert self._executor is not None
+        turn = Turn(
+            run_id=asked.run_id,
+            agent=asked.agent,
+            text=asked.text,
+            images=asked.images,
+            history=history,
+            lease=asked.lease,
+            principal=asked.principal,
+            stream_text=asked.stream_text,
+            durable=asked.durable,
+            params=asked.params,
+            bearer=asked.bearer,
+            provider=asked.provider,
+        )
+        wire = self._wire_of(asked)
+        trace = RunTrace(asked.run_id, asked.agent, asked.trace or child_of(None), wire)
+
+        def emit(event: Event) -> None:
+            said = RunEventMessage(asked.call, encode_event(event))
+            self.send(said, may_be_lost=isinstance(event, TextDelta))
+
+        with running(trace):
+            return await self._executor.run(turn, emit)
+
+    def _wire_of(self, asked: AgentTurn) -> RunWire | None:
+        """Where the exchanges of a turn are recorded; each is sent to the fleet as it changes."""
+        if not asked.record:
+            return None
+
+        def send_update(exchange: OpenExchange) -> None:
+            self.send(ExchangeUpdate(asked.call, exchange.number, exchange.value), may_be_lost=True)
+
+        wire = self._wire.open(asked.run_id)
+        wire.tell = send_update
+        return wire
+
+    async def _close(self, timeout_s: float) -> None:
+        await super()._close(timeout_s / 3)
+        if self._executor is not None:
+            await self._executor.close(timeout_s)
+
+    def _report(self) -> None:
+        if self._executor is None:
+            return
+        state = ExecutorState(self._executor.waiting, self._executor.problems())
+        if state != self._state:
+            self._state = state
+            self.send(state)
+        super()._report()
+
+
+def _internal_fault() -> Fault:
+    return Fault(FaultType.INTERNAL, "the run failed; the log has the details")
+
+
+def _die() -> None:
+    """End the process: there is no memory to go on with, nor to say so properly."""
+    os._exit(OUT_OF_MEMORY)

@@ -1,0 +1,213 @@
+"""The fleet's side of an agent's process: commands and turns, and what the process says of them."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas.health.reasons import LAST_SAID
+from pallas.model import Fault, FaultType, RunEvent
+from pallas.model.codec import Undecodable, decode_event, fault_of
+from pallas.telemetry.log import replay
+from pallas.telemetry.wire_record import OpenExchange, RunWire
+
+from ..base import Emit
+from ..fastagent.peers import PeerCalls
+from ..ipc.child_process import InterpreterProcess
+from ..ipc.connection import ChildConnection, PendingCall
+from ..ipc.messages import CallCancelled, CancelCall
+from .agent_messages import (
+    FROM_AGENT,
+    AgentBroken,
+    AgentCallFailed,
+    AgentCommand,
+    CommandDone,
+    ExchangeUpdate,
+    ExecutorState,
+    HistoryMessage,
+    PeerQuestion,
+    RunEventMessage,
+    TurnAnswer,
+    TurnMessages,
+)
+from .peer_questions import PeerAnswers, PeerAsker
+
+CANCEL_TIMEOUT_S: Final = 5.0
+"""For a cancelled turn to clean up in the process, before the process is ended with all its turns."""
+# Turns whose exchanges may still change: the last exchange of an answer comes after its turn.
+_LATE_TURNS: Final = 200
+
+
+@dataclass(slots=True, eq=False)
+class AgentCall(PendingCall):
+    """A command or a turn. A turn has its listener, its messages so far, and the run that asks peers."""
+
+    emit: Emit | None = None
+    messages: list[HistoryMessage] = field(default_factory=list)
+    asker: PeerAsker | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _TurnExchanges:
+    """Where the exchanges of a turn are recorded, by the numbers that the process gives them."""
+
+    wire: RunWire
+    opened: dict[int, OpenExchange] = field(default_factory=dict)
+
+
+class AgentConnection(ChildConnection[AgentCall]):
+    """The process of an agent.
+
+    ``on_facts`` gets each answer to a command, ``on_failure`` the reason when the agent cannot answer any
+    more by itself. ``peers`` are the agents that it may ask, None for none.
+    """
+
+    reaction_timeout_s = CANCEL_TIMEOUT_S
+
+    def __init__(
+        self,
+        name: str,
+        process: InterpreterProcess,
+        *,
+        on_facts: Callable[[CommandDone | AgentCallFailed], None],
+        on_failure: Callable[[str], None],
+        peers: PeerCalls | None = None,
+    ) -> None:
+        super().__init__(name, process, FROM_AGENT)
+        self.state = ExecutorState(0, ())
+        self.is_started = False
+        """From then on callers see its end and the Fault names the agent; before that only its owner does."""
+        self._on_facts = on_facts
+        self._on_failure = on_failure
+        self._exchanges: OrderedDict[int, _TurnExchanges] = OrderedDict()
+        self._peers = PeerAnswers(peers, self.questions)
+
+    def open_turn(self, emit: Emit, wire: RunWire | None, asker: PeerAsker | None) -> AgentCall:
+        """A call for a turn. Raises Fault (TRANSPORT) when the process has ended."""
+        call = self._add(AgentCall(self._next_number(), emit=emit, asker=asker))
+        call.answer.add_done_callback(lambda _: self.questions.end(call.number))
+        if wire is not None:
+            self._exchanges[call.number] = _TurnExchanges(wire)
+            if len(self._exchanges) > _LATE_TURNS:
+                self._exchanges.popitem(last=False)
+        if asker is not None and (peers := self._peers.update()) is not None:
+            self.send(peers)
+        return call
+
+    def drop_turn(self, call: AgentCall) -> None:
+        """Forget a turn; one that is not answered is cancelled there."""
+        self.forget(call)
+        if not call.answer.done():
+            self.questions.end(call.number)
+            self.send(CancelCall(call.number))
+
+    async def cancel_turn(self, call: AgentCall, timeout_s: float) -> None:
+        """Cancel a turn there and wait until it is over; the caller may be cancelled once more.
+
+        A process where that takes longer than ``timeout_s`` is ended.
+        """
+        self.questions.end(call.number)
+        why = f"was ended, because it did not react to a cancel within {timeout_s:g} s"
+        await asyncio.wait({self._start(self.cancel(call, timeout_s, why), "cancel")})
+
+    async def command(self, name: str, seconds: float = 0.0) -> None:
+        """Have a command carried out there. Raises Fault."""
+        call = self._new_call()
+        try:
+            self.send(AgentCommand(call.number, name, seconds))
+            await call.answer
+        finally:
+            self.forget(call)
+
+    def _new_call(self) -> AgentCall:
+        return self._add(AgentCall(self._next_number()))
+
+    def _fault(self, call: AgentCall | None) -> Fault:
+        how = self.how_it_ended
+        if self._is_other_release:
+            return Fault(FaultType.CONFIG, f"its process {how}")
+        last = self.process.last_lines
+        said = f"{LAST_SAID}{last[-1]}" if last and not self.is_loaded and "exit status" in how else ""
+        return Fault(
+            FaultType.TRANSPORT,
+            f"{self.name}: its process {how}; try again in a moment"
+            if self.is_started
+            else f"its process {how}{said}",
+            data={"agent": self.name, "ended": how},
+        )
+
+    def _on_end(self, reason: str) -> None:
+        self._on_failure(reason)
+
+    def _on_record(self, record: Mapping[str, Any]) -> None:
+        replay(record, agent=self.name)
+
+    def _on_cancelled(self, message: CallCancelled) -> None:
+        if (call := self._find(message.call)) is not None:
+            cancelled = Fault(FaultType.UPSTREAM, "the run was cancelled", data={"cancelled": True})
+            call.answer.set_exception(cancelled)
+
+    def _on_message(self, message: Any) -> None:
+        match message:
+            case RunEventMessage():
+                self._emit_event(message)
+            case ExchangeUpdate():
+                self._record_exchange(message)
+            case TurnMessages():
+                if (call := self._find(message.call)) is not None:
+                    call.messages += message.messages
+            case TurnAnswer():
+                self._resolve(message)
+            case CommandDone():
+                self._on_facts(message)
+                self._resolve(message)
+            case AgentCallFailed():
+                self._on_facts(message)
+                self._fail(message)
+            case ExecutorState():
+                self.state = message
+            case PeerQuestion():
+                call = self._find(message.call)
+                self._peers.answer(message, call.asker if call is not None else None)
+            case AgentBroken():
+                self._on_failure(message.reason)
+            case _:
+                raise Undecodable(f"a process says {type(message).__name__}")
+
+    def _emit_event(self, message: RunEventMessage) -> None:
+        call = self._find(message.call)
+        if call is None or call.emit is None:
+            return
+        event = decode_event(message.event)
+        if isinstance(event, RunEvent):
+            call.emit(event)
+
+    def _record_exchange(self, message: ExchangeUpdate) -> None:
+        exchanges = self._exchanges.get(message.call)
+        if exchanges is None:
+            return
+        opened = exchanges.opened.get(message.number)
+        if opened is None:
+            exchanges.opened[message.number] = exchanges.wire.add(message.exchange)
+        else:
+            opened.put(message.exchange)
+
+    def _resolve(self, answer: CommandDone | TurnAnswer) -> None:
+        if (call := self._find(answer.call)) is not None:
+            call.answer.set_result(answer)
+
+    def _fail(self, message: AgentCallFailed) -> None:
+        if (call := self._find(message.call)) is None:
+            return
+        fault = fault_of(message.fault, "the agent's process failed and did not say how; see the log")
+        if message.traceback:
+            fault.__cause__ = RemoteTraceback(message.traceback)
+        call.answer.set_exception(fault)
+
+
+class RemoteTraceback(Exception):
+    """Stands for an exception in the child: its text is the traceback from there."""
+
+    def __str__(self) -> str:
+        return "\n" + str(self.args[0])

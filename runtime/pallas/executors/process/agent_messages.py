@@ -1,0 +1,244 @@
+"""The messages between the fleet and the process of an agent."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas.config import Project
+from pallas.executors import ExecutorInfo
+from pallas.executors.fastagent.peers import PeerTool
+from pallas.model import (
+    NO_PARAMS,
+    Exchange,
+    Image,
+    Message,
+    Params,
+    ToolAnswer,
+    ToolCall,
+    TraceContext,
+    Usage,
+)
+from pallas.model.packed import Packed, packed_of
+from pallas.model.runs import Role
+
+from ..ipc.messages import Number
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMessage:
+    """A message of a thread on its way; ``native`` is the JSON of the agent library's own form."""
+
+    role: Role
+    text: str = ""
+    images: tuple[Image, ...] = ()
+    native: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
+    summary: bool = False
+
+    @staticmethod
+    def of(message: Message, *, whole: bool) -> "HistoryMessage":
+        """Return ``message`` as it travels; ``whole`` repeats in fields what its native form contains."""
+        native = packed_of(message.native)
+        if native is not None and not whole:
+            return HistoryMessage(message.role, native=native, summary=message.summary)
+        return HistoryMessage(
+            message.role,
+            message.text,
+            message.images,
+            native,
+            message.calls,
+            message.answers,
+            message.summary,
+        )
+
+    def message(self) -> Message:
+        """Return the entry of a thread; its native form stays packed."""
+        return Message(
+            self.role,
+            self.text,
+            self.images,
+            Packed(self.native) if self.native is not None else None,
+            self.calls,
+            self.answers,
+            self.summary,
+        )
+
+
+# From the fleet.
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """Which agent this process is for; follows the hello.
+
+    ``salt`` is that of fingerprints, in hex. ``sources`` are modules as they were when the agent was loaded
+    before, as in ``CommandDone``.
+    """
+
+    agent: str
+    project: Project = field(repr=False)
+    salt: str = field(repr=False)
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCommand:
+    """``load``, ``start`` or ``park``; ``seconds`` is the timeout of the last."""
+
+    call: int
+    name: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPart:
+    """Messages of the thread that a turn continues, in parts, before the turn."""
+
+    call: int
+    messages: tuple[HistoryMessage, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurn:
+    """A turn. ``keep`` messages of its thread are known from earlier turns; ``HistoryPart`` has the rest."""
+
+    call: int
+    run_id: str
+    agent: str
+    text: str = field(repr=False)
+    images: tuple[Image, ...] = field(default=(), repr=False)
+    lease: str | None = field(default=None, repr=False)
+    keep: int = 0
+    principal: str = ""
+    stream_text: bool = False
+    trace: TraceContext | None = None
+    record: bool = False
+    bearer: str | None = field(default=None, repr=False)
+    durable: bool = False
+    params: Params = field(default=NO_PARAMS, repr=False)
+    provider: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetThread:
+    """The messages of a conversation need not be known any more; ``over``: nor the conversation."""
+
+    lease: str = field(repr=False)
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeerList:
+    """The agents that it may ask from now on, as tools."""
+
+    tools: tuple[PeerTool, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachedServers:
+    """Downstreams that a health probe did not reach."""
+
+    servers: tuple[str, ...]
+
+
+# From the child.
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDone:
+    """The command was carried out; ``info`` is what is known of the agent now.
+
+    ``sources`` are the project's modules that were imported, by path: their bytes, as Latin-1.
+    """
+
+    call: Number
+    info: ExecutorInfo | None = None
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCallFailed:
+    """A command or a turn failed: the body of the Fault, and the traceback behind it."""
+
+    call: Number
+    fault: dict[str, Any]
+    traceback: str = ""
+    info: ExecutorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMessages:
+    """Messages that a turn adds to its thread, in parts, before its answer."""
+
+    call: Number
+    messages: tuple[HistoryMessage, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAnswer:
+    """The answer of a turn, as in ``TurnResult``."""
+
+    call: Number
+    texts: tuple[str, ...]
+    usage: Usage
+    stop_reason: str
+    replaces: bool
+    backend: str = ""
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunEventMessage:
+    """An event of a turn's run, as the codec encodes it."""
+
+    call: Number
+    event: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeUpdate:
+    """An exchange of a turn as it is now, new or known by its number."""
+
+    call: Number
+    number: int
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorState:
+    """Turns that wait for an instance, and downstreams that could not be reached."""
+
+    waiting: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentBroken:
+    """The agent cannot answer any more, without the end of its process."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerQuestion:
+    """The turn ``call`` asks a peer; ``span`` is that of the tool call."""
+
+    call: Number
+    question: Number
+    peer: str
+    text: str = field(repr=False)
+    span: str = ""
+
+
+TO_AGENT: Final = (AgentSetup, AgentCommand, HistoryPart, AgentTurn, ForgetThread, PeerList, UnreachedServers)
+FROM_AGENT: Final = (
+    CommandDone,
+    AgentCallFailed,
+    TurnMessages,
+    TurnAnswer,
+    RunEventMessage,
+    ExchangeUpdate,
+    ExecutorState,
+    AgentBroken,
+    PeerQuestion,
+)
