@@ -14,7 +14,7 @@ from support.waiting import until
 from support.workers import ACP, say, working
 
 from pallas.executors.worker.executor import WorkerExecutor
-from pallas.executors.worker.limits import Limits
+from pallas.executors.worker.worker_limits import Limits
 from pallas.model import Event, Fault, FaultType, Image, Message, Notice, StepStarted, TextDelta, ToolEvent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pallas.executors.worker.limits import LIMITS, Limits
+from pallas.executors.worker.json_rpc_peer import Peer
 from pallas.executors.worker.messages import Refused
-from pallas.executors.worker.peer import Peer
+from pallas.executors.worker.worker_limits import LIMITS, Limits
 from pallas.model import Fault, FaultType
 
 

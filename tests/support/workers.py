@@ -10,7 +10,7 @@ from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.executors import Turn
 from pallas.executors.worker.executor import WorkerExecutor
-from pallas.executors.worker.limits import LIMITS, Limits
+from pallas.executors.worker.worker_limits import LIMITS, Limits
 from pallas.model import Event
 
 SIMPLE = Path(__file__).with_name("worker_simple.py")

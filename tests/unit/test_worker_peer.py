@@ -9,10 +9,10 @@ from support.waiting import until
 from support.worker_peer import joined
 
 from pallas.executors import Turn
-from pallas.executors.worker.conversations import Conversations
-from pallas.executors.worker.limits import LIMITS, Limits
 from pallas.executors.worker.messages import Refused
-from pallas.executors.worker.telling import Telling, told
+from pallas.executors.worker.turn_output import Telling, told
+from pallas.executors.worker.worker_limits import LIMITS, Limits
+from pallas.executors.worker.worker_sessions import Conversations
 from pallas.model import Event, Fault, FaultType, Message, TextDelta, ToolEvent
 
 PROMPT = "session/prompt"

@@ -18,11 +18,11 @@ from pallas.model.redaction import is_sensitive
 from pallas.telemetry.log import forget, redact
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from .conversations import Kept
-from .limits import LIMITS, Limits
 from .messages import Refused
-from .running import Running
-from .telling import Telling, told
+from .turn_output import Telling, told
+from .worker_connection import Running
+from .worker_limits import LIMITS, Limits
+from .worker_sessions import Kept
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from .dialect import Dialect, Simple
+from .json_rpc_peer import Peer
 from .messages import METHOD_NOT_FOUND, Refused
-from .peer import Peer
+from .worker_dialect import Dialect, Simple
 
 _UNKNOWN: Final = re.compile(
     r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"

@@ -38,10 +38,10 @@ from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .dialect import Answer, malformed, session_id, stop_reason
+from .json_rpc_peer import Peer
 from .messages import Refused
-from .peer import Peer
-from .telling import Telling
+from .turn_output import Telling
+from .worker_dialect import Answer, malformed, session_id, stop_reason
 
 log = logging.getLogger(__name__)
 

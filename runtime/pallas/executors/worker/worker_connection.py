@@ -12,14 +12,14 @@ from pallas.health.reasons import LAST_SAID
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from .conversations import Conversations, Kept
-from .dialect import Dialect
 from .handshake import greet
-from .limits import Limits
+from .json_rpc_peer import Peer
 from .messages import METHOD_NOT_FOUND, Refused
-from .peer import Peer
 from .process import WorkerProcess
-from .telling import Telling
+from .turn_output import Telling
+from .worker_dialect import Dialect
+from .worker_limits import Limits
+from .worker_sessions import Conversations, Kept
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
-from .limits import Limits
 from .messages import Refused, line_of, refused_of
+from .worker_limits import Limits
 
 log = logging.getLogger(__name__)
 

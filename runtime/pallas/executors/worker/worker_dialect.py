@@ -10,9 +10,9 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line, sanitize
 
+from .json_rpc_peer import Peer
 from .messages import METHOD_NOT_FOUND, Refused
-from .peer import Peer
-from .telling import Telling
+from .turn_output import Telling
 
 _TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}
 _MAX_WORDS: Final = 32
