@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pallas.executors.worker.json_rpc_peer import Peer
-from pallas.executors.worker.messages import Refused
+from pallas.executors.worker.json_rpc_peer import Peer, Refused
 from pallas.executors.worker.worker_limits import LIMITS, Limits
 from pallas.model import Fault, FaultType
 

@@ -11,7 +11,7 @@ from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
 from pallas.executors.worker.acp_dialect import AgentClient
 from pallas.executors.worker.handshake import greet
-from pallas.executors.worker.messages import Refused
+from pallas.executors.worker.json_rpc_peer import Refused
 from pallas.executors.worker.turn_output import Telling
 from pallas.executors.worker.worker_dialect import Simple, session_id
 from pallas.model import Fault, FaultType, Usage

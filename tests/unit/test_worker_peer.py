@@ -9,7 +9,7 @@ from support.waiting import until
 from support.worker_peer import joined
 
 from pallas.executors import Turn
-from pallas.executors.worker.messages import Refused
+from pallas.executors.worker.json_rpc_peer import Refused
 from pallas.executors.worker.turn_output import Telling, told
 from pallas.executors.worker.worker_limits import LIMITS, Limits
 from pallas.executors.worker.worker_sessions import Conversations

@@ -38,8 +38,7 @@ from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .json_rpc_peer import Peer
-from .messages import Refused
+from .json_rpc_peer import Peer, Refused
 from .turn_output import Telling
 from .worker_dialect import Answer, malformed, session_id, stop_reason
 

@@ -18,7 +18,7 @@ from pallas.model.redaction import is_sensitive
 from pallas.telemetry.log import forget, redact
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from .messages import Refused
+from .json_rpc_peer import Refused
 from .turn_output import Telling, told
 from .worker_connection import Running
 from .worker_limits import LIMITS, Limits

@@ -9,8 +9,7 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from .json_rpc_peer import Peer
-from .messages import METHOD_NOT_FOUND, Refused
+from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
 from .worker_dialect import Dialect, Simple
 
 _UNKNOWN: Final = re.compile(

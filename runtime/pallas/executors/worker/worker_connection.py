@@ -13,8 +13,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
 from .handshake import greet
-from .json_rpc_peer import Peer
-from .messages import METHOD_NOT_FOUND, Refused
+from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
 from .process import WorkerProcess
 from .turn_output import Telling
 from .worker_dialect import Dialect

@@ -10,8 +10,7 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line, sanitize
 
-from .json_rpc_peer import Peer
-from .messages import METHOD_NOT_FOUND, Refused
+from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
 from .turn_output import Telling
 
 _TYPES: Final = {-32004: FaultType.CONFIG, -32003: FaultType.AUTH, -32001: FaultType.TIMEOUT}
