@@ -10,10 +10,9 @@ from support.worker_peer import joined
 from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
 from pallas.executors.worker.acp_dialect import AgentClient
-from pallas.executors.worker.handshake import greet
 from pallas.executors.worker.json_rpc_peer import Refused
 from pallas.executors.worker.turn_output import Telling
-from pallas.executors.worker.worker_dialect import Simple, session_id
+from pallas.executors.worker.worker_dialect import Simple, greet, session_id
 from pallas.model import Fault, FaultType, Usage
 
 ACP = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}, "future": 1}

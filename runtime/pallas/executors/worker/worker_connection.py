@@ -23,10 +23,9 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .handshake import greet
 from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
 from .turn_output import Telling
-from .worker_dialect import Dialect
+from .worker_dialect import Dialect, greet
 from .worker_limits import Limits
 from .worker_sessions import Conversations, Kept
 
