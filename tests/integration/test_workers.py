@@ -14,7 +14,7 @@ from support.waiting import until
 from support.workers import say, worker, working
 
 from pallas.executors.worker.executor import WorkerExecutor
-from pallas.executors.worker.worker_limits import Limits
+from pallas.executors.worker.worker_limits import WorkerLimits
 from pallas.model import Event, Fault, FaultType, Message, Notice, Params, TextDelta
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -126,7 +126,7 @@ async def test_cancelling_a_run_cancels_it_there_and_the_worker_goes_on(simple: 
 async def test_one_that_does_not_let_itself_be_cancelled_loses_its_session(
     simple: WorkerExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simple._running, "_limits", Limits(cancel=0.2))
+    monkeypatch.setattr(simple._running, "_limits", WorkerLimits(cancel=0.2))
     run = asyncio.create_task(say(simple, "stubborn", "d"))
     heard = await _heard_holding(simple)
     run.cancel()
@@ -285,7 +285,7 @@ async def test_one_that_closes_its_stdout_or_writes_garbage_again_and_again_is_e
 
 
 async def test_a_worker_that_does_not_read_is_a_fault_after_a_while(tmp_path: Path) -> None:
-    limits = Limits(queue=300_000, backpressure=0.3)
+    limits = WorkerLimits(queue=300_000, backpressure=0.3)
     async with working(tmp_path, limits=limits) as executor:
         leases = [f"c{number}" for number in range(8)]
         await asyncio.gather(*(say(executor, "hi", lease) for lease in leases))

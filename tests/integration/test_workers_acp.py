@@ -14,7 +14,7 @@ from support.waiting import until
 from support.workers import ACP, say, working
 
 from pallas.executors.worker.executor import WorkerExecutor
-from pallas.executors.worker.worker_limits import Limits
+from pallas.executors.worker.worker_limits import WorkerLimits
 from pallas.model import Event, Fault, FaultType, Image, Message, Notice, StepStarted, TextDelta, ToolEvent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +24,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def acp(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerExecutor]:
-    limits = Limits(answer=200_000)
+    limits = WorkerLimits(answer=200_000)
     async with working(tmp_path_factory.mktemp("acp"), ACP, limits=limits) as executor:
         yield executor
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pallas.executors.worker.json_rpc_peer import Peer, Refused
-from pallas.executors.worker.worker_limits import LIMITS, Limits
+from pallas.executors.worker.json_rpc_peer import JsonRpcError, JsonRpcPeer
+from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
 from pallas.model import Fault, FaultType
 
 
@@ -33,7 +33,7 @@ class Other:
 
 
 @asynccontextmanager
-async def joined(limits: Limits = LIMITS) -> AsyncIterator[tuple[Peer, Other]]:
+async def joined(limits: WorkerLimits = LIMITS) -> AsyncIterator[tuple[JsonRpcPeer, Other]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     other = Other(*await asyncio.open_connection(sock=theirs))
@@ -41,9 +41,9 @@ async def joined(limits: Limits = LIMITS) -> AsyncIterator[tuple[Peer, Other]]:
     def asked(method: str, params: Mapping[str, Any]) -> Any:
         if method == "known":
             return {"got": params}
-        raise Refused(-32601, "Method not found")
+        raise JsonRpcError(-32601, "Method not found")
 
-    peer = Peer(
+    peer = JsonRpcPeer(
         "coder",
         reader,
         writer,

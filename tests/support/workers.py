@@ -10,14 +10,16 @@ from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.executors import Turn
 from pallas.executors.worker.executor import WorkerExecutor
-from pallas.executors.worker.worker_limits import LIMITS, Limits
+from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
 from pallas.model import Event
 
 SIMPLE = Path(__file__).with_name("worker_simple.py")
 ACP = Path(__file__).with_name("worker_acp.py")
 
 
-def worker(root: Path, program: Path = SIMPLE, *, limits: Limits = LIMITS, **keys: Any) -> WorkerExecutor:
+def worker(
+    root: Path, program: Path = SIMPLE, *, limits: WorkerLimits = LIMITS, **keys: Any
+) -> WorkerExecutor:
     """The executor of an agent ``coder`` whose worker is that program; ``keys`` of its configuration."""
     env: Mapping[str, str] = {"PYTHONUNBUFFERED": "1", **keys.pop("env", {})}
     keys = {"command": ("python", str(program)), "cwd": root, "env": env, **keys}
@@ -28,7 +30,7 @@ def worker(root: Path, program: Path = SIMPLE, *, limits: Limits = LIMITS, **key
 
 @asynccontextmanager
 async def working(
-    root: Path, program: Path = SIMPLE, *, limits: Limits = LIMITS, **keys: Any
+    root: Path, program: Path = SIMPLE, *, limits: WorkerLimits = LIMITS, **keys: Any
 ) -> AsyncIterator[WorkerExecutor]:
     """A worker that was started, and closed at the end."""
     executor = worker(root, program, limits=limits, **keys)

@@ -9,10 +9,10 @@ from support.worker_peer import joined
 
 from pallas.config.kinds import Dialect, WorkerConfig
 from pallas.executors import Turn
-from pallas.executors.worker.acp_dialect import AgentClient
-from pallas.executors.worker.json_rpc_peer import Refused
-from pallas.executors.worker.turn_output import Telling
-from pallas.executors.worker.worker_dialect import Simple, greet, session_id
+from pallas.executors.worker.acp_dialect import AcpDialect
+from pallas.executors.worker.json_rpc_peer import JsonRpcError
+from pallas.executors.worker.turn_output import TurnOutput
+from pallas.executors.worker.worker_dialect import SimpleDialect, detect_dialect, session_id
 from pallas.model import Fault, FaultType, Usage
 
 ACP = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}, "future": 1}
@@ -22,7 +22,7 @@ async def met(answer: dict[str, Any], dialect: Dialect = "auto") -> Any:
     """The dialect of a worker that answers the handshake with that."""
     config = WorkerConfig(("worker",), Path.cwd(), dialect=dialect)
     async with joined() as (peer, other):
-        greeting = asyncio.create_task(greet("coder", config, peer))
+        greeting = asyncio.create_task(detect_dialect("coder", config, peer))
         hello = await other.read()
         assert hello["method"] == "initialize"
         assert hello["params"]["protocolVersion"] == 1
@@ -44,14 +44,14 @@ async def test_an_error_that_says_there_is_no_such_method_is_the_simple_dialect(
     error: dict[str, Any],
 ) -> None:
     # DR-28
-    assert isinstance(await met({"error": error}), Simple)
+    assert isinstance(await met({"error": error}), SimpleDialect)
 
 
 async def test_an_answer_without_a_version_is_the_simple_dialect_and_may_say_what_it_can() -> None:
     found = await met({"result": {"model": "m\x1b1", "capabilities": ["coding", 7, "", "te\u202exts"]}})
-    assert isinstance(found, Simple)
+    assert isinstance(found, SimpleDialect)
     assert (found.model, found.capabilities) == ("m␛1", ("coding", "te\\u202exts"))
-    assert isinstance(await met({"result": None}), Simple)
+    assert isinstance(await met({"result": None}), SimpleDialect)
 
 
 async def test_a_version_is_acp_if_it_is_understood() -> None:
@@ -80,11 +80,11 @@ async def test_what_is_neither_is_a_fault_with_the_way_out() -> None:
 
 async def test_an_acp_workers_error_is_told_with_its_details() -> None:
     # What libraries of that protocol put there when the worker's own code raises.
-    refused = Refused(-32603, "Internal error", {"details": "no home\x1b[2J\nhere"})
+    refused = JsonRpcError(-32603, "Internal error", {"details": "no home\x1b[2J\nhere"})
     async with joined() as (peer, _):
-        acp = AgentClient("coder", WorkerConfig(("worker",), Path.cwd()), peer, ACP)
+        acp = AcpDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer, ACP)
         fault = acp.fault(refused, "session/new")
-        assert acp.fault(Refused(-32603, "Internal error", {}), "x").message.endswith("Internal error")
+        assert acp.fault(JsonRpcError(-32603, "Internal error", {}), "x").message.endswith("Internal error")
     assert "session/new with an error: Internal error (no home" in fault.message
     assert "\x1b" not in fault.message and "\n" not in fault.message
 
@@ -92,19 +92,21 @@ async def test_an_acp_workers_error_is_told_with_its_details() -> None:
 @pytest.mark.parametrize(
     ("refused", "kind", "retryable"),
     [
-        (Refused(-32003, "no key"), FaultType.AUTH, False),
-        (Refused(-32004, "no model"), FaultType.CONFIG, False),
-        (Refused(-32001, "late"), FaultType.TIMEOUT, True),
-        (Refused(-32002, "busy", {"retryable": True}), FaultType.UPSTREAM, True),
-        (Refused(-32000, "gone", {"type": "TRANSPORT"}), FaultType.TRANSPORT, True),
-        (Refused(1, "odd", {"type": ["TRANSPORT"], "retryable": "yes"}), FaultType.UPSTREAM, False),
+        (JsonRpcError(-32003, "no key"), FaultType.AUTH, False),
+        (JsonRpcError(-32004, "no model"), FaultType.CONFIG, False),
+        (JsonRpcError(-32001, "late"), FaultType.TIMEOUT, True),
+        (JsonRpcError(-32002, "busy", {"retryable": True}), FaultType.UPSTREAM, True),
+        (JsonRpcError(-32000, "gone", {"type": "TRANSPORT"}), FaultType.TRANSPORT, True),
+        (JsonRpcError(1, "odd", {"type": ["TRANSPORT"], "retryable": "yes"}), FaultType.UPSTREAM, False),
     ],
 )
 async def test_its_errors_have_the_type_that_they_name(
-    refused: Refused, kind: FaultType, retryable: bool
+    refused: JsonRpcError, kind: FaultType, retryable: bool
 ) -> None:
     async with joined() as (peer, _):
-        fault = Simple("coder", WorkerConfig(("worker",), Path.cwd()), peer).fault(refused, "session/prompt")
+        fault = SimpleDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer).fault(
+            refused, "session/prompt"
+        )
     assert (fault.type, fault.retryable) == (kind, retryable)
     assert fault.data["upstreamCode"] == refused.code
 
@@ -116,8 +118,8 @@ async def test_its_errors_have_the_type_that_they_name(
 async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
     # DR-28
     async with joined() as (peer, _):
-        simple = Simple("coder", WorkerConfig(("worker",), Path.cwd()), peer)
-        telling = Telling(Turn("r", "coder", "hi"), lambda _: None, 100)
+        simple = SimpleDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer)
+        telling = TurnOutput(Turn("r", "coder", "hi"), lambda _: None, 100)
         with pytest.raises(Fault) as caught:
             simple.read(result, telling)
         assert caught.value.message == "Invalid worker response: malformed prompt result"

@@ -9,10 +9,10 @@ from support.waiting import until
 from support.worker_peer import joined
 
 from pallas.executors import Turn
-from pallas.executors.worker.json_rpc_peer import Refused
-from pallas.executors.worker.turn_output import Telling, told
-from pallas.executors.worker.worker_limits import LIMITS, Limits
-from pallas.executors.worker.worker_sessions import Conversations
+from pallas.executors.worker.json_rpc_peer import JsonRpcError
+from pallas.executors.worker.turn_output import TurnOutput, history_block
+from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
+from pallas.executors.worker.worker_sessions import WorkerSessions
 from pallas.model import Event, Fault, FaultType, Message, TextDelta, ToolEvent
 
 PROMPT = "session/prompt"
@@ -31,7 +31,7 @@ async def test_answers_go_to_their_calls_in_any_order_and_late_ones_nowhere() ->
         assert first.cancelled()
         third = await peer.ask(PROMPT, {})
         other.write({"id": None, "error": {"code": -32700, "message": "Parse \x1b error", "data": 1}})
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(JsonRpcError) as caught:
             await third
         assert (caught.value.code, caught.value.message) == (-32700, "Parse ␛ error")
         assert not other.broke
@@ -66,12 +66,12 @@ async def test_a_broken_line_fails_only_the_call_that_it_names() -> None:
 
 
 async def test_garbage_again_and_again_breaks_it_and_now_and_then_does_not() -> None:
-    async with joined(Limits(garbage=3)) as (_, other):
+    async with joined(WorkerLimits(garbage=3)) as (_, other):
         other.write(b"one", b"two")
         other.write(b"three \x1b[2J")
         await until(lambda: other.broke)
         assert other.broke[0] == "was ended, because its stdout is no JSON-RPC: three ␛[2J"
-    async with joined(Limits(garbage=2, within=0.0)) as (peer, other):
+    async with joined(WorkerLimits(garbage=2, within=0.0)) as (peer, other):
         other.write(b"one", b"two", b"three")
         call = await peer.ask(PROMPT, {})
         other.write({"id": 1, "result": 1})
@@ -120,7 +120,7 @@ async def test_a_call_has_its_time() -> None:
 
 def test_conversations_are_bounded_and_their_sessions_closed() -> None:
     closed: list[str] = []
-    kept = Conversations(2, closed.append)
+    kept = WorkerSessions(2, closed.append)
     for lease in ("a", "b"):
         kept.of(lease).id = lease.upper()
     kept.of("a")
@@ -135,7 +135,7 @@ def test_conversations_are_bounded_and_their_sessions_closed() -> None:
 
 
 def test_a_session_knows_its_conversation_and_no_other() -> None:
-    kept = Conversations(2, lambda _: None).of("a")
+    kept = WorkerSessions(2, lambda _: None).of("a")
     history = [Message("user", "one"), Message("assistant", "1")]
     assert kept.knows(())
     assert not kept.knows(history)
@@ -151,7 +151,7 @@ def test_a_session_knows_its_conversation_and_no_other() -> None:
 
 async def test_text_that_comes_in_pieces_is_clean_and_one_that_ends_is_over() -> None:
     events: list[Event] = []
-    telling = Telling(Turn("r", "coder", "hi"), events.append, 100)
+    telling = TurnOutput(Turn("r", "coder", "hi"), events.append, 100)
     telling.begin()
     for piece in ("one\r", "\ntwo", "\x1b[2J", ""):
         telling.text(piece)
@@ -170,9 +170,9 @@ async def test_text_that_comes_in_pieces_is_clean_and_one_that_ends_is_over() ->
 
 def test_the_newest_of_a_long_history_is_told() -> None:
     history = [Message("user", f"{number} " + "x" * 50) for number in range(10)]
-    lines = told(history, 200).splitlines()
+    lines = history_block(history, 200).splitlines()
     assert (
         lines[0] == "[Conversation so far: 2 messages, one JSON object per line; 8 older ones are left out]"
     )
     assert [json.loads(line)["text"][0] for line in lines[1:-1]] == ["8", "9"]
-    assert told((), 200) == ""
+    assert history_block((), 200) == ""

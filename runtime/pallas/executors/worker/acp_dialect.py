@@ -38,9 +38,9 @@ from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .json_rpc_peer import Peer, Refused
-from .turn_output import Telling
-from .worker_dialect import Answer, malformed, session_id, stop_reason
+from .json_rpc_peer import JsonRpcError, JsonRpcPeer
+from .turn_output import TurnOutput
+from .worker_dialect import WorkerAnswer, malformed, session_id, stop_reason
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _AUTH_REQUIRED: Final = -32000
 _MAX_DETAILS: Final = 300
 
 
-def hello() -> dict[str, Any]:
+def initialize_params() -> dict[str, Any]:
     """What ``initialize`` says: who asks, and that nobody here reads files or runs terminals for it."""
     nothing = ClientCapabilities(
         fs=FileSystemCapabilities(read_text_file=False, write_text_file=False), terminal=False
@@ -62,12 +62,12 @@ def hello() -> dict[str, Any]:
     )
 
 
-class AgentClient:
+class AcpDialect:
     """A worker that answered ``initialize``. Raises Fault (CONFIG) for a version that is not understood."""
 
     model = ""
 
-    def __init__(self, name: str, config: WorkerConfig, peer: Peer, said: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, config: WorkerConfig, peer: JsonRpcPeer, said: Mapping[str, Any]) -> None:
         self._name = name
         self._config = config
         self._peer = peer
@@ -112,7 +112,7 @@ class AgentClient:
         request = PromptRequest(session_id=session, prompt=blocks)
         return await self._peer.ask("session/prompt", _plain(request))
 
-    def read(self, result: Any, telling: Telling) -> Answer:
+    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
         """How it stopped; what it said came before. Raises Fault (PROTOCOL)."""
         try:
             answer = PromptResponse.model_validate(result)
@@ -120,7 +120,7 @@ class AgentClient:
             raise malformed(self._name) from None
         usage = answer.usage
         counted = Usage(usage.input_tokens, usage.output_tokens) if usage is not None else Usage()
-        return Answer(telling.end(ok=True), stop_reason(answer.stop_reason), counted)
+        return WorkerAnswer(telling.end(ok=True), stop_reason(answer.stop_reason), counted)
 
     def cancel(self, session: str) -> None:
         """The turn's own answer says when it has stopped."""
@@ -140,7 +140,7 @@ class AgentClient:
             return None
         return notification.session_id, notification.update
 
-    def tell(self, update: Any, telling: Telling) -> None:
+    def tell(self, update: Any, telling: TurnOutput) -> None:
         """Text, thoughts and tools; plans, modes and commands have no place here."""
         match update:
             case AgentMessageChunk(content=TextContentBlock(text=text), message_id=message):
@@ -155,12 +155,12 @@ class AgentClient:
                     status=update.status or "",
                 )
 
-    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
         """By ``permissions``: allowed once, or rejected and told; cancelled where the turn is over."""
         try:
             request = RequestPermissionRequest.model_validate(params)
         except ValidationError as error:
-            raise Refused(-32602, f"Invalid params: {_why(error)}") from None
+            raise JsonRpcError(-32602, f"Invalid params: {_why(error)}") from None
         if telling is None:
             return _outcome(None)
         if self._config.permissions == "allow":
@@ -171,7 +171,7 @@ class AgentClient:
         )
         return _outcome(_option(request.options, "reject_once", "reject_always"))
 
-    def fault(self, refused: Refused, stage: str) -> Fault:
+    def fault(self, refused: JsonRpcError, stage: str) -> Fault:
         """AUTH where it wants to be logged in, else UPSTREAM with its code."""
         if refused.code == _AUTH_REQUIRED:
             ways = f" ({', '.join(self._logins)})" if self._logins else ""
@@ -188,7 +188,7 @@ class AgentClient:
         )
 
 
-def _details(refused: Refused) -> str:
+def _details(refused: JsonRpcError) -> str:
     """What it says of the cause: the message alone is often "Internal error" and no more."""
     told = refused.data.get("details") if isinstance(refused.data, Mapping) else refused.data
     return f" ({one_line(redact_text(told), _MAX_DETAILS)})" if isinstance(told, str) and told.strip() else ""

@@ -18,11 +18,11 @@ from pallas.model.redaction import is_sensitive
 from pallas.telemetry.log import forget, redact
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from .json_rpc_peer import Refused
-from .turn_output import Telling, told
-from .worker_connection import Running
-from .worker_limits import LIMITS, Limits
-from .worker_sessions import Kept
+from .json_rpc_peer import JsonRpcError
+from .turn_output import TurnOutput, history_block
+from .worker_connection import WorkerConnection
+from .worker_limits import LIMITS, WorkerLimits
+from .worker_sessions import WorkerSession
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class WorkerExecutor:
     cancelled there; the end of the worker fails its turns with a Fault (TRANSPORT) that says how it ended.
     """
 
-    def __init__(self, project: Project, config: AgentConfig, limits: Limits = LIMITS) -> None:
+    def __init__(self, project: Project, config: AgentConfig, limits: WorkerLimits = LIMITS) -> None:
         if config.worker is None:
             raise Fault(FaultType.CONFIG, f"{config.where}: {config.name} has no command of a worker")
         self._name = config.name
@@ -45,7 +45,7 @@ class WorkerExecutor:
         self._info = ExecutorInfo(capacity=config.worker.capacity)
         self._room = asyncio.Semaphore(config.worker.capacity)
         self._waiting = 0
-        self._running: Running | None = None
+        self._running: WorkerConnection | None = None
         self._started = False
         self._closing = False
         self._secrets: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class WorkerExecutor:
             env = self._config.env
             self._secrets = tuple(value for name, value in env.items() if is_sensitive(name))
             redact(*self._secrets)
-        running = self._running = await Running.start(
+        running = self._running = await WorkerConnection.start(
             self._name, self._config, command, self._environment(), self._limits, self._broke
         )
         try:
@@ -142,7 +142,7 @@ class WorkerExecutor:
         running = self._alive()
         try:
             opened = await running.open()
-        except Refused as refused:
+        except JsonRpcError as refused:
             raise running.dialect.fault(refused, "session/new") from None
         running.conversations.opened(session, opened)
 
@@ -170,7 +170,7 @@ class WorkerExecutor:
             forget(*self._secrets)
             self._secrets = ()
 
-    def _alive(self) -> Running:
+    def _alive(self) -> WorkerConnection:
         running = self._running
         if running is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is not running")
@@ -178,7 +178,7 @@ class WorkerExecutor:
             raise running.death()
         return running
 
-    async def _session(self, running: Running, turn: Turn) -> Kept:
+    async def _session(self, running: WorkerConnection, turn: Turn) -> WorkerSession:
         """The session for a turn, for it alone until it is ``answered``; one may have to end first."""
         while True:
             kept = running.conversations.of(turn.lease)
@@ -195,16 +195,18 @@ class WorkerExecutor:
                 continue
             return kept
 
-    async def _answer(self, running: Running, kept: Kept, turn: Turn, emit: Emit) -> TurnResult:
+    async def _answer(
+        self, running: WorkerConnection, kept: WorkerSession, turn: Turn, emit: Emit
+    ) -> TurnResult:
         dialect = running.dialect
-        telling = Telling(turn, emit, self._limits.answer)
+        telling = TurnOutput(turn, emit, self._limits.answer)
         answer: asyncio.Future[Any] | None = None
         stage, leaves = "session/new", False
         try:
             before = ""
             if not kept.id:
                 kept.id = running.conversations.take_opened(turn.session) or await running.open()
-                before = told(turn.history, self._limits.history)
+                before = history_block(turn.history, self._limits.history)
             stage = "session/prompt"
             running.tellings[kept.id] = telling
             answer = await dialect.begin(kept.id, before, turn.text, turn.images)
@@ -222,7 +224,7 @@ class WorkerExecutor:
                 leaves = True
                 running.see_off(kept, answer)
             raise
-        except Refused as refused:
+        except JsonRpcError as refused:
             kept.loose = True
             if "session" in refused.message.lower():  # it does not know its own any more
                 running.conversations.drop(kept)
@@ -240,7 +242,7 @@ class WorkerExecutor:
             if not leaves:
                 running.answered(kept)
 
-    def _tell_left_out(self, turn: Turn, telling: Telling) -> None:
+    def _tell_left_out(self, turn: Turn, telling: TurnOutput) -> None:
         """Neither dialect has a place for parameters of a run: told once of each."""
         given = {key for key, value in turn.params.values.items() if value is not None}
         if left_out := sorted(given - self._left_out):
@@ -249,7 +251,7 @@ class WorkerExecutor:
                 f"{self._name} is a worker and takes no parameters: left out {', '.join(left_out)}"
             )
 
-    async def _heard(self, answer: asyncio.Future[Any], telling: Telling) -> None:
+    async def _heard(self, answer: asyncio.Future[Any], telling: TurnOutput) -> None:
         """Until it is answered. Raises Fault (PROTOCOL) where there is no end to what it writes."""
         await asyncio.wait({answer, telling.full}, return_when=asyncio.FIRST_COMPLETED)
         if telling.full.done():

@@ -15,12 +15,12 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line, sanitize
 from pallas.telemetry.log import redact_text
 
-from .worker_limits import Limits
+from .worker_limits import WorkerLimits
 
 METHOD_NOT_FOUND: Final = -32601
 
 
-class Refused(Exception):
+class JsonRpcError(Exception):
     """The worker answered with a JSON-RPC error; ``message`` is sanitised."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -30,20 +30,22 @@ class Refused(Exception):
         self.data = data
 
 
-def line_of(message: Mapping[str, Any]) -> bytes:
+def encode_line(message: Mapping[str, Any]) -> bytes:
     """A message as it is sent."""
     # Lone surrogates, which no encoder takes, stay escaped.
     return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
 
 
-def refused_of(error: Any) -> Refused:
+def error_of(error: Any) -> JsonRpcError:
     """What an answer's ``error`` says, whatever it is."""
     if not isinstance(error, dict):
-        return Refused(0, one_line(redact_text(str(error)), 300))
+        return JsonRpcError(0, one_line(redact_text(str(error)), 300))
     code = error.get("code")
     message = error.get("message")
     text = one_line(redact_text(message), 300) if isinstance(message, str) else ""
-    return Refused(code if type(code) is int else 0, text or "an error without a message", error.get("data"))
+    return JsonRpcError(
+        code if type(code) is int else 0, text or "an error without a message", error.get("data")
+    )
 
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ _SHOWN: Final = 80
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
 
 
-class Peer:
+class JsonRpcPeer:
     """One worker's stdin and stdout.
 
     ``heard`` takes its notifications and ``asked`` answers its requests, at once (Refused for an error).
@@ -65,7 +67,7 @@ class Peer:
         name: str,
         reader: StreamReader,
         writer: StreamWriter,
-        limits: Limits,
+        limits: WorkerLimits,
         *,
         heard: Callable[[str, Mapping[str, Any]], None],
         asked: Callable[[str, Mapping[str, Any]], Any],
@@ -114,7 +116,7 @@ class Peer:
         Waits while the worker has too much to read already. Raises Fault (TRANSPORT, UPSTREAM).
         """
         number, self._next = self._next, self._next + 1
-        line = line_of({"id": number, "method": method, "params": params})
+        line = encode_line({"id": number, "method": method, "params": params})
         await self._has_room(len(line))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_looked_at)
@@ -174,7 +176,7 @@ class Peer:
         self._more.set()
 
     def _post(self, message: Mapping[str, Any]) -> None:
-        line = line_of(message)
+        line = encode_line(message)
         if self._over is not None:
             return
         if self._queued + len(line) > 2 * self._limits.queue:  # it asks and asks, and reads no answer
@@ -244,7 +246,7 @@ class Peer:
                 self._heard(method, params)
                 return
             answer: dict[str, Any] = {"id": number, "result": self._asked(method, params)}
-        except Refused as refused:
+        except JsonRpcError as refused:
             answer = {"id": number, "error": {"code": refused.code, "message": refused.message}}
         except Exception:
             log.exception("%s: %s of its worker failed here", self._name, one_line(method, 60))
@@ -267,7 +269,7 @@ class Peer:
         if error is None:
             answer.set_result(message.get("result"))
         else:
-            answer.set_exception(refused_of(error))
+            answer.set_exception(error_of(error))
         return True
 
     def _too_long(self, held: bytearray) -> None:

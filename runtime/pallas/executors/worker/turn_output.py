@@ -16,7 +16,7 @@ _MAX_OPEN: Final = 1_000
 _MAX_NOTICES: Final = 10
 
 
-class Telling:
+class TurnOutput:
     """One turn of a worker as it goes: its text, its steps and its tools, sanitised.
 
     Says nothing more once it is ``over``; ``full`` is done when more than ``limit`` characters were written.
@@ -138,7 +138,7 @@ def _label(title: str, kind: str) -> tuple[str, str]:
     return (one_line(kind, 32) if kind and kind != "other" else "worker"), one_line(line, 80)
 
 
-def told(history: Sequence[Message], limit: int) -> str:
+def history_block(history: Sequence[Message], limit: int) -> str:
     """What was said before, for a session that does not know it: a block that no message in it can end.
 
     One JSON object per line, the newest that fit in ``limit`` characters; empty without a history.

@@ -23,11 +23,11 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 
-from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
-from .turn_output import Telling
-from .worker_dialect import Dialect, greet
-from .worker_limits import Limits
-from .worker_sessions import Conversations, Kept
+from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
+from .turn_output import TurnOutput
+from .worker_dialect import WorkerDialect, detect_dialect
+from .worker_limits import WorkerLimits
+from .worker_sessions import WorkerSession, WorkerSessions
 
 _LAST_LINES: Final = 20
 
@@ -109,7 +109,7 @@ _TERM: Final = 2.0
 _FORCE: Final = 0.5
 
 
-class Running:
+class WorkerConnection:
     """A worker that runs. ``broke`` is told once how it ended, where nobody had asked for that."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Running:
         name: str,
         config: WorkerConfig,
         process: WorkerProcess,
-        limits: Limits,
+        limits: WorkerLimits,
         broke: Callable[[str], None],
     ) -> None:
         self._name = name
@@ -127,10 +127,10 @@ class Running:
         self._how = ""
         self._leaving = False
         self._chores: set[asyncio.Task[Any]] = set()
-        self._dialect: Dialect | None = None
+        self._dialect: WorkerDialect | None = None
         self.process = process
-        self.tellings: dict[str, Telling] = {}
-        self.peer = Peer(
+        self.tellings: dict[str, TurnOutput] = {}
+        self.peer = JsonRpcPeer(
             name,
             process.stdout,
             process.stdin,
@@ -139,7 +139,7 @@ class Running:
             asked=self._asked,
             broke=lambda why: process.end(why, force=True),
         )
-        self.conversations = Conversations(limits.sessions, self._close_session)
+        self.conversations = WorkerSessions(limits.sessions, self._close_session)
         self._watch = asyncio.create_task(self._mind(), name=f"{name}: worker")
 
     @classmethod
@@ -149,9 +149,9 @@ class Running:
         config: WorkerConfig,
         command: tuple[str, ...],
         env: Mapping[str, str],
-        limits: Limits,
+        limits: WorkerLimits,
         broke: Callable[[str], None],
-    ) -> "Running":
+    ) -> "WorkerConnection":
         """Start it; it is not spoken to yet. Raises Fault (TRANSPORT)."""
         try:
             process = await WorkerProcess.start(name, command, Path(config.cwd), env)
@@ -164,10 +164,10 @@ class Running:
 
     async def greet(self) -> None:
         """Find out how to speak with it. Raises Fault."""
-        self._dialect = await greet(self._name, self._config, self.peer)
+        self._dialect = await detect_dialect(self._name, self._config, self.peer)
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> WorkerDialect:
         """How it is spoken to, once it was greeted."""
         if self._dialect is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name}: its worker is not ready; try again in a moment")
@@ -193,7 +193,7 @@ class Running:
             raise
         return opening.result()
 
-    def see_off(self, kept: Kept, answer: asyncio.Future[Any]) -> None:
+    def see_off(self, kept: WorkerSession, answer: asyncio.Future[Any]) -> None:
         """A turn was cancelled: ask for its end, and keep its session closed to others until that came.
 
         One that does not end in time loses its session: the worker may be about that for long.
@@ -201,7 +201,7 @@ class Running:
         self.dialect.cancel(kept.id)
         self._own(self._see_off(kept, answer), "cancelled turn")
 
-    def answered(self, kept: Kept) -> None:
+    def answered(self, kept: WorkerSession) -> None:
         """A session is free again."""
         self.tellings.pop(kept.id, None)
         kept.lock.release()
@@ -249,7 +249,7 @@ class Running:
         if seconds > 0:
             await asyncio.wait({self.process.ended}, timeout=seconds)
 
-    async def _see_off(self, kept: Kept, answer: asyncio.Future[Any]) -> None:
+    async def _see_off(self, kept: WorkerSession, answer: asyncio.Future[Any]) -> None:
         try:
             done, _ = await asyncio.wait({answer}, timeout=self._limits.cancel)
             if not done or answer.cancelled() or isinstance(answer.exception(), Fault):
@@ -305,4 +305,4 @@ class Running:
             telling = self.tellings.get(session) if isinstance(session, str) else None
             live = telling if telling is not None and not telling.over else None
             return self._dialect.permit(params, live)
-        raise Refused(METHOD_NOT_FOUND, f"Method not found: {one_line(method, 60)}")
+        raise JsonRpcError(METHOD_NOT_FOUND, f"Method not found: {one_line(method, 60)}")

@@ -11,8 +11,8 @@ from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
 from pallas.model.safe_text import one_line, sanitize
 
-from .json_rpc_peer import METHOD_NOT_FOUND, Peer, Refused
-from .turn_output import Telling
+from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
+from .turn_output import TurnOutput
 
 _UNKNOWN: Final = re.compile(
     r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"
@@ -26,7 +26,7 @@ _MAX_ID: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WorkerAnswer:
     """How a turn ended: ``texts`` in order, ``stop_reason`` in the words of a TurnResult."""
 
     texts: tuple[str, ...]
@@ -34,7 +34,7 @@ class Answer:
     usage: Usage = field(default_factory=Usage)
 
 
-class Dialect(Protocol):
+class WorkerDialect(Protocol):
     """How one worker is spoken to. All raise Fault, and Refused for an error that ``fault`` translates."""
 
     @property
@@ -62,7 +62,7 @@ class Dialect(Protocol):
         """Ask; ``before`` is what was said until now, empty where it knows. Its answer is the future's."""
         ...
 
-    def read(self, result: Any, telling: Telling) -> Answer:
+    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
         """What the answer says, with what was told on the way."""
         ...
 
@@ -78,26 +78,26 @@ class Dialect(Protocol):
         """The session that a ``session/update`` is about and its update; None where it makes no sense."""
         ...
 
-    def tell(self, update: Any, telling: Telling) -> None:
+    def tell(self, update: Any, telling: TurnOutput) -> None:
         """Say that update as events."""
         ...
 
-    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
         """The answer to ``session/request_permission``; ``telling`` is its turn's, None after that."""
         ...
 
-    def fault(self, refused: Refused, stage: str) -> Fault:
+    def fault(self, refused: JsonRpcError, stage: str) -> Fault:
         """What a caller is told of its error."""
         ...
 
 
-class Simple:
+class SimpleDialect:
     """The dialect of mcp-agentic: ``session/new``, ``session/prompt`` with a text, ``session/close``,
     ``session/cancel``. Nothing is told on the way. ``said`` is what it answered to the handshake."""
 
     vision = False
 
-    def __init__(self, name: str, config: WorkerConfig, peer: Peer, said: Any = None) -> None:
+    def __init__(self, name: str, config: WorkerConfig, peer: JsonRpcPeer, said: Any = None) -> None:
         self._name = name
         self._config = config
         self._peer = peer
@@ -121,7 +121,7 @@ class Simple:
         given = f"{before}\n\n{text}" if before else text
         return await self._peer.ask("session/prompt", {"sessionId": session, "input": given})
 
-    def read(self, result: Any, telling: Telling) -> Answer:
+    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
         """``{text, stopReason, usage?}``. Raises Fault (PROTOCOL)."""
         text, reason = (
             (result.get("text"), result.get("stopReason")) if isinstance(result, dict) else (None, None)
@@ -132,7 +132,7 @@ class Simple:
         usage = result.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         counted = Usage(_count(usage.get("inputTokens")), _count(usage.get("outputTokens")))
-        return Answer(telling.end(ok=True), stop_reason(reason), counted)
+        return WorkerAnswer(telling.end(ok=True), stop_reason(reason), counted)
 
     def cancel(self, session: str) -> None:
         """Its answer to that is not waited for."""
@@ -146,14 +146,14 @@ class Simple:
         """It says nothing on the way."""
         return None
 
-    def tell(self, update: Any, telling: Telling) -> None:
+    def tell(self, update: Any, telling: TurnOutput) -> None:
         """It says nothing on the way."""
 
-    def permit(self, params: Mapping[str, Any], telling: Telling | None) -> Any:
+    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
         """It has nobody to ask."""
-        raise Refused(METHOD_NOT_FOUND, "Method not found")
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found")
 
-    def fault(self, refused: Refused, stage: str) -> Fault:
+    def fault(self, refused: JsonRpcError, stage: str) -> Fault:
         """Of the type that it names, or that its code stands for (SPEC 7.3), else UPSTREAM."""
         data = refused.data if isinstance(refused.data, dict) else {}
         kind = _TYPES.get(refused.code, FaultType.UPSTREAM)
@@ -168,7 +168,7 @@ class Simple:
         )
 
 
-async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
+async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> WorkerDialect:
     """The dialect of a worker that was just started.
 
     Where it is not configured, ``initialize`` finds out: an answer with a ``protocolVersion`` is ACP, one
@@ -176,14 +176,14 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
     a worker that does not answer, UPSTREAM for another error, PROTOCOL for what cannot be read.
     """
     if config.dialect == "ndjson":
-        return Simple(name, config, peer)
+        return SimpleDialect(name, config, peer)
     # The schema of ACP takes a while to import, and only who speaks it needs it.
     acp = await asyncio.to_thread(import_module, ".agent_client", __package__)
     try:
         said = await peer.call("initialize", acp.hello(), config.request_timeout)
-    except Refused as refused:
+    except JsonRpcError as refused:
         if config.dialect == "auto" and _is_unknown(refused):
-            return Simple(name, config, peer)
+            return SimpleDialect(name, config, peer)
         raise Fault(
             FaultType.UPSTREAM,
             f"{name}: the worker answered initialize with an error: {refused.message}; {_HINT}",
@@ -194,10 +194,10 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
             raise
         raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data, cause=fault.cause) from None
     if isinstance(said, dict) and "protocolVersion" in said:
-        dialect: Dialect = acp.AgentClient(name, config, peer, said)
+        dialect: WorkerDialect = acp.AgentClient(name, config, peer, said)
         return dialect
     if config.dialect == "auto":
-        return Simple(name, config, peer, said)
+        return SimpleDialect(name, config, peer, said)
     raise Fault(
         FaultType.PROTOCOL,
         f"{name}: the worker's answer to initialize has no protocolVersion: {_shown(said)}; {_HINT}",
@@ -205,7 +205,7 @@ async def greet(name: str, config: WorkerConfig, peer: Peer) -> Dialect:
     )
 
 
-def _is_unknown(refused: Refused) -> bool:
+def _is_unknown(refused: JsonRpcError) -> bool:
     """Whether it says that there is no such method; not everyone knows the code for that."""
     return refused.code == METHOD_NOT_FOUND or _UNKNOWN.search(refused.message) is not None
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """Of one worker (SPEC 7.4). Sizes in bytes, times in seconds.
 
     ``line`` is the longest line that is read, ``queue`` what may wait until the worker reads it, for at most
@@ -26,4 +26,4 @@ class Limits:
     history: int = 262_144
 
 
-LIMITS = Limits()
+LIMITS = WorkerLimits()

@@ -9,7 +9,7 @@ from pallas.model import Message
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class WorkerSession:
     """A session of the worker's; ``id`` is empty until it has one.
 
     ``said`` are the marks of what it knows. ``loose`` says that it heard a turn which may not have become
@@ -38,7 +38,7 @@ class Kept:
         self.loose = False
 
 
-class Conversations:
+class WorkerSessions:
     """Sessions by lease, ``most`` of them: beyond, the one that was idle longest is closed.
 
     ``close`` ends a session of the worker's.
@@ -47,20 +47,20 @@ class Conversations:
     def __init__(self, most: int, close: Callable[[str], None]) -> None:
         self._most = most
         self._close = close
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, WorkerSession] = OrderedDict()
         self._leases: dict[str, str] = {}
         self._opened: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, lease: str | None) -> Kept:
+    def of(self, lease: str | None) -> WorkerSession:
         """The one of that lease; a new one for None, or where there is none."""
         if lease is None:
-            return Kept(None)
+            return WorkerSession(None)
         kept = self._kept.get(lease)
         if kept is None:
-            kept = self._kept[lease] = Kept(lease)
+            kept = self._kept[lease] = WorkerSession(lease)
             if len(self._kept) > self._most:
                 idle = (each for each in self._kept.values() if not each.lock.locked() and each is not kept)
                 if (oldest := next(idle, None)) is not None:
@@ -97,7 +97,7 @@ class Conversations:
         if (lease := self._leases.pop(session, None)) is not None:
             self.release(lease)
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: WorkerSession) -> None:
         """Let go of it: whoever comes next gets a new one."""
         if kept.lease is not None and self._kept.get(kept.lease) is kept:
             del self._kept[kept.lease]
@@ -105,7 +105,7 @@ class Conversations:
         if not kept.lock.locked():
             self.free(kept)
 
-    def free(self, kept: Kept) -> None:
+    def free(self, kept: WorkerSession) -> None:
         """It answers nobody now: close it where it is not wanted any more."""
         if kept.id and (kept.gone or kept.lease is None):
             self._close(kept.id)
