@@ -1,13 +1,12 @@
 """How the chat pane looks; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.fake_fleet import agent
-from support.looks import CONTRAST
+from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
@@ -18,7 +17,6 @@ from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import PathLine
 from pallas_tui.widgets.chat.view import ConversationView
 
-TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 84_000
 ANSWER = """Three customers were hit by the **May invoice bug**:
 
@@ -129,18 +127,12 @@ async def talk(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
-def test_a_conversation(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
-    async def before(pilot: Pilot[Any]) -> None:
-        pilot.app.theme = theme
-        await talk(pilot)
-
-    assert snap_compare(chat(), terminal_size=size, run_before=before)
+async def test_a_conversation(pictures: Pictures) -> None:
+    await pictures(chat(), talk, in_sizes("80x24", "120x40") + in_themes("80x24"))
+    await pictures(chat(), talk, in_sizes("60x20"))
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL], ids=["tiny", "small"])
-def test_the_calls_of_an_answer(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+async def test_the_calls_of_an_answer(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, view = pilot.app, await current(pilot)
         assert isinstance(app, PaneApp)
@@ -151,10 +143,10 @@ def test_the_calls_of_an_answer(snap_compare: Callable[..., bool], size: tuple[i
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=size, run_before=before)
+    await pictures(chat(), before, in_sizes("60x20", "80x24"))
 
 
-def test_a_command_being_typed(snap_compare: Callable[..., bool]) -> None:
+async def test_a_command_being_typed(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, view = pilot.app, await current(pilot)
         assert isinstance(app, PaneApp)
@@ -165,15 +157,13 @@ def test_a_command_being_typed(snap_compare: Callable[..., bool]) -> None:
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=SMALL, run_before=before)
+    await pictures(chat(), before)
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
-def test_side_by_side(snap_compare: Callable[..., bool], theme: str) -> None:
+async def test_side_by_side(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, _ = pilot.app, await current(pilot)
         assert isinstance(app, PaneApp)
-        app.theme = theme
         pane = app.query_one(ChatPane)
         pane.begin_beside(("concierge", "research", "engineering"))
         await until(lambda: len(pane._beside) == 3 and pane._shared.has_focus, pilot)
@@ -183,11 +173,10 @@ def test_side_by_side(snap_compare: Callable[..., bool], theme: str) -> None:
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=WIDE, run_before=before)
+    await pictures(chat(), before, in_sizes("120x40") + in_themes("120x40"))
 
 
-@pytest.mark.parametrize("size", [TINY, WIDE], ids=["tiny", "wide"])
-def test_saved_prompts(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+async def test_saved_prompts(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app, view = pilot.app, await current(pilot)
         assert isinstance(app, PaneApp)
@@ -199,11 +188,10 @@ def test_saved_prompts(snap_compare: Callable[..., bool], size: tuple[int, int])
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=size, run_before=before)
+    await pictures(chat(), before, in_sizes("60x20", "120x40"))
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-def test_choosing_an_agent(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+async def test_choosing_an_agent(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await current(pilot)
         await pilot.press("ctrl+t", "down")
@@ -213,11 +201,10 @@ def test_choosing_an_agent(snap_compare: Callable[..., bool], size: tuple[int, i
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=size, run_before=before)
+    await pictures(chat(), before, in_sizes("80x24", "120x40"))
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-def test_while_the_fleet_starts(snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+async def test_while_the_fleet_starts(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app = pilot.app
         assert isinstance(app, PaneApp)
@@ -231,13 +218,10 @@ def test_while_the_fleet_starts(snap_compare: Callable[..., bool], size: tuple[i
         agent("research", 24202, state=AgentState.CONNECTING),
         agent("vision", 24204, state=AgentState.ERROR, error="ModuleNotFoundError: No module named 'vison'"),
     )
-    assert snap_compare(PaneApp(ChatPane(), starting), terminal_size=size, run_before=before)
+    await pictures(PaneApp(ChatPane(), starting), before, in_sizes("80x24", "120x40"))
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-def test_an_image_for_an_agent_that_is_degraded_and_blind(
-    snap_compare: Callable[..., bool], size: tuple[int, int], tmp_path: Path
-) -> None:
+async def test_an_image_for_an_agent_that_is_degraded_and_blind(pictures: Pictures, tmp_path: Path) -> None:
     (tmp_path / "invoice.png").write_bytes(PNG)
 
     async def before(pilot: Pilot[Any]) -> None:
@@ -255,10 +239,10 @@ def test_an_image_for_an_agent_that_is_degraded_and_blind(
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(tmp_path), terminal_size=size, run_before=before)
+    await pictures(chat(tmp_path), before, in_sizes("80x24", "120x40"))
 
 
-def test_an_agent_that_cannot_answer(snap_compare: Callable[..., bool]) -> None:
+async def test_an_agent_that_cannot_answer(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         app = pilot.app
         assert isinstance(app, PaneApp)
@@ -273,4 +257,4 @@ def test_an_agent_that_cannot_answer(snap_compare: Callable[..., bool]) -> None:
         still(app)
         await pilot.pause()
 
-    assert snap_compare(chat(), terminal_size=SMALL, run_before=before)
+    await pictures(chat(), before)

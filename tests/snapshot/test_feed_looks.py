@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import SIZES, each_look
+from support.looks import EACH_LOOK, Pictures
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -13,8 +13,6 @@ from textual.widgets import Input
 
 from pallas.model import Event, Exchange, RunFinished, RunStarted, StepStarted, ToolEvent
 from pallas_tui.settings import Settings
-
-Compare = Callable[..., bool]
 
 
 def story() -> Iterator[Event]:
@@ -87,22 +85,18 @@ def pressing(*keys: str, until_text: str) -> Callable[[Pilot[Any]], Awaitable[No
     return before
 
 
-@each_look
-def test_the_feed_as_a_tree_with_its_waterfall(
-    snap_compare: Compare, size: tuple[int, int], theme: str
-) -> None:
-    app = workbench(busy(), settings=Settings(theme, ascii=False))
-    assert snap_compare(app, terminal_size=size, run_before=pressing("f", until_text="research"))
+async def test_the_feed_as_a_tree_with_its_waterfall(pictures: Pictures) -> None:
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
+    await pictures(app, pressing("f", until_text="research"), EACH_LOOK)
 
 
-def test_the_feed_with_bars_in_ascii(snap_compare: Compare) -> None:
+async def test_the_feed_with_bars_in_ascii(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings(theme="textual-light", ascii=True))
     before = pressing("z", until_text="connection refused")
-    assert snap_compare(app, terminal_size=SIZES["120x40"], run_before=before)
+    await pictures(app, before, size="120x40")
 
 
-@each_look
-def test_a_run_on_its_own_screen(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
-    app = workbench(busy(), settings=Settings(theme, ascii=False))
+async def test_a_run_on_its_own_screen(pictures: Pictures) -> None:
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("home", "enter", until_text="inspector")
-    assert snap_compare(app, terminal_size=size, run_before=before)
+    await pictures(app, before, EACH_LOOK)

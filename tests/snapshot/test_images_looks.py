@@ -1,12 +1,12 @@
 """How pictures look; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.fake_fleet import NOON, agent
+from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import STYLES, PaneApp, still
 from support.pictures import picture
 from support.waiting import until
@@ -20,8 +20,6 @@ from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.pictures import Thumbnail
 from pallas_tui.widgets.chat.tray import Chip
 from pallas_tui.widgets.dialogs.file_dialog import FileList, FilesScreen
-
-SMALL, WIDE = (60, 20), (100, 40)
 
 
 def padded(width: int, height: int) -> bytes:
@@ -46,17 +44,15 @@ class Painter:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-def test_a_picture_in_the_transcript_and_one_to_be_sent(
-    snap_compare: Callable[..., bool], size: tuple[int, int], theme: str, tmp_path: Path
-) -> None:
+async def test_a_picture_in_the_transcript_and_one_to_be_sent(pictures: Pictures, tmp_path: Path) -> None:
     (tmp_path / "invoice.png").write_bytes(padded(64, 48))
-    pane = ChatPane(connect=Painter, base=tmp_path, stopwatch=lambda: pane._now)
-    app = PaneApp(pane, (agent("vision", 24204, vision=True),))
+
+    def app() -> PaneApp:
+        pane = ChatPane(connect=Painter, base=tmp_path, stopwatch=lambda: pane._now)
+        return PaneApp(pane, (agent("vision", 24204, vision=True),))
 
     async def before(pilot: Pilot[Any]) -> None:
-        pilot.app.theme = theme
+        pane = pilot.app.query_one(ChatPane)
         view = await until(lambda: pane._current, pilot)
         await until(lambda: view._prompt.has_focus, pilot)
         view._prompt.insert("Draw it")
@@ -64,12 +60,13 @@ def test_a_picture_in_the_transcript_and_one_to_be_sent(
         await until(lambda: view.conversation.run is None and view.query_one(Thumbnail).is_drawn, pilot)
         await view.tray.take(tmp_path / "invoice.png")
         chip = await until(lambda: view.query_one(Chip), pilot)
-        await until(lambda: chip._strips or size[1] < 30, pilot)
+        await until(lambda: chip._strips or pilot.app.size.height < 30, pilot)
         await until(lambda: view.transcript.at_end, pilot)
         still(pilot.app)
         await pilot.pause()
 
-    assert snap_compare(app, terminal_size=size, run_before=before)
+    await pictures(app(), before, in_sizes("100x40") + in_themes("100x40", "light"))
+    await pictures(app(), before, in_sizes("60x20"))
 
 
 class Files(App[None]):
@@ -85,17 +82,19 @@ class Files(App[None]):
         self.push_screen(FilesScreen(self.folder))
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-def test_choosing_images_among_the_files(
-    snap_compare: Callable[..., bool], size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "screens").mkdir()
+def fill(folder: Path) -> None:
+    """A folder, three pictures and a link to nothing, all of one moment."""
+    (folder / "screens").mkdir()
     for name, count in (("invoice.png", 84_000), ("plan.jpg", 1_200_000), ("short.gif", 12)):
-        (tmp_path / name).write_bytes(b"\0" * count)
-    (tmp_path / "gone.webp").symlink_to(tmp_path / "nowhere.webp")
-    for path in tmp_path.iterdir():
+        (folder / name).write_bytes(b"\0" * count)
+    (folder / "gone.webp").symlink_to(folder / "nowhere.webp")
+    for path in folder.iterdir():
         if not path.is_symlink():
             os.utime(path, (NOON, NOON))
+
+
+async def test_choosing_images_among_the_files(pictures: Pictures, tmp_path: Path) -> None:
+    fill(tmp_path)
 
     async def before(pilot: Pilot[Any]) -> None:
         screen = await until(lambda: isinstance(pilot.app.screen, FilesScreen) and pilot.app.screen, pilot)
@@ -106,4 +105,5 @@ def test_choosing_images_among_the_files(
         screen._where.update(" ~/pictures  1 marked")
         await pilot.pause()
 
-    assert snap_compare(Files(tmp_path), terminal_size=size, run_before=before)
+    for look in in_sizes("100x40", "60x20"):
+        await pictures(Files(tmp_path), before, (look,))

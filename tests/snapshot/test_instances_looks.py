@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
+from support.looks import Pictures, in_sizes, in_themes
 from support.pane_app import still
 from support.registries import HandClock, entry
 from support.shell import screen_text, workbench
@@ -21,13 +22,8 @@ from pallas_tui.instances import Instances, Listing
 from pallas_tui.instances.document import read_document
 from pallas_tui.instances.watch import Pace
 from pallas_tui.screens.instances import InstancesScreen
-from pallas_tui.settings import Settings
+from pallas_tui.settings import Notify, Settings
 
-Compare = Callable[..., bool]
-
-SMALL = (80, 24)
-WIDE = (120, 40)
-THEMES = {"dark": "textual-dark", "light": "textual-light"}
 HEALTH = {
     "research": {"status": "ok"},
     "engineering": {"status": "degraded", "message": "Avg response 12s — Neo4j connection slow"},
@@ -73,11 +69,13 @@ async def read(url: str) -> Listing:
     return read_document({"servers": entries}, url)
 
 
-def app_with(theme: str = "dark", *, ascii: bool = False) -> Workbench:  # noqa: A002 - as in the settings
+def app_with(*, ascii: bool = False) -> Workbench:  # noqa: A002 - as in the settings
     clock = HandClock()
     pace = Pace(clock=clock, wait=clock.wait)
     instances = Instances(pace=pace, read=read, connect=Wire)
-    return workbench(settings=Settings(THEMES[theme], ascii=ascii), instances=instances)
+    # What is told above the panes goes by itself, and a picture must not depend on when.
+    settings = Settings("textual-dark", ascii=ascii, notify=Notify(agents=False, runs=False))
+    return workbench(settings=settings, instances=instances)
 
 
 async def two_instances(pilot: Pilot[Any]) -> None:
@@ -104,31 +102,24 @@ def pressing(*keys: str, seen: str) -> Callable[[Pilot[Any]], Any]:
     return before
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["80x24", "120x40"])
-def test_instances_with_their_agents(
-    snap_compare: Compare,
-    size: tuple[int, int],
-    theme: str,
-) -> None:
+async def test_instances_with_their_agents(pictures: Pictures) -> None:
     # PI-14, PI-17
     before = pressing("down", "down", seen="Avg response 12s")
-    assert snap_compare(app_with(theme), terminal_size=size, run_before=before)
+    await pictures(app_with(), before, in_sizes("80x24", "120x40") + in_themes("80x24", "light"))
 
 
-def test_an_instance_that_is_not_attached(snap_compare: Compare) -> None:
+async def test_an_instance_that_is_not_attached(pictures: Pictures) -> None:
     before = pressing("end", "up", seen="entry 2 (ca.helu/broken)")
-    assert snap_compare(app_with(), terminal_size=SMALL, run_before=before)
+    await pictures(app_with(), before)
 
 
-def test_a_url_that_cannot_be_registered(snap_compare: Compare) -> None:
+async def test_a_url_that_cannot_be_registered(pictures: Pictures) -> None:
     before = pressing("a", *"puck:23030", "enter", seen="Registry URL")
-    assert snap_compare(app_with(), terminal_size=SMALL, run_before=before)
+    await pictures(app_with(), before)
 
 
-def test_no_instance_yet_in_ascii_without_colour(
-    snap_compare: Compare,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_no_instance_yet_in_ascii_without_colour(
+    pictures: Pictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = app_with(ascii=True)
@@ -140,19 +131,16 @@ def test_no_instance_yet_in_ascii_without_colour(
         for _ in range(3):
             await pilot.pause()
 
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before)
 
 
-def test_instances_in_ascii_without_colour(
-    snap_compare: Compare,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_instances_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = pressing("down", "down", "down", seen="Argos MCP server unreachable")
-    assert snap_compare(app_with(ascii=True), terminal_size=WIDE, run_before=before)
+    await pictures(app_with(ascii=True), before, size="120x40")
 
 
-def test_the_feed_with_a_stopped_loop_and_a_refused_key(snap_compare: Compare) -> None:
+async def test_the_feed_with_a_stopped_loop_and_a_refused_key(pictures: Pictures) -> None:
     fleet = FakeFleet()
     one: dict[str, Any] = {"run_id": "r1", "agent": "concierge"}
     key: dict[str, Any] = {"source": "forwarded", "fingerprint": "3fc2", "method": "tools/call"}
@@ -173,4 +161,4 @@ def test_the_feed_with_a_stopped_loop_and_a_refused_key(snap_compare: Compare) -
         for _ in range(3):
             await pilot.pause()
 
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before)

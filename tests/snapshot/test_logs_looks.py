@@ -1,19 +1,17 @@
 """How the logs pane looks; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.looks import CONTRAST
+from support.looks import EACH_SIZE, Pictures, in_sizes, in_themes
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas_tui.widgets.logs import LogsPane
 
-TINY, SMALL, WIDE = (60, 20), (80, 24), (120, 40)
 LEVELS = ("INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SAID = (
     "run 7f3a of concierge started",
@@ -61,55 +59,52 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
-def test_the_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int], theme: str) -> None:
+async def test_the_log(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
-        pilot.app.theme = theme
         await settle(pilot, "12:59:07.059", "up", "up", "up")
 
-    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+    await pictures(PaneApp(LogsPane(log)), before, in_sizes("80x24") + in_themes("80x24"))
+    for look in in_sizes("60x20", "120x40"):
+        await pictures(PaneApp(LogsPane(log)), before, (look,))
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-def test_a_record_in_full(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]) -> None:
+async def test_a_record_in_full(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "Traceback", "up", "enter")
 
-    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+    for look in EACH_SIZE:
+        await pictures(PaneApp(LogsPane(log)), before, (look,))
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-def test_a_filtered_log(snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]) -> None:
+async def test_a_filtered_log(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "12:57:07.057", "l", "l", "slash", *"refused")
 
-    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+    await pictures(PaneApp(LogsPane(log)), before, in_sizes("80x24", "120x40"))
+    await pictures(PaneApp(LogsPane(log)), before, in_sizes("60x20"))
 
 
-@pytest.mark.parametrize("size", [TINY, SMALL, WIDE], ids=["tiny", "small", "wide"])
-def test_what_is_found_in_wrapped_records(
-    snap_compare: Callable[..., bool], log: Path, size: tuple[int, int]
-) -> None:
+async def test_what_is_found_in_wrapped_records(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         keys = ("w", "slash", *"level>=info agent:*", "enter", "s", *"run 7f3[ab]", "enter")
         await settle(pilot, "run 7f3b", *keys)
         pane = pilot.app.query_one(LogsPane)
         await until(lambda: "found" in pane.caption and not pane._source.finding, pilot)
 
-    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=size, run_before=before)
+    await pictures(PaneApp(LogsPane(log)), before, in_sizes("80x24", "60x20"))
+    await pictures(PaneApp(LogsPane(log)), before, in_sizes("120x40"))
 
 
-def test_a_mistake_in_the_filter(snap_compare: Callable[..., bool], log: Path) -> None:
+async def test_a_mistake_in_the_filter(pictures: Pictures, log: Path) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "no such level", "slash", *"refused level>=grave")
 
-    assert snap_compare(PaneApp(LogsPane(log)), terminal_size=SMALL, run_before=before)
+    await pictures(PaneApp(LogsPane(log)), before)
 
 
-def test_no_log_yet(snap_compare: Callable[..., bool]) -> None:
+async def test_no_log_yet(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "There is no log yet")
 
     path = Path("/nowhere/.local/state/pallas/pallas.log")
-    assert snap_compare(PaneApp(LogsPane(path)), terminal_size=SMALL, run_before=before)
+    await pictures(PaneApp(LogsPane(path)), before)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
 from support.letters import RUN, greeting, todo, told
-from support.looks import each_look
+from support.looks import EACH_LOOK, Pictures, in_sizes, in_themes
 from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -18,8 +18,6 @@ from pallas.model import AgentDetail, Fault, FaultType, PayloadDetail, ToolOutco
 from pallas_tui.app import Workbench
 from pallas_tui.settings import Settings
 
-Compare = Callable[..., bool]
-SMALL = (80, 24)
 SCHEMA = (
     '{"type": "object", "title": "Greeting", "required": ["name"], "properties": {'
     '"name": {"type": "string", "description": "Whom to greet"}, '
@@ -72,55 +70,52 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
-@each_look
-def test_messages(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_messages(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "down", "down", seen="refused: routing")
-    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet()), before, in_sizes("80x24", "120x40") + in_themes("80x24"))
+    await pictures(app_over(fleet()), before, in_sizes("60x20"))
 
 
-def test_messages_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("M", "home", seen="fits Greeting")
-    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(fleet(), ascii=True), before)
 
 
-def test_a_message_in_full(snap_compare: Compare) -> None:
+async def test_a_message_in_full(pictures: Pictures) -> None:
     before = looking("M", "home", "down", "enter", seen="<text>hello Ada</text>")
-    assert snap_compare(app_over(fleet()), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(fleet()), before)
 
 
-def test_no_messages_yet(snap_compare: Compare) -> None:
+async def test_no_messages_yet(pictures: Pictures) -> None:
     before = looking("M", seen="Escape goes back")
-    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(FakeFleet()), before)
 
 
-def test_a_message_that_is_written(snap_compare: Compare) -> None:
+async def test_a_message_that_is_written(pictures: Pictures) -> None:
     before = looking("M", "home", "s", seen="Whom to greet")
-    assert snap_compare(app_over(fleet()), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(fleet()), before)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (120, 40)], ids=["60x20", "120x40"])
-def test_a_message_that_is_sent_again(snap_compare: Compare, size: tuple[int, int]) -> None:
+async def test_a_message_that_is_sent_again(pictures: Pictures) -> None:
     before = looking("M", "home", "p", seen="2 lines differ")
-    assert snap_compare(app_over(fleet()), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet()), before, in_sizes("60x20", "120x40"))
 
 
-def test_a_message_that_cannot_be_sent_again(snap_compare: Compare) -> None:
+async def test_a_message_that_cannot_be_sent_again(pictures: Pictures) -> None:
     made = fleet()
     fault = Fault(FaultType.TIMEOUT, "greeter did not answer within 30 s")
     made.outcome = ToolOutcome(False, "", 30.0, (fault.message,))
     before = looking("M", "home", "p", seen="it failed after 30.0 s")
-    assert snap_compare(app_over(made), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(made), before)
 
 
-@each_look
-def test_todos(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_todos(pictures: Pictures) -> None:
     before = looking("D", seen="raised")
-    assert snap_compare(app_over(fleet(ends=False, todos=True), theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet(ends=False, todos=True)), before, EACH_LOOK)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (120, 40)], ids=["60x20", "120x40"])
-def test_a_todo_that_is_due_on_the_top_line(snap_compare: Compare, size: tuple[int, int]) -> None:
+async def test_a_todo_that_is_due_on_the_top_line(pictures: Pictures) -> None:
     before = looking("f4", seen="1 todo")
     app = app_over(fleet(ends=False, todos=True))
-    assert snap_compare(app, terminal_size=size, run_before=before)
+    await pictures(app, before, in_sizes("60x20", "120x40"))

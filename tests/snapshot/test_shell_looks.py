@@ -1,11 +1,11 @@
 """How the shell looks. After an intended change: ``make test ARGS="tests/snapshot --snapshot-update"``."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, desk
+from support.looks import Before, Pictures, in_sizes, in_themes
 from support.shell import screen_text, workbench
 from support.waiting import until
 from textual.pilot import Pilot
@@ -23,12 +23,7 @@ from pallas.model import (
 from pallas_tui.settings import Settings
 from pallas_tui.widgets.failure import Failure
 
-Compare = Callable[..., bool]
-Before = Callable[[Pilot[Any]], Awaitable[None]]
-
-SMALL = (80, 24)
-WIDE = (120, 40)
-THEMES = {"dark": "textual-dark", "light": "textual-light"}
+DARK_AND_LIGHT = in_sizes("80x24") + in_themes("80x24", "light")
 
 
 def busy() -> FakeFleet:
@@ -75,28 +70,24 @@ def pressing(*keys: str, until_text: str = "2 runs") -> Before:
     return before
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["80x24", "120x40"])
-def test_the_main_screen(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
-    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
-    assert snap_compare(app, terminal_size=size, run_before=pressing())
+async def test_the_main_screen(pictures: Pictures) -> None:
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
+    await pictures(app, pressing(), in_sizes("80x24", "120x40") + in_themes("80x24", "light"))
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_the_agents_in_a_small_terminal(snap_compare: Compare, theme: str) -> None:
-    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
+async def test_the_agents_in_a_small_terminal(pictures: Pictures) -> None:
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("f2", "down", "down", "down", "down", until_text="tickets: connection refused")
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before, DARK_AND_LIGHT)
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_the_feed_in_a_small_terminal(snap_compare: Compare, theme: str) -> None:
-    app = workbench(busy(), settings=Settings(THEMES[theme], ascii=False))
+async def test_the_feed_in_a_small_terminal(pictures: Pictures) -> None:
+    app = workbench(busy(), settings=Settings("textual-dark", ascii=False))
     before = pressing("f4", until_text="vault/lookup")
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before, DARK_AND_LIGHT)
 
 
-def test_the_feed_while_it_is_filtered_and_read(snap_compare: Compare) -> None:
+async def test_the_feed_while_it_is_filtered_and_read(pictures: Pictures) -> None:
     app = workbench(busy())
 
     async def before(pilot: Pilot[Any]) -> None:
@@ -109,52 +100,52 @@ def test_the_feed_while_it_is_filtered_and_read(snap_compare: Compare) -> None:
         app.main.query_one("#feed-filter", Input).cursor_blink = False
         await pilot.pause()
 
-    assert snap_compare(app, terminal_size=WIDE, run_before=before)
+    await pictures(app, before, size="120x40")
 
 
-def test_ascii_and_no_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ascii_and_no_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = workbench(busy(), settings=Settings("textual-dark", ascii=True))
-    assert snap_compare(app, terminal_size=WIDE, run_before=pressing("f2"))
+    await pictures(app, pressing("f2"), size="120x40")
 
 
-def test_sixteen_colours(snap_compare: Compare) -> None:
+async def test_sixteen_colours(pictures: Pictures) -> None:
     app = workbench(busy(), settings=Settings("ansi-dark", ascii=False))
-    assert snap_compare(app, terminal_size=WIDE, run_before=pressing("f2"))
+    await pictures(app, pressing("f2"), size="120x40")
 
 
-def test_the_start(snap_compare: Compare) -> None:
+async def test_the_start(pictures: Pictures) -> None:
     fleet = FakeFleet(replace(desk(), state=FleetState.STARTING))
     states = (AgentState.WAITING, AgentState.IMPORTING, AgentState.CONNECTING, AgentState.READY)
     for agent, state in zip(desk().agents, states, strict=True):
         fleet.change(agent.name, state=state, since=NOON - 2, started_in=None)
     app = workbench(fleet)
-    assert snap_compare(app, terminal_size=WIDE, run_before=pressing(until_text="import 2 s"))
+    await pictures(app, pressing(until_text="import 2 s"), size="120x40")
 
 
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["80x24", "120x40"])
-def test_a_fleet_that_cannot_start(snap_compare: Compare, size: tuple[int, int]) -> None:
+async def test_a_fleet_that_cannot_start(pictures: Pictures) -> None:
     error = (
         "agents.yaml:3: agents.research.prot: unknown key; allowed are module, port; did you mean port?\n"
         "agents.yaml:9: agents.vision.port: 24202 is also the port of research; each agent needs its own"
     )
-    app = workbench(FakeFleet(FleetSnapshot("desk", FleetState.FAILED, NOON, "", error=error)))
-    assert snap_compare(app, terminal_size=size, run_before=pressing(until_text="did not start"))
+    for look in in_sizes("80x24", "120x40"):
+        app = workbench(FakeFleet(FleetSnapshot("desk", FleetState.FAILED, NOON, "", error=error)))
+        await pictures(app, pressing(until_text="did not start"), (look,))
 
 
-def test_the_help(snap_compare: Compare) -> None:
+async def test_the_help(pictures: Pictures) -> None:
     app = workbench(busy())
     before = pressing("f4", "f1", until_text="Every call of every agent")
-    assert snap_compare(app, terminal_size=WIDE, run_before=before)
+    await pictures(app, before, size="120x40")
 
 
-def test_the_whole_story(snap_compare: Compare) -> None:
+async def test_the_whole_story(pictures: Pictures) -> None:
     app = workbench(busy())
     before = pressing("f2", "down", "down", "down", "down", "i", until_text="Downstreams:")
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before)
 
 
-def test_a_question_in_place(snap_compare: Compare) -> None:
+async def test_a_question_in_place(pictures: Pictures) -> None:
     app = workbench(busy())
     before = pressing("f4", "ctrl+q", until_text="2 runs are in flight")
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before)

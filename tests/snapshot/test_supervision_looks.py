@@ -1,11 +1,11 @@
 """How edits, broken edits, crash loops, blocked loops and a paused watch look."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from support.fake_fleet import FILE, INSTRUCTION, NEW_TOOL, NOON, TOOL, FakeFleet, failed, live
-from support.looks import SIZES, each_look
+from support.looks import EACH_LOOK, Before, Pictures
 from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -15,9 +15,6 @@ from textual.widgets import Input
 from pallas.model import AgentState, FleetState, LoopBlocked, ServerSnapshot
 from pallas_tui.app import Workbench
 from pallas_tui.settings import Notify, Settings
-
-Compare = Callable[..., bool]
-Before = Callable[[Pilot[Any]], Awaitable[None]]
 
 
 def app_over(fleet: FakeFleet, theme: str = "textual-dark", plain: bool = False) -> Workbench:
@@ -71,36 +68,31 @@ def unwell(fleet: FakeFleet) -> None:
     fleet.say(LoopBlocked(at=NOON, seconds=2.1, agent="concierge", place="desk/tools.py:40", stack="stack"))
 
 
-@each_look
-def test_a_broken_edit_in_the_list(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_a_broken_edit_in_the_list(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "down", words="v4 answers")
-    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
-@each_look
-def test_what_changed(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_what_changed(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "down", "c", *["down"] * 3, words="Answer in one")
-    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
-@each_look
-def test_why_an_edit_failed(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_why_an_edit_failed(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "C", words="v4 answers as before")
-    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
-@each_look
-def test_an_unwell_fleet(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_an_unwell_fleet(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, unwell, "f2", *["down"] * 6, words="crash loop: 5")
-    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
-@each_look
-def test_the_feed_with_versions(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_the_feed_with_versions(pictures: Pictures) -> None:
     fleet = FakeFleet()
 
     def happen(fleet: FakeFleet) -> None:
@@ -108,17 +100,17 @@ def test_the_feed_with_versions(snap_compare: Compare, size: tuple[int, int], th
         unwell(fleet)
 
     before = after(fleet, happen, "f4", words="rolled back to v2")
-    assert snap_compare(app_over(fleet, theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet), before, EACH_LOOK)
 
 
-def test_what_changed_in_ascii(snap_compare: Compare) -> None:
+async def test_what_changed_in_ascii(pictures: Pictures) -> None:
     fleet = FakeFleet()
     before = after(fleet, edited, "f2", "C", words="v4 answers as before")
     app = app_over(fleet, plain=True)
-    assert snap_compare(app, terminal_size=SIZES["80x24"], run_before=before)
+    await pictures(app, before)
 
 
-def test_a_draining_fleet(snap_compare: Compare) -> None:
+async def test_a_draining_fleet(pictures: Pictures) -> None:
     fleet = FakeFleet()
     fleet.change("research", runs_active=2)
 
@@ -126,4 +118,4 @@ def test_a_draining_fleet(snap_compare: Compare) -> None:
         fleet.current = replace(fleet.current, state=FleetState.DRAINING)
 
     before = after(fleet, drain, "f2", "ctrl+q", words="Quit? (research 2)")
-    assert snap_compare(app_over(fleet), terminal_size=SIZES["80x24"], run_before=before)
+    await pictures(app_over(fleet), before)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import each_look
+from support.looks import EACH_LOOK, Pictures
 from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -16,8 +16,6 @@ from pallas.model import Fault, FaultType, TaskRecord
 from pallas_tui.app import Workbench
 from pallas_tui.settings import Settings
 
-Compare = Callable[..., bool]
-SMALL = (80, 24)
 WORKING = TaskRecord(
     "a1" * 16,
     "concierge",
@@ -96,23 +94,22 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
-@each_look
-def test_tasks(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_tasks(pictures: Pictures) -> None:
     before = looking("down", "down", seen="Three customers were hit")
-    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet()), before, EACH_LOOK)
 
 
-def test_tasks_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("end", "up", seen="the provider is busy")
-    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(fleet(), ascii=True), before)
 
 
-def test_no_tasks_yet(snap_compare: Compare) -> None:
-    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=looking(seen="Escape goes"))
+async def test_no_tasks_yet(pictures: Pictures) -> None:
+    await pictures(app_over(FakeFleet()), looking(seen="Escape goes"))
 
 
-def test_tasks_that_only_others_may_see(snap_compare: Compare) -> None:
+async def test_tasks_that_only_others_may_see(pictures: Pictures) -> None:
     made = fleet()
     made.kept.problem = Fault(FaultType.AUTH, "read-only: tasks are shown to whoever holds the full token")
-    assert snap_compare(app_over(made), terminal_size=SMALL, run_before=looking(seen="r reads"))
+    await pictures(app_over(made), looking(seen="r reads"))

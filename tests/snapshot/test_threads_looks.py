@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet
-from support.looks import each_look
+from support.looks import EACH_LOOK, Pictures
 from support.pane_app import still
 from support.shell import screen_text, workbench
 from support.waiting import until
@@ -16,9 +16,6 @@ from pallas.model import Fault, FaultType, MessageRecord, ThreadRecord, ToolCall
 from pallas_tui.app import Workbench
 from pallas_tui.settings import Settings
 
-Compare = Callable[..., bool]
-SMALL = (80, 24)
-WIDE = (120, 40)
 SAID = (
     ("research", "Which customers were hit by the May invoice bug?", "mcp", "anonymous", 0.02),
     ("concierge", "Can I dim the lamps in the hall?", "rest", "token:website", 0.3),
@@ -72,24 +69,23 @@ def app_over(made: FakeFleet, theme: str = "textual-dark", *, ascii: bool = Fals
     return workbench(made, settings=Settings(theme, ascii=ascii))
 
 
-@each_look
-def test_threads(snap_compare: Compare, size: tuple[int, int], theme: str) -> None:
+async def test_threads(pictures: Pictures) -> None:
     before = looking("down", seen="Acme, Globex")
-    assert snap_compare(app_over(fleet(), theme), terminal_size=size, run_before=before)
+    await pictures(app_over(fleet()), before, EACH_LOOK)
 
 
-def test_threads_in_ascii_without_colour(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_threads_in_ascii_without_colour(pictures: Pictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     before = looking("end", seen="Acme, Globex")
-    assert snap_compare(app_over(fleet(), ascii=True), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(fleet(), ascii=True), before)
 
 
-def test_no_threads_yet(snap_compare: Compare) -> None:
+async def test_no_threads_yet(pictures: Pictures) -> None:
     before = looking(seen="Escape goes back")
-    assert snap_compare(app_over(FakeFleet()), terminal_size=SMALL, run_before=before)
+    await pictures(app_over(FakeFleet()), before)
 
 
-def test_a_thread_that_cannot_be_deleted(snap_compare: Compare) -> None:
+async def test_a_thread_that_cannot_be_deleted(pictures: Pictures) -> None:
     made = fleet()
     app = app_over(made)
 
@@ -103,4 +99,4 @@ def test_a_thread_that_cannot_be_deleted(snap_compare: Compare) -> None:
         for _ in range(3):
             await pilot.pause()
 
-    assert snap_compare(app, terminal_size=SMALL, run_before=before)
+    await pictures(app, before)

@@ -1,11 +1,9 @@
 """How the traces pane looks; `make test ARGS="tests/snapshot --snapshot-update"` after an intended change."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from support.fake_fleet import NOON
-from support.looks import CONTRAST
+from support.looks import EACH_LOOK, Pictures
 from support.pane_app import PaneApp, still
 from support.waiting import until
 from textual.pilot import Pilot
@@ -14,7 +12,6 @@ from pallas.model import AuthHop, Event, RunFinished, RunStarted, ToolEvent
 from pallas_tui.text import ASCII
 from pallas_tui.widgets.traces import TracesPane
 
-SIZES = pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)], ids=["tiny", "small", "wide"])
 ALICE, VAULT = "3fc29a10" + "0" * 16, "ca11ab1e" + "0" * 16
 
 
@@ -64,25 +61,22 @@ async def settle(pilot: Pilot[Any], text: str, *keys: str) -> None:
     await pilot.pause()
 
 
-@SIZES
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", CONTRAST])
-def test_the_hops(snap_compare: Callable[..., bool], size: tuple[int, int], theme: str) -> None:
+async def test_the_hops(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
-        pilot.app.theme = theme
         await settle(pilot, "vision", "up", "up", "up")
 
-    assert snap_compare(PaneApp(TracesPane()), terminal_size=size, run_before=before)
+    await pictures(PaneApp(TracesPane()), before, EACH_LOOK)
 
 
-def test_only_what_is_odd_in_ascii(snap_compare: Callable[..., bool]) -> None:
+async def test_only_what_is_odd_in_ascii(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "tickets", "o")
 
-    assert snap_compare(PaneApp(TracesPane(ASCII)), terminal_size=(80, 24), run_before=before)
+    await pictures(PaneApp(TracesPane(ASCII)), before)
 
 
-def test_no_hops_yet(snap_compare: Callable[..., bool]) -> None:
+async def test_no_hops_yet(pictures: Pictures) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await settle(pilot, "No hops yet")
 
-    assert snap_compare(PaneApp(TracesPane()), terminal_size=(80, 24), run_before=before)
+    await pictures(PaneApp(TracesPane()), before)

@@ -1,19 +1,158 @@
-"""The sizes and themes in which every pane has its look kept."""
+"""Pictures of an application: several of one that runs, each compared with the one that is kept.
 
-from typing import Final
+A failing run writes them into ``snapshot_report.html``, as ``snap_compare`` of pytest-textual-snapshot does.
+"""
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
 
 import pytest
-
-SIZES: Final = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40)}
-CONTRAST: Final = "pallas-contrast-dark"
-THEMES: Final = {"": "textual-dark", "-light": "textual-light", "-contrast": CONTRAST}
-
-each_look = pytest.mark.parametrize(
-    ("size", "theme"),
-    [
-        pytest.param(cells, theme, id=f"{size}{kind}")
-        for kind, theme in THEMES.items()
-        for size, cells in SIZES.items()
-    ],
+from pytest_textual_snapshot import (
+    PseudoApp,
+    PseudoConsole,
+    SVGImageExtension,
+    node_to_report_path,
+    normalize_svg,
 )
-"""Gives a test ``size`` (columns, rows) and ``theme``: every size in dark, light and high contrast."""
+from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
+from textual.app import App
+from textual.pilot import Pilot
+
+CONTRAST: Final = "pallas-contrast-dark"
+THEMES: Final = {"": "textual-dark", "light": "textual-light", "contrast": CONTRAST}
+STEADY: Final = 5
+"""A picture that was taken so often without a change is finished, right or wrong."""
+
+Before = Callable[[Pilot[Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One size of the terminal in one theme."""
+
+    size: str
+    theme: str = ""
+    """The end of the picture's name; empty for the first theme."""
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """Columns and rows."""
+        return cells(self.size)
+
+    @property
+    def name(self) -> str:
+        """The name of the picture, for example ``80x24-light``."""
+        return f"{self.size}-{self.theme}" if self.theme else self.size
+
+
+def cells(size: str) -> tuple[int, int]:
+    """Columns and rows of a size such as ``80x24``."""
+    columns, _, rows = size.partition("x")
+    return int(columns), int(rows)
+
+
+def in_sizes(*sizes: str) -> tuple[Look, ...]:
+    """The first theme in these sizes."""
+    return tuple(Look(size) for size in sizes)
+
+
+def in_themes(size: str, *themes: str) -> tuple[Look, ...]:
+    """Further themes in one size; all there are without ``themes``."""
+    return tuple(Look(size, theme) for theme in themes or tuple(THEMES)[1:])
+
+
+EACH_SIZE: Final = in_sizes("80x24", "60x20", "120x40")
+EACH_LOOK: Final = EACH_SIZE + in_themes("80x24")
+"""The first theme in every size, the others in one.
+
+What has scrolled, or was measured when it was opened, may look otherwise in a size that it did not start in:
+there a test starts the application once for each size.
+"""
+
+
+class Pictures:
+    """Takes pictures of applications and compares them with the kept ones."""
+
+    def __init__(self, snapshot: SnapshotAssertion, node: pytest.Item) -> None:
+        self._snapshot = snapshot.use_extension(SVGImageExtension)
+        self._node = node
+        self._different: list[str] = []
+
+    async def __call__(
+        self,
+        app: App[Any],
+        before: Before,
+        looks: tuple[Look, ...] = (),
+        *,
+        size: str = "80x24",
+    ) -> None:
+        """Start ``app``, run ``before``, and take one picture or one for each of ``looks``."""
+        async with self.of(app, looks[0].size if looks else size) as pilot:
+            await before(pilot)
+            if not looks:
+                await self.take(pilot)
+            for look in looks:
+                if pilot.app.size != look.cells:
+                    await pilot.resize_terminal(*look.cells)
+                pilot.app.theme = THEMES[look.theme]
+                await self.take(pilot, look.name)
+
+    @asynccontextmanager
+    async def of(self, app: App[Any], size: str = "80x24") -> AsyncIterator[Pilot[Any]]:
+        """Run ``app``; afterwards no picture may differ from the kept one."""
+        async with app.run_test(size=cells(size), tooltips=True, notifications=True) as pilot:
+            yield pilot
+        assert not self._different, f"these pictures differ from those kept: {', '.join(self._different)}"
+
+    async def take(self, pilot: Pilot[Any], name: str = "") -> None:
+        """Compare what is on the screen once it no longer changes; ``name`` tells several of a test apart."""
+        snapshot = self._snapshot(name=name) if name else self._snapshot
+        kept = _kept(snapshot)
+        picture = await _finished(pilot, kept)
+        if snapshot != picture:
+            self._different.append(name or self._node.name)
+            self._report(name, kept, picture)
+
+    def _report(self, name: str, kept: str, picture: str) -> None:
+        """Leave what differs where the plugin's report finds it."""
+        console = Console(legacy_windows=False, force_terminal=True)
+        app = PseudoApp(PseudoConsole(console.legacy_windows, console.size))
+        path, line, test = self._node.reportinfo()
+        title = f"{test} {name}".strip()
+        found = (False, kept, picture, app, path, line, title, "", "", bool(kept))
+        report = node_to_report_path(self._node)
+        report.with_name(f"{report.name}_{name}").write_bytes(pickle.dumps(found))
+
+
+def _kept(snapshot: SnapshotAssertion) -> str:
+    """The picture that is kept; empty where there is none."""
+    place = snapshot.extension.get_location(test_location=snapshot.test_location, index=snapshot.index)
+    path = Path(place)
+    return normalize_svg(path.read_text(encoding="utf-8")) if path.exists() else ""
+
+
+async def _finished(pilot: Pilot[Any], kept: str, timeout: float = 20) -> str:
+    """The picture as soon as it is the kept one, or when it has not changed for a while."""
+    app, last, same = pilot.app, "", 0
+    deadline = monotonic() + timeout
+    while True:
+        await pilot.pause()
+        picture = normalize_svg(app.export_screenshot(title=app.title, simplify=True))
+        same = same + 1 if picture == last else 0
+        if picture == kept or same == STEADY or monotonic() > deadline:
+            return picture
+        last = picture
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def pictures(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) -> Iterator[Pictures]:
+    """Pictures of this test; update them with ``pytest tests/snapshot --snapshot-update``."""
+    yield Pictures(snapshot, request.node)
