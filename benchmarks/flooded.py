@@ -24,7 +24,7 @@ from pallas.model import (
     TextDelta,
     ToolEvent,
 )
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas_tui.fleets import NoFleet
 
 BATCH_EVERY = 0.005

@@ -11,7 +11,7 @@ RARE_LINE = "the rare line"
 LAST = "the very last line"
 
 _LEVELS = ["DEBUG"] * 30 + ["INFO"] * 60 + ["WARNING"] * 7 + ["ERROR"] * 3
-_LOGGERS = ("pallas.fleet", "pallas.executors.fastagent.pool", "mcp.client", "httpx2")
+_LOGGERS = ("pallas.fleet", "pallas.executors.fastagent.instance_pool", "mcp.client", "httpx2")
 _AGENTS = ("research", "concierge", "vision")
 
 

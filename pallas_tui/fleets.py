@@ -14,7 +14,7 @@ from pallas.model import (
     Operation,
     RunningFleet,
 )
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 READ_ONLY: Final = "read-only: this token may only look"
 """What is said to whoever would change a fleet that may only be looked at."""

@@ -11,7 +11,7 @@ from pallas.ledger import Ledger
 from pallas.model import NO_PARAMS, AgentState, FaultType, Health, HealthStatus, Message, Params, RunRequest
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 QUESTION = "How many lamps of the kind with the green shade are in stock, and when do the next ones come?"
 ANSWER = "There are seven of them in stock. The next ones come on Thursday, twenty of them, from Larkmoor."

@@ -20,7 +20,7 @@ from ..report import Figure
 
 if TYPE_CHECKING:
     from pallas.fleet.fleet import Fleet
-    from pallas.messaging.port import Emit
+    from pallas.messaging.messaging_port import Emit
     from pallas.model import Event
 
 COUNT = 4_000
@@ -116,7 +116,7 @@ async def _measured(folder: Path) -> list[Figure]:
 async def _fleet(folder: Path) -> AsyncIterator["Fleet"]:
     from pallas.config import load_project
     from pallas.fleet.fleet import Fleet
-    from pallas.telemetry.events import Hub
+    from pallas.telemetry.event_hub import Hub
 
     root = folder / "project"
     (root / "code").mkdir(parents=True)
@@ -166,8 +166,8 @@ async def _fleet(folder: Path) -> AsyncIterator["Fleet"]:
 
 async def _rate(fleet: "Fleet", agent: str, hops: int) -> float:
     """Messages a second, the median of some tries, with ``AT_ONCE`` of them under way."""
-    from pallas.messaging.port import Asker
-    from pallas.messaging.pump import First
+    from pallas.messaging.delivery import First
+    from pallas.messaging.messaging_port import Asker
 
     payload = fleet.peers.endpoints(agent)[0].payload.pack({"a": 1, "b": 2})
     emit, asker = _emitting(fleet), Asker("bench", agent)
@@ -224,8 +224,8 @@ async def _median(ask: Callable[[], Awaitable[None]]) -> float:
 
 async def _frames(fleet: "Fleet") -> Figure:
     """What ``FRAMES`` open frames hold in memory."""
-    from pallas.messaging.port import Asker
-    from pallas.messaging.pump import First
+    from pallas.messaging.delivery import First
+    from pallas.messaging.messaging_port import Asker
 
     payload = fleet.peers.endpoints("many")[0].payload.pack({"a": 1, "b": 1})
     gc.collect()

@@ -84,7 +84,7 @@ def _listener(registry: "CollectorRegistry", port: int) -> "Listener":
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from pallas.surfaces.guard import HostOriginGuard
+    from pallas.surfaces.host_guard import HostOriginGuard
     from pallas.surfaces.listener import Listener, bind
     from pallas.surfaces.metrics import CONTENT_TYPE
 

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from pallas.surfaces.guard import LOCAL_NAMES, host_of, host_of_origin
+from pallas.surfaces.host_guard import LOCAL_NAMES, host_of, host_of_origin
 
 PARAMETER: Final = "key"
 MAX_COOKIES: Final = 32

@@ -14,7 +14,7 @@ from support.live import write_project
 from pallas.catalog.specs import LlmType
 from pallas.config import load_project
 from pallas.config.models import AgentConfig, Definition, DownstreamConfig, LlmConfig
-from pallas.executors.fastagent.defined import NO_KEY, define, literal, model_of
+from pallas.executors.fastagent.agent_definition import NO_KEY, define, literal, model_of
 from pallas.model import Fault
 
 TYPES: tuple[Any, ...] = get_args(LlmType)

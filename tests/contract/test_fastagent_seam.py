@@ -13,7 +13,7 @@ from support.recording import recording
 from pallas import __version__
 from pallas.config import load_project
 from pallas.executors.fastagent import seam
-from pallas.executors.fastagent.loading import forget, load
+from pallas.executors.fastagent.agent_loader import forget, load
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_module_never_sees_our_command_line(tmp_path: Path, monkeypatch: pytes
 def test_the_tool_execution_handler_has_the_methods_fast_agent_calls() -> None:
     from fast_agent.mcp.tool_execution_handler import ToolExecutionHandler
 
-    from pallas.executors.fastagent.progress import RunProgress
+    from pallas.executors.fastagent.run_progress import RunProgress
 
     wanted = {
         name
@@ -117,7 +117,7 @@ def test_request_params_take_what_we_pass() -> None:
 def test_messages_have_the_fields_that_kept_copies_rely_on() -> None:
     from fast_agent.types import PromptMessageExtended
 
-    from pallas.executors.fastagent.messages import keep, user_message
+    from pallas.executors.fastagent.message_conversion import keep, user_message
 
     hints = get_type_hints(PromptMessageExtended, include_extras=False)
     assert {"role", "content", "tool_calls", "tool_results", "stop_reason"} <= set(hints)
@@ -150,7 +150,7 @@ def test_the_sdk_asks_for_a_tools_schema_where_we_answer() -> None:
 async def test_a_history_that_is_loaded_is_the_agents_whole_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pallas.executors.fastagent.messages import keep, user_message
+    from pallas.executors.fastagent.message_conversion import keep, user_message
 
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, {"kept": agent_module("kept")})

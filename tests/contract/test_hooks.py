@@ -14,8 +14,8 @@ from pallas.executors.fastagent import (
     environment_seam,
     forward_trace,
     lean_seam,
-    log_hook,
-    oauth_off,
+    log_seam,
+    oauth_seam,
     sampling_seam,
     stderr_seam,
 )
@@ -25,8 +25,8 @@ from pallas.model import AgentState
 
 EVERY = (
     *forward_trace.HOOKS,
-    *oauth_off.HOOKS,
-    log_hook.HOOK,
+    *oauth_seam.HOOKS,
+    log_seam.HOOK,
     auth_seam.PREPARE,
     stderr_seam.HOOK,
     lean_seam.NO_SUMMARY_AFTER,
@@ -73,7 +73,7 @@ async def test_an_agent_does_not_start_on_a_fast_agent_that_changed_and_says_why
     # PR-29: loudly, and before anything goes out without what the hook is for
     async def initialize(config: Any, another: Any) -> None: ...
 
-    monkeypatch.setattr(log_hook.HOOK.owner, log_hook.HOOK.attribute, initialize)
+    monkeypatch.setattr(log_seam.HOOK.owner, log_seam.HOOK.attribute, initialize)
     async with running(write_project(tmp_path, {"desk": None})) as fleet:
         (agent,) = fleet.agents
         assert agent.state is AgentState.ERROR

@@ -75,8 +75,8 @@ def test_a_factory_takes_the_options_that_we_give() -> None:
 
 def test_a_service_is_made_without_fast_agent() -> None:
     code = (
-        "import sys, pallas.llm, pallas.llm.service, pallas.surfaces.metrics;"
-        "pallas.llm.service.LlmService(lambda: None);"
+        "import sys, pallas.llm, pallas.llm.llm_service, pallas.surfaces.metrics;"
+        "pallas.llm.llm_service.LlmService(lambda: None);"
         "sys.exit(any(name.partition('.')[0] in ('fast_agent', 'openai') for name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False, capture_output=True)

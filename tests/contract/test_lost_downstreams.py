@@ -4,7 +4,7 @@ import inspect
 
 from fast_agent.mcp import mcp_aggregator
 
-from pallas.executors.fastagent.faults import fault_of, servers_in
+from pallas.executors.fastagent.fastagent_faults import fault_of, servers_in
 from pallas.model import FaultType
 
 

@@ -16,8 +16,8 @@ from fast_agent.llm.provider_types import Provider
 from fast_agent.types import PromptMessageExtended, RequestParams
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, TextContent
 
-from pallas.executors.fastagent.allowlist import Allowed
 from pallas.executors.fastagent.params_seam import family_of, hooks_for, prepare
+from pallas.executors.fastagent.tool_allowlist import Allowed
 from pallas.mcp_client import library_hooks
 
 

@@ -17,13 +17,13 @@ from support.live import agent_module, write_project
 
 from pallas.config import load_project
 from pallas.executors import Emit, Turn
-from pallas.executors.fastagent.answering import Instance
-from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.executors.fastagent.peers import PeerTool
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
+from pallas.executors.fastagent.instance_turn import Instance
+from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.fastagent.peers_seam import PeerTools
-from pallas.executors.fastagent.progress import RunProgress
+from pallas.executors.fastagent.run_progress import RunProgress
 from pallas.model import Event, Fault, FaultType, ToolEvent, TraceContext
-from pallas.telemetry.trace import RunTrace, child_of, running
+from pallas.telemetry.trace_context import RunTrace, child_of, running
 
 OWN_TOOL = (
     '\n\ndef adder(a: int) -> int:\n    """Its own."""\n    return a + 1\n',

@@ -2,7 +2,7 @@
 
 from mcp.server.lowlevel import Server
 
-from pallas.surfaces.stateless import StatelessServer
+from pallas.surfaces.stateless_server import StatelessServer
 
 
 def test_a_server_says_the_version_that_it_was_given_last() -> None:

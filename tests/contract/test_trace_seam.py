@@ -15,11 +15,11 @@ from mcp.shared import _otel, jsonrpc_dispatcher
 from mcp_types import INVALID_PARAMS
 
 from pallas.executors.fastagent import trace_seam, wire_seam
-from pallas.executors.fastagent.progress import RunProgress
+from pallas.executors.fastagent.run_progress import RunProgress
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
 from pallas.model import TraceContext
-from pallas.telemetry.trace import RunTrace, begin_call, running
+from pallas.telemetry.trace_context import RunTrace, begin_call, running
 from pallas.telemetry.wire_record import WireRecord
 
 CONTEXT = TraceContext("ab" * 16, "cd" * 8, "01", "vendor=1", "tenant=blue")

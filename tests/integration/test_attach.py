@@ -32,7 +32,7 @@ from pallas.model import (
     ToolOutcome,
 )
 from pallas.surfaces.control import token_file
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas_tui.client import AgentClient
 from pallas_tui.remote import connection
 from pallas_tui.remote.address import as_reached, control_origin

@@ -18,8 +18,8 @@ from support.waiting import until
 
 from pallas.access.bearer_lease import Grant, Slot, lending
 from pallas.config import load_project
+from pallas.executors.fastagent.agent_loader import load
 from pallas.executors.fastagent.auth_seam import forward_to
-from pallas.executors.fastagent.loading import load
 from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, RunFinished, redaction
 from pallas.model.fingerprint import fingerprint

@@ -24,7 +24,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunStarted
-from pallas.surfaces.bridge.schemas import TOOLS as SCHEMAS
+from pallas.surfaces.bridge.tool_schemas import TOOLS as SCHEMAS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 both_eras = pytest.mark.parametrize("era", ERAS)

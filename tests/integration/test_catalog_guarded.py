@@ -16,7 +16,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import Fault
-from pallas.surfaces.auth.tokens import sha256_of
+from pallas.surfaces.auth.static_tokens import sha256_of
 
 
 async def listing(url: str, bearer: str | None = None) -> httpx2.Response:

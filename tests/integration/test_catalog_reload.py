@@ -14,8 +14,8 @@ from support.reloading import Saves, module, saying, watched
 from support.waiting import until
 
 from pallas.catalog import Catalog
-from pallas.cli.resources.asking import Reach
-from pallas.cli.resources.getting import Wish, get
+from pallas.cli.resources.fleet_requests import Reach
+from pallas.cli.resources.resource_lists import Wish, get
 from pallas.model import AgentState
 
 SCRIPT = saying("Apple.", "Birch.", "Cedar.")

@@ -11,8 +11,8 @@ from support.chat_api import ChatApi, chat_api
 from support.live import write_project
 
 from pallas.client import Api, NoFleet, Place, connect, fault_in
-from pallas.client.own import is_there, needed
-from pallas.client.stream import ChatStream
+from pallas.client.chat_stream import ChatStream
+from pallas.client.own_fleet import is_there, needed
 from pallas.client.tokens import Tokens
 from pallas.config import load_project
 from pallas.model import Fault, FaultType

@@ -64,7 +64,7 @@ def test_a_bearer_that_crosses_is_told_and_is_the_exit_status(
                 first.append(own)
             return first[0] if first else None
 
-    monkeypatch.setattr("pallas.executors.fastagent.executor.Grant", Stuck)
+    monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor.Grant", Stuck)
     assert run(["check", "--json"]) == 2  # the other check is not in the way
     capsys.readouterr()
     assert run(["check", "bearer", str(project), "--callers", "2", "--json"]) == 1

@@ -10,8 +10,8 @@ from support.consoles import Scripted, held, project
 from support.live import running
 from support.waiting import until
 
-from pallas.console.handlers import MAX_LINE
-from pallas.console.session import hold
+from pallas.console.console_handlers import MAX_LINE
+from pallas.console.console_session import hold
 from pallas.fleet.fleet import Fleet
 from pallas.model import MessagePassed, RunFinished
 

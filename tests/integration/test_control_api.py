@@ -138,7 +138,7 @@ async def test_an_id_that_is_none_is_refused(served: Served, last: str) -> None:
 
 async def test_what_left_the_ring_unread_is_counted(tmp_path: Path) -> None:
     fleet = FakeFleet()
-    from pallas.telemetry.events import Hub
+    from pallas.telemetry.event_hub import Hub
 
     fleet.hub = Hub(10)
     fleet.say(*(notice(str(number)) for number in range(25)))

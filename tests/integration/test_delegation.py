@@ -12,7 +12,7 @@ from support.ports import free_ports
 
 from pallas.fleet.fleet import Fleet
 from pallas.model import StepStarted, ToolEvent
-from pallas.scripted.app import record_of
+from pallas.scripted.scripted_server import record_of
 
 SCRIPT = """
 rules:

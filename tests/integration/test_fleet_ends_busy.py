@@ -22,7 +22,7 @@ from support.served import served, text_of
 from support.waiting import until
 from support.workers import SIMPLE
 
-from pallas.cli.status import CUT
+from pallas.cli.exit_codes import CUT
 
 SCRIPT = """
 rules:

@@ -19,7 +19,7 @@ from support.ports import free_ports, is_free
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import AgentChanged, AgentState, Event, Fault, FleetState
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 BROKEN = "from fast_agent import FastAgent\n\nfast = FastAgent('broken')\nundefined_name\n"
 

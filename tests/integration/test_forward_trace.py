@@ -18,7 +18,7 @@ from support.ports import free_ports
 from pallas.executors.fastagent import forward_trace
 from pallas.fleet.fleet import Fleet
 from pallas.mcp_client import library_hooks
-from pallas.scripted.app import record_of
+from pallas.scripted.scripted_server import record_of
 from pallas.telemetry.log import close_logging, forget, redact, setup_logging
 
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"

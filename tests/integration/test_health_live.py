@@ -23,7 +23,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.health_monitor import CheckIntervals
 from pallas.model import AgentState, CallOutcome, Event, HealthChanged, HealthStatus, Reach
-from pallas.scripted.app import record_of
+from pallas.scripted.scripted_server import record_of
 
 QUICK = CheckIntervals(health=0.05, confirm=0.02, providers=0.05, retry=0.05)
 NEVER = CheckIntervals(health=3600, confirm=3600, providers=3600, retry=3600)

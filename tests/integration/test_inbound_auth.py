@@ -28,7 +28,7 @@ from support.live import ERAS, ask
 
 from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.model import RunStarted
-from pallas.surfaces.attempts import BURST, Attempts
+from pallas.surfaces.token_attempts import BURST, Attempts
 
 pytestmark = pytest.mark.parametrize("era", ERAS)
 AUTH = AuthConfig(tokens=TOKENS, scopes=("run",))

@@ -31,7 +31,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import AuthHop, Fault, FaultType, Notice, Reach, RunStarted
 from pallas.model.codec import encode, encode_event
-from pallas.surfaces.auth.tokens import sha256_of
+from pallas.surfaces.auth.static_tokens import sha256_of
 from pallas_tui.link import Link
 
 ERA = pytest.mark.parametrize("era", ERAS)

@@ -11,7 +11,7 @@ from support.ports import free_ports
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.scripted.app import record_of
+from pallas.scripted.scripted_server import record_of
 
 PARENT = """
 from fast_agent import FastAgent

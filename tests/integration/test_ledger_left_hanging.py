@@ -21,7 +21,7 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, RunRequest
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 def processes_of(pid: int) -> list[int]:

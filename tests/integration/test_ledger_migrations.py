@@ -11,8 +11,8 @@ from support.databases import fresh_database
 from support.turns import turn
 
 from pallas.ledger import open_ledger
-from pallas.ledger.address import address_of
 from pallas.ledger.database import Database
+from pallas.ledger.ledger_address import address_of
 from pallas.ledger.migrate import revisions, upgrade
 from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.sqlite import SqliteDatabase

@@ -165,7 +165,7 @@ def own_server() -> Iterator[Server]:
 async def test_a_server_that_is_started_anew_is_found_again_and_nobody_is_taken_for_dead(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas.ledger.advisory.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("pallas.ledger.advisory_locks.LOOK_SECONDS", 0.05)
     ledger = await open_ledger(own_server.url())
     try:
         thread = (await ledger.threads.create("jarvis", "me")).id

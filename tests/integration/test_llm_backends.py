@@ -17,7 +17,7 @@ from support.waiting import until
 from pallas.config import Project
 from pallas.invocation import Completion, Invocation, LLMResponse, TokenUsage, handling
 from pallas.llm import complete
-from pallas.llm.service import LlmService
+from pallas.llm.llm_service import LlmService
 from pallas.model import BackendChosen, Event, Fault, FaultType
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -12,7 +12,7 @@ from support.offline import offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.llm import asking
+from pallas.llm import backend_request
 from pallas.model import BackendChosen, Event, Fault, RunRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,7 +110,7 @@ async def test_a_backend_that_hangs_is_left_though_its_handlers_die_before_its_t
 ) -> None:
     # HC-27
     fleet, both, events = stage
-    monkeypatch.setattr(asking, "SLOW", 0.1)
+    monkeypatch.setattr(backend_request, "SLOW", 0.1)
     both[0].does[:] = [asyncio.Event()]
     events.clear()
     with pytest.raises(Fault):

@@ -13,12 +13,12 @@ from fast_agent.config import LoggerSettings, Settings
 from support.live import agent_module, ask, client, running, write_project
 
 from pallas.config import load_project
-from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.mcp_client import library_hooks
 from pallas.model import AgentState
 from pallas.telemetry.log import close_logging, setup_logging
-from pallas.telemetry.log.setup import PINNED
-from pallas.telemetry.log.sink import LogFile
+from pallas.telemetry.log.log_file import LogFile
+from pallas.telemetry.log.log_setup import PINNED
 
 # An agent whose module sets up logging as if it were alone in the world.
 SELFISH = """
@@ -108,11 +108,11 @@ async def test_an_agent_that_fails_to_import_leaves_the_log_as_it_was(
 
 async def test_fast_agents_own_set_up_is_followed_by_ours(log_file: Path) -> None:
     # PR-29, PR-30: the hook that holds this is installed once, and says so in the file
-    from pallas.executors.fastagent import log_hook
+    from pallas.executors.fastagent import log_seam
 
-    library_hooks.uninstall(log_hook.HOOK)
+    library_hooks.uninstall(log_seam.HOOK)
     for _ in range(3):
-        log_hook.install()
+        log_seam.install()
     assert library_hooks.installed(context, "configure_logger") == ("log",)
     await context.configure_logger(
         Settings(logger=LoggerSettings(type="console", level="debug", progress_display=False))

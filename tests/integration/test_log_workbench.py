@@ -5,7 +5,7 @@ from pathlib import Path
 from support.live import agent_module, write_project
 from unit.test_tui_isolate_launch import started
 
-from pallas.telemetry.log.setup import PINNED
+from pallas.telemetry.log.log_setup import PINNED
 
 LIBRARIES = (*PINNED, "fast_agent", "some.library", "asyncio")
 # What an agent's module may do: take logging over, and have everything talk from then on.

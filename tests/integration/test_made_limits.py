@@ -16,8 +16,8 @@ from support.providers import Provider, Reply, provider
 from support.virtual import virtual
 
 from pallas.cli.app import app
-from pallas.cli.resources.applying import apply
-from pallas.cli.resources.asking import Reach
+from pallas.cli.resources.apply_documents import apply
+from pallas.cli.resources.fleet_requests import Reach
 from pallas.fleet.fleet import Fleet
 
 NOTICE = "max_tokens 50000 went to the provider as it is: how much nobody-declared can write is not known"

@@ -25,7 +25,7 @@ from pallas.config.models import TlsConfig
 from pallas.surfaces import listener as listening
 from pallas.surfaces.connections import Bounds, Pool
 from pallas.surfaces.listener import Listener, bind
-from pallas.surfaces.tls import Certificate
+from pallas.surfaces.tls_certificate import Certificate
 
 QUICK = Bounds(head=0.5, body=0.5, write=0.5, linger=0.5, idle=75, look=0.05)
 PATIENT = Bounds(head=600, body=600, write=600, linger=600, idle=600, look=0.05)

@@ -13,7 +13,7 @@ from support.live import ERAS, agent_module, ask, client, running, write_project
 from support.scripted import model
 
 from pallas.config import Capabilities
-from pallas.executors.fastagent.models import has_vision, keep_to, register
+from pallas.executors.fastagent.model_registry import has_vision, keep_to, register
 
 # Names that would tell a guesser a lot.
 TELLING = ("gpt-4o-vision-ultra", "claude-omni-1m-context", "Qwen3-VL-72B-Instruct-256k", "llava-multimodal")

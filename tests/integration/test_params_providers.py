@@ -19,7 +19,7 @@ from support.waiting import until
 from pallas.config import load_project
 from pallas.config.models import Definition
 from pallas.executors import Turn, TurnResult
-from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.model import Event, Fault, FaultType, Message, Params, TextDelta, ToolEvent
 from pallas.model.packed import Packed, packed_of
 

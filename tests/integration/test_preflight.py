@@ -22,7 +22,7 @@ from pallas.health import preflight as module
 from pallas.health.preflight import ANTHROPIC_URL, OPENAI_URL, TIMEOUT, ProviderReport, preflight
 from pallas.health.probe import health_of
 from pallas.model import AgentState, HealthStatus, Notice
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 KEY = "sk-canary-4f9a2b7c1d"
 

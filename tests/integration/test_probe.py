@@ -35,9 +35,9 @@ from support.waiting import until
 
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CACHE_SECONDS, TIMEOUT, Eras, Prober, health_of, probe, probe_client
-from pallas.health.probe.downstream import look
+from pallas.health.probe.server_probe import look
 from pallas.model import AgentState, Downstream, HealthStatus, Reach
-from pallas.surfaces.health import health_text
+from pallas.surfaces.health_text import health_text
 
 SECRET = "canary-4f9a2b7c1d"
 

@@ -18,7 +18,7 @@ from support.waiting import until
 from pallas.config.models import RestartConfig, ServerConfig
 from pallas.fleet.programs import Program
 from pallas.model import AgentState, Notice
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 # A server that ends when it is asked to, as a test says; `starts` has a line for each time it was started.
 SERVER = """

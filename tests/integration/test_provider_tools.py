@@ -11,7 +11,7 @@ from support.providers import Asked, Provider, provider
 
 from pallas.fleet.fleet import Fleet
 from pallas.invocation import Completion
-from pallas.llm.service import LlmService
+from pallas.llm.llm_service import LlmService
 
 MODELS = {
     "chat": "generic.qwen3",

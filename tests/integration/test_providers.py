@@ -18,7 +18,7 @@ from support.providers import Asked, Kind, Provider, Reply, in_turn, provider
 from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
 from pallas.executors.base import Executor
-from pallas.executors.fastagent.executor import FastAgentExecutor
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.process.executor import ProcessExecutor
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, Rerouted, TextDelta
 

@@ -26,7 +26,7 @@ from pallas.model import (
     HealthStatus,
     RunFinished,
 )
-from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
+from pallas.surfaces.host_guard import HostOriginGuard, allowed_hosts_of
 from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.registry import catalogue, registry_app
 

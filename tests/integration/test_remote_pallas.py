@@ -21,7 +21,7 @@ from support.served import fault_in, text_of
 from support.typed import typed_project
 from support.waiting import until
 
-from pallas.executors.remote.executor import RemoteExecutor
+from pallas.executors.remote.remote_executor import RemoteExecutor
 from pallas.fleet.fleet import Fleet
 from pallas.model import (
     Fault,
@@ -33,8 +33,8 @@ from pallas.model import (
     ToolEvent,
     TraceContext,
 )
-from pallas.telemetry.trace import RunTrace
-from pallas.telemetry.trace import running as run_of
+from pallas.telemetry.trace_context import RunTrace
+from pallas.telemetry.trace_context import running as run_of
 
 SCRIPT = """
 rules:

@@ -15,12 +15,12 @@ from support.fake_downstreams import FakeDownstream, modern, redirect, serving
 from support.remotes import QUICK, Other, Talk, other, remote
 from support.waiting import until
 
-from pallas.executors.remote import credentials
-from pallas.executors.remote.credentials import Noted
-from pallas.executors.remote.faults import Whom, explain
-from pallas.executors.remote.watch import Pace
+from pallas.executors.remote import remote_credentials
+from pallas.executors.remote.endpoint_watch import Pace
+from pallas.executors.remote.remote_credentials import Noted
+from pallas.executors.remote.remote_faults import Whom, explain
 from pallas.model import Fault, FaultType, Image, Notice, Params, ToolEvent, TraceContext
-from pallas.telemetry.trace import RunTrace, running
+from pallas.telemetry.trace_context import RunTrace, running
 from pallas.telemetry.wire_record import WireRecord
 
 ERAS = ("modern", "handshake")
@@ -319,7 +319,7 @@ async def test_after_a_restart_no_connection_of_before_is_in_the_way() -> None:
 
 
 async def test_an_answer_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "MAX_BODY", 50)
+    monkeypatch.setattr(remote_credentials, "MAX_BODY", 50)
     async with other() as there, remote(there.url, start=False) as executor:
         with pytest.raises(Fault) as raised:
             await Talk(executor).say("hello")

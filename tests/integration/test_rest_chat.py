@@ -25,7 +25,7 @@ from pallas.model import (
     ToolCall,
 )
 from pallas.model.grant_rules import CONTROL_FULL
-from pallas.surfaces.rest import stream
+from pallas.surfaces.rest import chunk_stream as stream
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

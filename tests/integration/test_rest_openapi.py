@@ -12,8 +12,8 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from support.rest import Api, api
 
-from pallas.surfaces.rest.app import document_of, rest_app
 from pallas.surfaces.rest.endpoints import ENDPOINTS
+from pallas.surfaces.rest.rest_app import document_of, rest_app
 
 _NOTHING = cast(Any, SimpleNamespace(kernel=None, ledger=None, threads=None, catalog=None, grants=None))
 DOCUMENT = document_of(rest_app(_NOTHING))

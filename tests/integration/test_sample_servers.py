@@ -24,12 +24,12 @@ from support.ports import free_ports
 from support.projects import SAMPLE, copy_sample
 
 from pallas.config import AgentConfig, Project, load_project
-from pallas.executors.fastagent.loading import forget, load
-from pallas.executors.fastagent.messages import user_message
+from pallas.executors.fastagent.agent_loader import forget, load
+from pallas.executors.fastagent.message_conversion import user_message
 from pallas.executors.fastagent.seam import silence_consoles
 from pallas.model import Image
-from pallas.scripted.app import scripted_app
-from pallas.scripted.script import load_script
+from pallas.scripted.script_file import load_script
+from pallas.scripted.scripted_server import scripted_app
 from pallas.surfaces.listener import Listener, bind
 
 VAT: Final = 0.21

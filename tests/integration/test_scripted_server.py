@@ -17,7 +17,7 @@ import pytest
 from support.scripted import model, write_script
 from support.waiting import until
 
-from pallas.scripted.app import KEPT, MAX_BODY
+from pallas.scripted.scripted_server import KEPT, MAX_BODY
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [{"type": "function", "function": {"name": "docs__search", "parameters": {"type": "object"}}}]
@@ -290,7 +290,7 @@ def test_alone_it_tells_the_mistakes_of_a_script_and_ends_with_status_2(tmp_path
 def test_it_imports_neither_fast_agent_nor_an_mcp_library() -> None:
     code = """
         import sys
-        import pallas.scripted.app, pallas.scripted.__main__
+        import pallas.scripted.scripted_server, pallas.scripted.__main__
         print([name for name in ("fast_agent", "fastmcp", "mcp", "textual") if name in sys.modules])
     """
     found = subprocess.run(

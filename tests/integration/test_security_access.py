@@ -17,11 +17,11 @@ from support.live import ERAS, ask
 from pallas.access.identity import unverified_principal
 from pallas.model import Fault, FaultType, Health, HealthStatus, Principal
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.access import Authorize
+from pallas.surfaces.agent_access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
-from pallas.surfaces.guard import LOCAL_NAMES
+from pallas.surfaces.host_guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 TOKEN = "planted-token-41d2"
 AWAIT_NONE = "object NoneType can't be used in 'await' expression"
@@ -145,7 +145,7 @@ async def test_a_middleware_that_returns_nothing_is_a_fault_with_a_traceback_in_
     for said in (json.dumps(body), str(prompt.value)):
         assert "NoneType" not in said
         assert "await" not in said
-    told = [record for record in caplog.records if record.name == "pallas.surfaces.access"]
+    told = [record for record in caplog.records if record.name == "pallas.surfaces.agent_access"]
     assert len(told) == 2
     assert all(record.exc_info and record.exc_info[2] for record in told)
 
@@ -171,7 +171,7 @@ async def test_a_broken_check_refuses_and_says_no_more(
     assert AWAIT_NONE not in json.dumps(body)
     assert TOKEN not in json.dumps(body)
     assert [record.name for record in caplog.records if record.name.startswith("pallas")] == [
-        "pallas.surfaces.access"
+        "pallas.surfaces.agent_access"
     ]
 
 

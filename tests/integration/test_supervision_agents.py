@@ -55,7 +55,7 @@ async def test_a_stdio_server_that_hangs_fails_no_start_and_its_next_process_is_
 async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas.executors.fastagent.executor._TRIM_EVERY", 0.05)
+    monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor._TRIM_EVERY", 0.05)
     root = write_project(
         tmp_path,
         {"one": agent_module("one", ("echo",))},
@@ -115,7 +115,7 @@ async def test_a_process_that_is_killed_is_replaced_and_its_run_is_told(tmp_path
 async def test_a_broken_edit_does_not_keep_a_crashed_agent_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pallas.executors.fastagent.executor._TRIM_EVERY", 0.05)
+    monkeypatch.setattr("pallas.executors.fastagent.fastagent_executor._TRIM_EVERY", 0.05)
     root = write_project(tmp_path, {"one": None}, keys={"one": QUICK})
     async with running(root) as fleet, client(fleet, "one") as caller:
         (root / "agents" / "one.py").write_text("this is not python(")
@@ -128,7 +128,7 @@ async def test_a_broken_edit_does_not_keep_a_crashed_agent_down(
 async def test_an_agent_whose_provider_is_away_at_the_start_comes_up_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pallas.executors.fastagent import executor
+    from pallas.executors.fastagent import fastagent_executor as executor
 
     enter, failures = executor.FastAgentExecutor._own_harness, [1, 2]
 

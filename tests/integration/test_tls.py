@@ -25,7 +25,7 @@ from support.waiting import until
 
 from pallas.config.models import TlsConfig
 from pallas.model import Fault, FaultType, FleetState, Notice
-from pallas.surfaces.tls import Certificate
+from pallas.surfaces.tls_certificate import Certificate
 from pallas_tui.client import AgentClient
 from pallas_tui.instances.reader import read_registry
 from pallas_tui.remote.fleet import RemoteFleet

@@ -16,7 +16,7 @@ from support.offline import offline_project
 from pallas.fleet.fleet import Fleet
 from pallas.model import RunStarted, ToolEvent
 from pallas.model.fingerprint import fingerprint
-from pallas.telemetry.log.records import JsonLines
+from pallas.telemetry.log.json_lines import JsonLines
 from pallas_tui.frame import Frame
 from pallas_tui.runs.feed import Feed
 from pallas_tui.runs.tree import HEAD, rows_of

@@ -13,7 +13,7 @@ from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.port_claims import PortClaims
 from pallas.model import Fault, FaultType
-from pallas.surfaces.holder import holder_of, process_line
+from pallas.surfaces.port_holder import holder_of, process_line
 
 SLOW = """
 import pathlib, time

@@ -13,7 +13,7 @@ from pallas.ledger import Ledger, open_ledger
 from pallas.model import Fault, FaultType, Message, MessageRecord, RunRequest, Said, ToolAnswer, ToolCall
 from pallas.model.ids import mint
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from support.live import ECHO, agent_module, ask, client, running, write_project
 from support.ports import free_ports
 from support.waiting import until
 
-from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.executors.fastagent.reads import Reads
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
+from pallas.executors.fastagent.read_files import Reads
 from pallas.fleet.fleet import Fleet
 from pallas.fleet.reload.agent_version import AgentVersion
 from pallas.model import Reloaded

@@ -32,7 +32,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
             record = {
                 "time": f"2026-06-01T00:{number // 60_000:02}:{number // 1000 % 60:02}.{number % 1000:03}Z",
                 "level": levels[number % len(levels)],
-                "logger": "pallas.executors.fastagent.pool",
+                "logger": "pallas.executors.fastagent.instance_pool",
                 "message": f"{message}, and some more words as records have them in real life",
                 "agent": "research",
                 "run_id": f"{number // 50:012x}",

@@ -14,8 +14,8 @@ import asyncio, sys
 from pathlib import Path
 from pallas.config import load_project
 from pallas.model import Fault
-from pallas.toolbox.calling import call_tool
-from pallas.toolbox.endpoint import downstream_endpoint
+from pallas.toolbox.tool_call import call_tool
+from pallas.toolbox.server_endpoint import downstream_endpoint
 
 async def main():
     endpoint = downstream_endpoint(load_project(Path(sys.argv[1]), {}), "hostile")

@@ -15,7 +15,7 @@ from support.fake_downstreams import serving
 from support.live import agent_module, ask, client, running, write_project
 from support.served import fault_in
 
-from pallas.executors.fastagent import progress
+from pallas.executors.fastagent import run_progress
 from pallas.executors.fastagent.loop_guard import MAX_CALLS
 from pallas.model import ToolEvent
 
@@ -67,7 +67,7 @@ async def test_a_model_makes_no_more_tool_calls_at_once_than_the_limit(tmp_path:
 async def test_progress_of_a_server_beyond_the_limit_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "MAX_LINES", 300)
+    monkeypatch.setattr(run_progress, "MAX_LINES", 300)
     root = write_project(tmp_path / "project", {"desk": agent_module("desk", ("chatty",))}, config=CHATTY)
     async with running(root) as fleet, client(fleet, "desk") as desk:
         await ask(desk, '***CALL_TOOL chatty__progress {"times": 1000}')

@@ -16,7 +16,7 @@ from support.served import fault_in, text_of
 from support.waiting import until
 
 from pallas.bounds.images import check_images
-from pallas.executors.fastagent import messages
+from pallas.executors.fastagent import message_conversion
 from pallas.model import Fault, Image
 from pallas.runs.chat_messages import read_messages
 from pallas.telemetry.log import close_logging, setup_logging
@@ -64,13 +64,13 @@ async def test_others_are_answered_while_a_long_history_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    read_one = messages._native
+    read_one = message_conversion._native
 
     def read(message: Any) -> Any:
         assert answered.wait(30), "the loop waits for this"
         return read_one(message)
 
-    monkeypatch.setattr(messages, "_native", read)
+    monkeypatch.setattr(message_conversion, "_native", read)
     async with (
         running(write_project(tmp_path / "project", {"desk": None})) as fleet,
         client(fleet, "desk") as one,

@@ -14,9 +14,9 @@ from support.scripted import Model, model
 from support.served import text_of
 from support.waiting import until
 
-from pallas.executors.remote.telling import META
+from pallas.executors.remote.call_arguments import META
 from pallas.fleet.fleet import Fleet
-from pallas.scripted.conversation import read_conversation
+from pallas.scripted.scripted_conversation import read_conversation
 from pallas.telemetry.log import close_logging, setup_logging
 
 SCRIPT = """

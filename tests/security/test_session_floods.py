@@ -11,7 +11,7 @@ from support.live import ask, client, running, write_project
 from support.raw_client import INITIALIZE, handshake_headers
 
 from pallas.fleet.fleet import Fleet
-from pallas.surfaces.auth.tokens import make_token, sha256_of
+from pallas.surfaces.auth.static_tokens import make_token, sha256_of
 from pallas.surfaces.mcp_sessions import place_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Path:
         record: dict[str, object] = {
             "time": f"2026-06-01T12:{number:02}:07.{number:03}+00:00",
             "level": LEVELS[number % 6],
-            "logger": ("pallas.fleet", "pallas.executors.fastagent.pool", "mcp")[number % 3],
+            "logger": ("pallas.fleet", "pallas.executors.fastagent.instance_pool", "mcp")[number % 3],
             "message": SAID[number % 6],
         }
         if number % 2 == 0:

@@ -13,7 +13,7 @@ from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import HandlerMetadata
 from pallas.executors.typed.isolated_host import IsolatedHost
 from pallas.invocation import Completer
-from pallas.messaging.port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.payloads import Payload, PayloadType
 
 # One handler that does as it is told, and what it says.

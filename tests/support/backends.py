@@ -16,9 +16,9 @@ from starlette.routing import Route
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig, LlmRouting
 from pallas.invocation import Completer, Completion, LLMResponse
-from pallas.llm.providers import Answer
+from pallas.llm.llm_service import LlmService
+from pallas.llm.provider_port import Answer
 from pallas.llm.question import Question
-from pallas.llm.service import LlmService
 from pallas.model import BackendChosen, Event, Fault, FaultType, Params
 from pallas.surfaces.listener import Listener, bind
 

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.fernet import Fernet
 
 from pallas.catalog import Catalog
-from pallas.catalog.sealing import Seal
+from pallas.catalog.secret_seal import Seal
 from pallas.config import AgentConfig, Project, load_project
 from pallas.ledger import Ledger, open_ledger
 

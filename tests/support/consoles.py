@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from pallas.console.session import hold
+from pallas.console.console_session import hold
 from pallas.fleet.fleet import Fleet
 from pallas.model import Event
 

@@ -18,18 +18,18 @@ from typing import Any, Protocol
 from pallas.config import AgentConfig, Project, load_project
 from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedConfig, WorkerConfig
 from pallas.executors import Executor, Turn, TurnResult
-from pallas.executors.importing import forget
+from pallas.executors.project_imports import forget
 from pallas.executors.typed.executor import TypedExecutor
 from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
 from pallas.handlers import Chunk, Final, PromptRequest, PromptResult, Registered, Usage
-from pallas.messaging.port import Asker, Emit, Endpoint, PeerFacts
-from pallas.messaging.pump import First, Pump
+from pallas.messaging.delivery import First, Pump
+from pallas.messaging.messaging_port import Asker, Emit, Endpoint, PeerFacts
 from pallas.model import ANONYMOUS, Event, Message, Principal, RunRequest, RunResult
 from pallas.model import Usage as RunUsage
 from pallas.payloads import Payload
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .executors import FakeAgent
 from .live import agent_module, write_project
@@ -309,7 +309,7 @@ class _Ground:
         self._pump = Pump(self)
 
     async def exchange(self, first: First, emit: Emit) -> Payload | None:
-        """As ``MessagingPort``; the rest as ``pallas.messaging.port.Peers``."""
+        """As ``MessagingPort``; the rest as ``pallas.messaging.messaging_port.Peers``."""
         return await self._pump.exchange(first, emit)
 
     def principal(self, run_id: str) -> Principal:

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from pallas.surfaces.control import BASE
 from pallas.surfaces.control.api import ControlApi
 from pallas.surfaces.control.tokens import Tokens
-from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
 
 from .fake_fleet import FakeFleet

@@ -34,7 +34,7 @@ from pallas.model import (
     WatchSnapshot,
     refusals,
 )
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .fake_threads import FakeThreads
 

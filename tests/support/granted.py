@@ -10,7 +10,7 @@ import httpx2
 
 from pallas.fleet.fleet import Fleet
 from pallas.model.grant_rules import Grant, RbacConfig, Rule
-from pallas.surfaces.auth.tokens import sha256_of
+from pallas.surfaces.auth.static_tokens import sha256_of
 
 from .live import running, write_project
 

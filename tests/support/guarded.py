@@ -14,14 +14,14 @@ from pallas.config.auth import AuthConfig
 from pallas.model import Health, HealthStatus
 from pallas.runs.kernel import Kernel
 from pallas.surfaces.agent_mcp import agent_app, endpoint
-from pallas.surfaces.attempts import Attempts
-from pallas.surfaces.auth.gate import Asking, Gate
-from pallas.surfaces.auth.inbound import Inbound
-from pallas.surfaces.auth.tokens import sha256_of
-from pallas.surfaces.cards import CARD_PATH
-from pallas.surfaces.guard import LOCAL_NAMES
+from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.inbound_auth import Inbound
+from pallas.surfaces.auth.static_tokens import sha256_of
+from pallas.surfaces.host_guard import LOCAL_NAMES
 from pallas.surfaces.listener import Listener, bind
-from pallas.telemetry.events import Hub
+from pallas.surfaces.server_cards import CARD_PATH
+from pallas.surfaces.token_attempts import Attempts
+from pallas.telemetry.event_hub import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

@@ -35,7 +35,7 @@ from pallas.model import (
     TodoChanged,
     ToolEvent,
 )
-from pallas.model.inspect import PayloadDetail, ServerDetail, ToolChanges, ToolDetail
+from pallas.model.inspection import PayloadDetail, ServerDetail, ToolChanges, ToolDetail
 
 from .fake_fleet import NOON, FakeFleet, desk
 

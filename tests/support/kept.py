@@ -5,7 +5,7 @@ from typing import Any
 from pallas.ledger import Ledger
 from pallas.model import MessageRecord, RunRequest
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

@@ -19,7 +19,7 @@ from pallas.model import (
 from pallas.runs.agent_directory import Directory
 from pallas.runs.kernel import Kernel
 from pallas.sessions import Sessions
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .executors import FakeAgent, FakeExecutor
 

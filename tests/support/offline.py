@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from pallas.fleet.fleet import Fleet
-from pallas.scripted.app import Record, record_of
+from pallas.scripted.scripted_server import Record, record_of
 
 from .live import ECHO, write_project
 from .ports import free_ports

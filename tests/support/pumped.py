@@ -10,8 +10,8 @@ from pallas import contract
 from pallas.config.kinds import PumpLimits
 from pallas.contract import Document, HandlerMetadata, HandlerResponse, Text
 from pallas.invocation import Completer
-from pallas.messaging.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
-from pallas.messaging.pump import First, Pump
+from pallas.messaging.delivery import First, Pump
+from pallas.messaging.messaging_port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
 from pallas.model import Event, Fault, FaultType, Image, MessagePassed, Params, RunResult, TraceContext
 from pallas.payloads import Payload, PayloadType
 

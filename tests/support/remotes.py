@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.config.kinds import RemoteConfig
 from pallas.config.models import AgentConfig
 from pallas.executors import Turn, TurnResult
-from pallas.executors.remote.executor import RemoteExecutor
-from pallas.executors.remote.watch import PACE, Pace
+from pallas.executors.remote.endpoint_watch import PACE, Pace
+from pallas.executors.remote.remote_executor import RemoteExecutor
 from pallas.model import Event, Message
 from pallas.surfaces.listener import Listener, bind
 

@@ -15,18 +15,18 @@ from starlette.types import Scope
 
 from pallas.access.grants import Grants
 from pallas.catalog import Catalog
-from pallas.catalog.sealing import seal_of
+from pallas.catalog.secret_seal import seal_of
 from pallas.config import Project, load_project
 from pallas.ledger import Ledger, open_ledger
 from pallas.model import FleetSnapshot, FleetState, Principal
 from pallas.runs.kernel import Kernel
 from pallas.sessions.thread_access import Threads
-from pallas.surfaces.caller import principal_in
-from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
-from pallas.surfaces.rest.app import BASE, RestApi, RestParts, rest_app
+from pallas.surfaces.request_caller import principal_in
+from pallas.surfaces.rest.rest_app import BASE, RestApi, RestParts, rest_app
 from pallas.tasks import Tasks
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
 from .live import ECHO, write_project

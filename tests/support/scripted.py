@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pallas.scripted.app import Record, record_of, scripted_app
-from pallas.scripted.script import Script, load_script
+from pallas.scripted.script_file import Script, load_script
+from pallas.scripted.scripted_server import Record, record_of, scripted_app
 from pallas.surfaces.listener import Listener, bind
 
 

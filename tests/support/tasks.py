@@ -16,11 +16,11 @@ from pallas.config.kinds import TasksConfig
 from pallas.ledger import Ledger
 from pallas.model import Health, HealthStatus
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.access import Authorize
+from pallas.surfaces.agent_access import Authorize
 from pallas.surfaces.agent_mcp import agent_app, endpoint
 from pallas.surfaces.listener import Listener, bind
 from pallas.tasks import Tasks
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .executors import Answer, FakeAgent, FakeExecutor, echo
 

@@ -15,7 +15,7 @@ from support.config_folder import AGENTS, Folder
 
 from pallas.cli import token as command
 from pallas.cli.app import run
-from pallas.surfaces.auth.tokens import find_token, sha256_of
+from pallas.surfaces.auth.static_tokens import find_token, sha256_of
 
 
 def test_the_lines_it_prints_make_the_token_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,10 @@ from support.issuer import AUDIENCE, Issuer, SigningKey, issuing
 from pallas.config.auth import AuthConfig, IssuerConfig, TokenConfig
 from pallas.model.fingerprint import fingerprint
 from pallas.surfaces.auth import jwt as jwts
-from pallas.surfaces.auth import tokens
-from pallas.surfaces.auth.keys import REFRESH, RETRY, STALE, KeySet
-from pallas.surfaces.auth.outcome import Refused, Unavailable
-from pallas.surfaces.auth.tokens import MAX_TOKEN, find_token, make_token, sha256_of
+from pallas.surfaces.auth import static_tokens
+from pallas.surfaces.auth.issuer_keys import REFRESH, RETRY, STALE, KeySet
+from pallas.surfaces.auth.static_tokens import MAX_TOKEN, find_token, make_token, sha256_of
+from pallas.surfaces.auth.token_outcome import Refused, Unavailable
 from pallas.surfaces.auth.verifier import Verifier
 
 CI, OPS = "pal_" + "c" * 43, "pal_" + "o" * 43
@@ -78,7 +78,7 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append((len(one), len(other)))
         return one == other
 
-    monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
+    monkeypatch.setattr(static_tokens.hmac, "compare_digest", compare)
     known = static().tokens.values()
     for presented, name in ((CI, "ci"), ("", None), ("x" * 9_999, None)):
         seen.clear()

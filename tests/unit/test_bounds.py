@@ -9,7 +9,7 @@ import pytest
 
 from pallas.bounds import MAX_ENTRIES, MAX_MESSAGE, MAX_NODES, MAX_PARTS
 from pallas.bounds.bodies import TooLarge, ask_plainly, bound
-from pallas.bounds.messages import too_many_nodes, too_many_parts
+from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
 
 EVENTS = {"content-type": "text/event-stream"}
 

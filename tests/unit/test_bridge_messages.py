@@ -4,7 +4,7 @@ import json
 
 from mcp.shared.inbound import decode_header_value
 
-from pallas.client.stdio_bridge.messages import error, failed, headers_of, modern, one_line_of
+from pallas.client.stdio_bridge.jsonrpc_lines import error, failed, headers_of, modern, one_line_of
 from pallas.model import Fault, FaultType
 
 META = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}

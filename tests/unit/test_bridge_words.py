@@ -7,8 +7,8 @@ import pytest
 from support.served import text_of
 
 from pallas.model import AgentInfo, Fault, FaultType, ProviderFacts, RunResult, SessionRecord, Usage
-from pallas.surfaces.bridge.reading import Arguments
-from pallas.surfaces.bridge.rendering import (
+from pallas.surfaces.bridge.tool_arguments import Arguments
+from pallas.surfaces.bridge.tool_documents import (
     agent_document,
     answer,
     document,
@@ -17,7 +17,7 @@ from pallas.surfaces.bridge.rendering import (
     session_status,
     stop_reason,
 )
-from pallas.surfaces.bridge.schemas import CREATE, DELEGATE, DISCOVER, HEALTH, PROMPT, TOOLS
+from pallas.surfaces.bridge.tool_schemas import CREATE, DELEGATE, DISCOVER, HEALTH, PROMPT, TOOLS
 
 SESSION = "0123456789abcdef0123456789abcdef"
 

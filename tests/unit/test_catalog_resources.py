@@ -16,7 +16,7 @@ from support.catalogs import Stand, a_catalog
 from support.waiting import until
 
 from pallas.catalog import Catalog
-from pallas.catalog.sealing import Seal
+from pallas.catalog.secret_seal import Seal
 from pallas.ledger.tables import messages
 from pallas.model import Fault, FaultType, Message, Params, ResourceKind, RunRecord
 from pallas.telemetry.log import redact_text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from pallas.catalog.sealing import FILE, seal_of
+from pallas.catalog.secret_seal import FILE, seal_of
 from pallas.model import Fault
 
 

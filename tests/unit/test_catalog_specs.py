@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pallas.catalog.references import SecretRef, filled, references_in
+from pallas.catalog.secret_references import SecretRef, filled, references_in
 from pallas.catalog.specs import read_spec
 from pallas.model import Fault, FaultType, ResourceKind
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pallas.cli.chatting.history import MAX_BYTES, open_history
-from pallas.cli.chatting.several_lines import goes_on, typed
-from pallas.cli.chatting.status import USAGE, Left
-from pallas.cli.chatting.terminal import Terminal, folded
-from pallas.cli.chatting.turn import Answer, figures
-from pallas.cli.chatting.wish import images_of, params_of, slips, system_of
+from pallas.cli.chat_client.chat_options import images_of, params_of, slips, system_of
+from pallas.cli.chat_client.chat_terminal import Terminal, folded
+from pallas.cli.chat_client.chat_turn import Answer, figures
+from pallas.cli.chat_client.exit_status import USAGE, Left
+from pallas.cli.chat_client.history import MAX_BYTES, open_history
+from pallas.cli.chat_client.multiline import goes_on, typed
 from pallas.client import TOKEN_VARIABLE, URL_VARIABLE, place_of, token_of
 from pallas.model import Fault
 

@@ -11,7 +11,7 @@ import pytest
 from support.config_folder import AGENTS, Folder
 
 from pallas.cli.check import check
-from pallas.cli.imports import probe
+from pallas.cli.import_check import probe
 
 AGENT = """\
 from fast_agent import FastAgent

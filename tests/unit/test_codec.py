@@ -24,7 +24,7 @@ from pallas.model import (
     ToolOutcome,
     codec,
 )
-from pallas.model import events as event_module
+from pallas.model import event_types as event_module
 from pallas.model import reload as reload_module
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)

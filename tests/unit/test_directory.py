@@ -7,7 +7,7 @@ from support.leased import ME, YOU, Found, House, down
 from pallas.executors import ExecutorInfo
 from pallas.model import AgentChanged, AgentKind, AgentState, Fault, FaultType, HealthStatus, ProviderFacts
 from pallas.runs.agent_directory import Directory
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 def agent(name: str, kind: AgentKind = "llm", *capabilities: str, **more: object) -> Found:

@@ -24,7 +24,7 @@ from pallas.model import (
 )
 from pallas.runs.kernel import Kernel
 from pallas.runs.partial_text import MAX_PARTIAL, Draft
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import forget, redact
 
 HANDLE = "a-handle-of-my-own"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pallas.config import AgentConfig, Project
-from pallas.executors.fastagent.fresh import anew, modules_of
 from pallas.executors.fastagent.preload import preload
+from pallas.executors.fastagent.reimport import anew, modules_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from pallas.config.models import Project
-from pallas.surfaces.guard import HostOriginGuard, allowed_hosts_of
+from pallas.surfaces.host_guard import HostOriginGuard, allowed_hosts_of
 
 PASSED = 200
 

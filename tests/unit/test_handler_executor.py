@@ -14,13 +14,13 @@ from support.waiting import until
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import HandlerConfig
 from pallas.executors import Turn, TurnResult
-from pallas.executors.handler import executor as under_test
-from pallas.executors.handler import work
-from pallas.executors.handler.executor import HandlerExecutor
+from pallas.executors.handler import handler_executor as under_test
+from pallas.executors.handler import handler_tasks
+from pallas.executors.handler.handler_executor import HandlerExecutor
 from pallas.handlers import Chunk, Error, Final, PromptRequest, PromptResult, Session, Usage
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, RunRequest, TextDelta
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 @asynccontextmanager
@@ -218,7 +218,7 @@ async def test_a_deadline_cancels_the_handler_and_says_what_was_written() -> Non
 async def test_a_handler_that_does_not_let_itself_be_cancelled_is_left_and_heard_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(work, "GRACE", 0.05)
+    monkeypatch.setattr(handler_tasks, "GRACE", 0.05)
     reached, free = asyncio.Event(), asyncio.Event()
 
     async def stream(request: PromptRequest) -> AsyncIterator[Chunk]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pallas.executors.handler.shape import shape_of
+from pallas.executors.handler.handler_shape import shape_of
 from pallas.handlers import Chunk, PromptRequest, Session
 from pallas.model import Fault, FaultType
 

@@ -3,7 +3,7 @@
 import threading
 
 from pallas.model import Notice
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 def _notice(text: str) -> Notice:

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from pallas.cli.app import app
 from pallas.config import Project
 from pallas.config.models import TlsConfig
-from pallas.surfaces.guard import LOCAL_NAMES, allowed_hosts_of
-from pallas.surfaces.published import base_url, resource_url
+from pallas.surfaces.host_guard import LOCAL_NAMES, allowed_hosts_of
+from pallas.surfaces.published_agent import base_url, resource_url
 
 PORTLESS = "agents:\n  jarvis: {module: agents.jarvis}\n"
 

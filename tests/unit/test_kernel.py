@@ -26,7 +26,7 @@ from pallas.model import (
 from pallas.model.ids import mint
 from pallas.runs.conversations import IDLE_SECONDS, Conversations
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 

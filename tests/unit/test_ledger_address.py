@@ -9,7 +9,7 @@ from support.config_folder import AGENTS, Folder
 
 from pallas.config.database import database_url_problem, masked
 from pallas.ledger import database_url_of, open_ledger
-from pallas.ledger.address import address_of
+from pallas.ledger.ledger_address import address_of
 from pallas.model import Fault, FaultType
 
 PASSWORD = "s3cr3t"

@@ -9,11 +9,11 @@ from alembic import command
 from support.turns import run, turn
 
 from pallas.ledger import Ledger, open_ledger
-from pallas.ledger.address import address_of
+from pallas.ledger.ledger_address import address_of
 from pallas.ledger.migrate import configuration
 from pallas.ledger.postgres import PostgresDatabase
 from pallas.ledger.sqlite import SqliteDatabase
-from pallas.ledger.tasks import forget_old
+from pallas.ledger.task_store import forget_old
 from pallas.model import Fault, Message, TaskRecord
 
 NOW = 1_750_000_000.0

@@ -7,9 +7,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from pallas.model import Fault
-from pallas.surfaces import lifespan as lifespans
+from pallas.surfaces import app_lifespan as lifespans
 from pallas.surfaces import listener as listeners
-from pallas.surfaces.lifespan import Lifespan
+from pallas.surfaces.app_lifespan import Lifespan
 from pallas.surfaces.listener import Listener, bind
 
 HOUR = 3_600.0

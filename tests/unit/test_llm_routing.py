@@ -11,7 +11,7 @@ from support.waiting import until
 
 from pallas.invocation import Completion, Invocation, TokenUsage, handling
 from pallas.llm import complete
-from pallas.llm.budget import BudgetExhausted, revived
+from pallas.llm.token_budget import BudgetExhausted, revived
 from pallas.model import BackendChosen, Fault, FaultType, Notice
 from pallas.model.codec import fault_of
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas.model.safe_text import sanitize
-from pallas.telemetry.log.records import MAX_EXTRA, MAX_MESSAGE, MAX_TRACEBACK, JsonLines
+from pallas.telemetry.log.json_lines import MAX_EXTRA, MAX_MESSAGE, MAX_TRACEBACK, JsonLines
 
 
 def _line(message: Any, *args: object, exc_info: Any = None, **extra: object) -> str:

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from pallas.telemetry.log import close_logging, log_path, setup_logging
-from pallas.telemetry.log.setup import PINNED
-from pallas.telemetry.log.sink import LogFile
+from pallas.telemetry.log.log_file import LogFile
+from pallas.telemetry.log.log_setup import PINNED
 
 VARIABLES = (
     "PALLAS_LOG_FILE",

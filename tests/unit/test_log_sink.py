@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas.telemetry.log.sink import BACKUPS, MAX_BYTES, LogFile
+from pallas.telemetry.log.log_file import BACKUPS, MAX_BYTES, LogFile
 
 
 def _record(text: str) -> logging.LogRecord:
@@ -69,7 +69,7 @@ def test_an_old_file_is_continued(tmp_path: Path) -> None:
 def test_processes_that_share_a_file_lose_and_tear_nothing(tmp_path: Path) -> None:
     path = tmp_path / "p.log"
     program = (
-        "import logging, sys; from pathlib import Path; from pallas.telemetry.log.sink import LogFile\n"
+        "import logging, sys; from pathlib import Path; from pallas.telemetry.log.log_file import LogFile\n"
         "handler = LogFile(Path(sys.argv[1]), max_bytes=10_000, backups=50)\n"
         "for number in range(300):\n"
         "    text = f'{sys.argv[2]} {number}'\n"

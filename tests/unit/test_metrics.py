@@ -31,7 +31,7 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas.surfaces.metrics import MAX_TOOLS, ClientHealth, Metrics
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 DOCS = Path(__file__).parents[2] / "docs"
 HARPER = AgentSnapshot(

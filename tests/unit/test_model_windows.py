@@ -3,7 +3,7 @@
 import pytest
 
 from pallas.config import Capabilities
-from pallas.executors.fastagent.models import window
+from pallas.executors.fastagent.model_registry import window
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas.cli.narrator import Narrator
+from pallas.cli.startup_report import Narrator
 from pallas.model import AgentChanged, AgentState, Event, Notice, Reloaded
 
 FILES = ("agents/desk.py",)

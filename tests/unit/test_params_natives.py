@@ -1,6 +1,6 @@
 """Entries of a thread that were made elsewhere, as fast-agent takes them."""
 
-from pallas.executors.fastagent.messages import natives, to_message
+from pallas.executors.fastagent.message_conversion import natives, to_message
 from pallas.model import Message, ToolAnswer, ToolCall
 
 

@@ -7,7 +7,6 @@ import pytest
 from fast_agent.agents.workflow.agents_as_tools_agent import AgentsAsToolsAgent
 from fast_agent.agents.workflow.router_agent import RouterAgent
 
-from pallas.executors.fastagent.allowlist import Allowed, find, find_one
 from pallas.executors.fastagent.params_seam import is_compatible, wish_of
 from pallas.executors.fastagent.provider_params import (
     NO_TOOL,
@@ -18,6 +17,7 @@ from pallas.executors.fastagent.provider_params import (
     never_without_tools,
     without,
 )
+from pallas.executors.fastagent.tool_allowlist import Allowed, find, find_one
 from pallas.model import Fault, Params
 
 _TOOLS: list[Any] = [{"type": "function", "function": {"name": "a__x"}}]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pallas.payloads import PayloadFault, PayloadType, elements_of, is_envelope, opened
-from pallas.payloads.limits import MAX_ELEMENTS, MAX_ROOTS
+from pallas.payloads.payload_limits import MAX_ELEMENTS, MAX_ROOTS
 
 
 @dataclass

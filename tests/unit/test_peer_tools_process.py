@@ -8,7 +8,7 @@ import pytest
 from support.waiting import until
 
 from pallas.executors import Emit, Turn
-from pallas.executors.fastagent.peers import PeerTool
+from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
 from pallas.executors.ipc.questions import ChildQuestions, QuestionsToFleet
 from pallas.executors.process.agent_messages import PeerList, PeerQuestion

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas.executors.fastagent.peers import (
-    in_full,
-    is_renamed,
-    names_for,
-    text_for,
-    told_of,
-    tool_of,
-)
-from pallas.messaging.port import PeerFacts
+from pallas.executors.fastagent.peer_tools import in_full, is_renamed, names_for, text_for, told_of, tool_of
+from pallas.messaging.messaging_port import PeerFacts
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadFault, PayloadType
 

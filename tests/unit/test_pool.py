@@ -8,7 +8,7 @@ import pytest
 from support.waiting import until
 
 from pallas.access.bearer_lease import Grant
-from pallas.executors.fastagent.pool import Pool
+from pallas.executors.fastagent.instance_pool import Pool
 from pallas.model import Fault, FaultType
 
 

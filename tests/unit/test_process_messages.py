@@ -11,7 +11,7 @@ from support.live import ECHO, agent_module, write_project
 
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo
-from pallas.executors.fastagent.peers import PeerTool
+from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.messages import (
     FROM_CHILD,
     FROM_FLEET,

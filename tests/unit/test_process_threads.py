@@ -99,7 +99,9 @@ def test_the_native_form_alone_is_given_and_the_words_where_there_is_none() -> N
 
 
 async def test_a_message_of_the_agent_library_survives_the_trip() -> None:
-    messages = await asyncio.to_thread(__import__, "pallas.executors.fastagent.messages", fromlist=["x"])
+    messages = await asyncio.to_thread(
+        __import__, "pallas.executors.fastagent.message_conversion", fromlist=["x"]
+    )
     from fast_agent.types import PromptMessageExtended
     from fast_agent.types.llm_stop_reason import LlmStopReason
     from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, ImageContent, TextContent

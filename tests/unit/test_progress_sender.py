@@ -8,7 +8,7 @@ import pytest
 from support.waiting import until
 
 from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
-from pallas.surfaces.progress import ProgressSender
+from pallas.surfaces.progress_notifications import ProgressSender
 
 LINES = re.compile(r"^([^/]+)/(.+): (started|completed|failed)$|^(\S+) step (\d+) \((llm|tool)\)$")
 
@@ -103,7 +103,7 @@ async def test_many_pieces_of_text_are_joined() -> None:
 
 async def test_text_goes_out_a_line_at_a_time_however_many_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     # PI-26
-    monkeypatch.setattr("pallas.surfaces.progress.TEXT_EVERY", 3600.0)
+    monkeypatch.setattr("pallas.surfaces.progress_notifications.TEXT_EVERY", 3600.0)
     sent: list[str] = []
 
     async def report(progress: float, total: float | None, message: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, to, until
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError, Text
-from pallas.messaging import work
-from pallas.messaging.port import Delivery, Reply
+from pallas.messaging import handler_work
+from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType, ToolEvent
 from pallas.payloads import PayloadType
 
@@ -92,7 +92,7 @@ async def test_a_handler_that_will_not_be_cancelled_is_left_behind(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # HC-32: nobody waits for it, and its place is free
-    monkeypatch.setattr(work, "GRACE", 0.02)
+    monkeypatch.setattr(handler_work, "GRACE", 0.02)
     let_go = asyncio.Event()
 
     async def stubborn(payload: Any, metadata: HandlerMetadata) -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, to, until
 
 from pallas.contract import HandlerMetadata, HandlerResponse
-from pallas.messaging import frames, work
+from pallas.messaging import frames, handler_work
 from pallas.messaging.frames import Frame
 from pallas.model import MessagePassed, ToolEvent
 
@@ -213,7 +213,7 @@ async def test_a_cancelled_run_does_not_wait_for_who_will_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # UN-2: the run is over, its frames and places are free; what the handler says later nobody hears
-    monkeypatch.setattr(work, "GRACE", 0.02)
+    monkeypatch.setattr(handler_work, "GRACE", 0.02)
     let_go = asyncio.Event()
 
     async def stubborn(payload: Any, metadata: HandlerMetadata) -> HandlerResponse:

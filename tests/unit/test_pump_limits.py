@@ -9,7 +9,7 @@ from support.pumped import Answer, Ask, Handler, World, echo, forever, respond, 
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
-from pallas.messaging.port import Asker
+from pallas.messaging.messaging_port import Asker
 from pallas.model import Fault, FaultType
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.pumped import Answer, Ask, Handler, World, echo, knows, respond, to
 
 from pallas.contract import Document, HandlerMetadata, HandlerResponse, SystemError, Text
-from pallas.messaging.pump import CALLER
+from pallas.messaging.delivery import CALLER
 from pallas.model import Fault, FaultType, ToolEvent
 
 

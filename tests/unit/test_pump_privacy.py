@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.pumped import Answer, Ask, Handler, World, echo, forever, knows, respond, to
 
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
-from pallas.messaging.rules import CALLER, TODO, Way, way
-from pallas.messaging.usage import WARNING, instructions
+from pallas.messaging.peer_instructions import WARNING, instructions
+from pallas.messaging.send_rules import CALLER, TODO, Way, way
 from pallas.model import Fault, FaultType
 
 # SPEC 5.1, to the letter.

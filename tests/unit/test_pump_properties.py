@@ -13,8 +13,8 @@ from support.pumped import Answer, Ask, Handler, World, forever, respond, to
 
 from pallas.config.kinds import PumpLimits
 from pallas.contract import HandlerMetadata, HandlerResponse, SystemError
-from pallas.messaging.routing import unknown
-from pallas.messaging.rules import CALLER
+from pallas.messaging.reply_routing import unknown
+from pallas.messaging.send_rules import CALLER
 from pallas.model import Event, Fault, MessagePassed, ToolEvent
 from pallas.payloads import PayloadType
 

@@ -6,8 +6,8 @@ from lxml import etree
 from support.pumped import Ask, Handler, World, echo, respond, to
 
 from pallas.contract import HandlerMetadata, HandlerResponse
-from pallas.messaging import record
-from pallas.messaging.record import MessageLog
+from pallas.messaging import message_log
+from pallas.messaging.message_log import MessageLog
 from pallas.model import MessagePassed
 from pallas.payloads import PayloadType, opened
 from pallas.telemetry.log import forget, redact
@@ -33,7 +33,7 @@ async def test_envelopes_are_kept_as_they_went() -> None:
     for each in kept:
         document = etree.fromstring(each.xml)
         meta = document[0]
-        assert document.tag == f"{{{record.ENVELOPE}}}message"
+        assert document.tag == f"{{{message_log.ENVELOPE}}}message"
         assert [child.text for child in meta] == [each.sender, each.to, each.frame]
         to_, [payload] = opened(document)
         assert to_ == each.to
@@ -80,8 +80,8 @@ def test_a_long_payload_is_cut() -> None:
     run.add(passed(1), b"<Ask><text>" + b"x" * 1_000_000 + b"</text></Ask>")
     [kept] = log.envelopes("run-1")
     assert kept.cut
-    assert len(kept.xml) < record.MAX_BODY + 500
-    assert log.size < record.MAX_BODY + 10_000
+    assert len(kept.xml) < message_log.MAX_BODY + 500
+    assert log.size < message_log.MAX_BODY + 10_000
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -104,10 +104,10 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_messages_of_one_run_are_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(record, "MAX_MESSAGES", 10)
+    monkeypatch.setattr(message_log, "MAX_MESSAGES", 10)
     log = MessageLog()
     run = log.open("run-1")
     for number in range(1, 31):
         run.add(passed(number), b"<A/>")
     assert [each.number for each in log.envelopes("run-1")] == list(range(21, 31))
-    assert log.size == 10 * (record._OWN + 4)
+    assert log.size == 10 * (message_log._OWN + 4)

@@ -15,7 +15,7 @@ from pallas.contract import (
     TodoRegistered,
     TodoUntil,
 )
-from pallas.messaging.rules import TODO
+from pallas.messaging.send_rules import TODO
 from pallas.model import TodoChanged
 
 

@@ -8,13 +8,13 @@ from mcp_types import CallToolResult, TextContent
 
 from pallas.config.kinds import RemoteConfig
 from pallas.executors import Turn
-from pallas.executors.remote.answer import answer_of
-from pallas.executors.remote.credentials import Noted
-from pallas.executors.remote.faults import Whom, explain, is_forgotten, of_status, reported
+from pallas.executors.remote.call_arguments import MAX_TOLD, told
+from pallas.executors.remote.call_method import Offer, Way, find_way
 from pallas.executors.remote.handles import Handles
-from pallas.executors.remote.progress import MAX_LINES, Progress
-from pallas.executors.remote.telling import MAX_TOLD, told
-from pallas.executors.remote.way import Offer, Way, find_way
+from pallas.executors.remote.remote_answer import answer_of
+from pallas.executors.remote.remote_credentials import Noted
+from pallas.executors.remote.remote_faults import Whom, explain, is_forgotten, of_status, reported
+from pallas.executors.remote.remote_progress import MAX_LINES, Progress
 from pallas.model import (
     Event,
     Fault,

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from support.ports import free_ports
 
-from pallas.cli.resources.asking import Reach
-from pallas.cli.resources.clients import CLIENTS, Target
-from pallas.cli.resources.connecting import Wish, connect
-from pallas.surfaces.auth.tokens import make_token, sha256_of
+from pallas.cli.resources.client_config import Wish, connect
+from pallas.cli.resources.fleet_requests import Reach
+from pallas.cli.resources.mcp_clients import CLIENTS, Target
+from pallas.surfaces.auth.static_tokens import make_token, sha256_of
 
 TARGETS = (
     Target("reviewer", "http://localhost:24201/mcp", token=True, seconds=90),

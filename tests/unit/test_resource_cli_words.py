@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pallas.cli.resources.asking import Reach, Wrong, told
-from pallas.cli.resources.creating import Defaults, parsed, secret_data
-from pallas.cli.resources.deleting import delete
-from pallas.cli.resources.kinds import DELETABLE, NoSuchKind, kind_of, split
-from pallas.cli.resources.tables import cells_in, pairs, table
+from pallas.cli.resources.create_resources import Defaults, parsed, secret_data
+from pallas.cli.resources.delete_resources import delete
+from pallas.cli.resources.fleet_requests import Reach, Wrong, told
+from pallas.cli.resources.resource_kinds import DELETABLE, NoSuchKind, kind_of, split
+from pallas.cli.resources.text_tables import cells_in, pairs, table
 from pallas.cli.resources.transcript import conversation
 from pallas.model import Fault, FaultType
 

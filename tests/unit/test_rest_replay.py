@@ -8,8 +8,8 @@ import pytest
 
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import not_found
-from pallas.surfaces.rest import replay as replay_module
-from pallas.surfaces.rest.replay import Replay, RunLog, Store
+from pallas.surfaces.rest import run_replay as replay_module
+from pallas.surfaces.rest.run_replay import Replay, RunLog, Store
 
 
 class Rows:

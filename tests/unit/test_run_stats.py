@@ -10,7 +10,7 @@ from pallas.executors import Emit, Turn, TurnResult
 from pallas.model import Fault, FaultType, Message, Outcome, RunRequest, Usage
 from pallas.runs.kernel import Kernel
 from pallas.runs.run import WINDOW, Run, Stats
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 def _of(*seconds: float) -> Stats:

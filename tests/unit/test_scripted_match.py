@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from support.scripted import script
 
-from pallas.scripted.conversation import BadRequest, read_conversation
 from pallas.scripted.match import find_rule
+from pallas.scripted.openai_wire import answer_of
+from pallas.scripted.scripted_conversation import BadRequest, read_conversation
 from pallas.scripted.template import Facts
-from pallas.scripted.wire import answer_of
 
 
 def user(text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from support.scripted import script, write_script
 
 from pallas.config import ConfigError
-from pallas.scripted.script import load_script
+from pallas.scripted.script_file import load_script
 
 
 def mistakes(folder: Path, text: str) -> list[str]:

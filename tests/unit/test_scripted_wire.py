@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pallas.scripted.picture import Picture, picture_of
-from pallas.scripted.wire import Answer, Head, ToolCall, chunks, completion
+from pallas.scripted.openai_wire import Answer, Head, ToolCall, chunks, completion
+from pallas.scripted.picture_header import Picture, picture_of
 
 HEAD = Head("chatcmpl-1", 1_750_000_000, "scripted")
 

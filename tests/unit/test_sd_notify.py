@@ -11,7 +11,7 @@ import pytest
 from support.fake_fleet import agent, desk
 from support.waiting import until
 
-from pallas.cli.notify import Notifier, ServiceReport, status_of
+from pallas.cli.systemd_notify import Notifier, ServiceReport, status_of
 from pallas.model import AgentChanged, AgentState, FleetChanged, FleetSnapshot, FleetState
 
 

@@ -22,7 +22,7 @@ from pallas.model import (
     TextDelta,
 )
 from pallas.model.refusals import REASON
-from pallas.sessions import Sessions, hooks
+from pallas.sessions import Sessions, session_hooks
 
 BROKEN = Fault(FaultType.UPSTREAM, "it broke")
 
@@ -309,11 +309,11 @@ async def test_an_executor_whose_hooks_hang_keeps_nobody_waiting(monkeypatch: py
     async def hangs(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(hooks, "HOOK_SECONDS", 0.01)
+    monkeypatch.setattr(session_hooks, "HOOK_SECONDS", 0.01)
     made = await house.sessions.create("a", ME)
     executor.session_closed = hangs  # type: ignore[method-assign]
     assert await house.sessions.close(made.id, ME)
-    monkeypatch.setattr(hooks, "OPEN_SECONDS", 0.01)
+    monkeypatch.setattr(session_hooks, "OPEN_SECONDS", 0.01)
     executor.session_opened = hangs  # type: ignore[method-assign]
     fault = await fault_of(house.sessions.create("a", ME))
     assert (fault.type, fault.retryable, house.sessions.active) == (FaultType.TIMEOUT, True, 0)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pallas.cli.signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
+from pallas.cli.process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
 
 
 @pytest.mark.parametrize("number", [*STOP_SIGNALS, RELOAD_SIGNAL])
@@ -50,7 +50,7 @@ def test_other_signals_are_not_taken_for_a_stop() -> None:
 def test_it_is_heard_while_other_threads_sleep_and_compute() -> None:
     program = """
 import os, threading, time
-from pallas.cli.signals import Signals
+from pallas.cli.process_signals import Signals
 def compute():
     while True:
         pass

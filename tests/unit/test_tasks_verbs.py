@@ -15,7 +15,7 @@ from pallas.runs.kernel import Kernel
 from pallas.runs.run import Listener
 from pallas.tasks import Finished, Tasks
 from pallas.tasks import tasks as module
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 ME = Principal("token:me")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pallas.model import ToolChanges, ToolDetail
-from pallas.toolbox import seen
-from pallas.toolbox.seen import SeenTools, seen_path
+from pallas.toolbox import seen_tools
+from pallas.toolbox.seen_tools import SeenTools, seen_path
 
 
 class Clock:
@@ -51,7 +51,7 @@ async def test_whatever_a_tool_says_of_itself_counts(part: str) -> None:
 
 
 async def test_servers_are_told_apart_and_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "MAX_SERVERS", 2)
+    monkeypatch.setattr(seen_tools, "MAX_SERVERS", 2)
     clock = Clock()
     known = SeenTools(clock=clock)
     for name in ("one", "two", "three"):

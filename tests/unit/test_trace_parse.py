@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pallas.model import TraceContext
-from pallas.telemetry.trace import (
+from pallas.telemetry.trace_context import (
     MAX_BAGGAGE,
     MAX_STATE,
     RunTrace,

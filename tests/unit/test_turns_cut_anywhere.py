@@ -26,7 +26,7 @@ from pallas.model import (
 from pallas.model.ids import mint
 from pallas.runs import retry_queue
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 WINDOW = 1_000
 POINTS = ("create", "history", "begin", "summary", "summarise", "executor", "said", "finish", "fail")

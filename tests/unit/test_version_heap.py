@@ -11,7 +11,7 @@ from support.waiting import until
 from pallas.fleet.gc_policy import begin, settle, tend
 from pallas.model import Reloaded
 from pallas.runs.in_flight import InFlight
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 
 class Ring:

@@ -9,8 +9,8 @@ from support.waiting import until
 
 from pallas.config import Project
 from pallas.config.survey import sought, survey
-from pallas.executors.fastagent.beside import AT, GivenUp, beside
-from pallas.executors.fastagent.reads import Reads, noting
+from pallas.executors.fastagent.import_thread import AT, GivenUp, beside
+from pallas.executors.fastagent.read_files import Reads, noting
 
 
 @pytest.fixture

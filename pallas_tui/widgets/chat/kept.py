@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pallas.commands import parameters
+from pallas.commands import parameter_text
 from pallas.model import Fault, FaultType, FleetPort, Params, ThreadRecord
 from pallas.model.safe_text import one_line
 
@@ -96,4 +96,4 @@ class KeepingHost:
 
 def params_fact(params: Params) -> str:
     """What is set, in one line; empty when nothing is."""
-    return one_line(", ".join(f"{name} {value}" for name, value in parameters.lines(params)), 300)
+    return one_line(", ".join(f"{name} {value}" for name, value in parameter_text.lines(params)), 300)

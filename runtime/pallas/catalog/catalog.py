@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pallas.config import Project
 from pallas.ledger.kept import Everything, Kept, used_by
-from pallas.ledger.pages import check_limit, cursor_of, place_of
+from pallas.ledger.page_cursor import check_limit, cursor_of, place_of
 from pallas.model import Fault, Page, Resource, ResourceKind, refusals
 
-from .checks import check_free, check_mine, check_whole
-from .names import check_name
-from .probing import probe
-from .shape import API_VERSION, EMPTY, laid_over, read_document, short, spec_of, values_of
+from .catalog_view import Live, View
+from .desired_fleet import Wanted, wanted
+from .provider_probe import probe
+from .resource_names import check_name
+from .secret_vault import Vault
+from .spec_rows import (
+    API_VERSION,
+    EMPTY,
+    laid_over,
+    read_document,
+    short,
+    spec_of,
+    values_of,
+)
 from .specs import LlmSpec, SecretSpec, Spec, read_spec
-from .vault import Vault
-from .view import Live, View
-from .wanted import Wanted, wanted
+from .write_checks import check_free, check_mine, check_whole
 
 if TYPE_CHECKING:
     from pallas.ledger import ResourceStore
 
-    from .sealing import Seal
+    from .secret_seal import Seal
 
 log = logging.getLogger(__name__)
 

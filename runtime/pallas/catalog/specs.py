@@ -23,7 +23,8 @@ from pallas.model.params import PER_CALL_KEYS
 from pallas.model.redaction import is_sensitive
 from pallas.model.safe_text import one_line
 
-from .fields import (
+from .secret_references import references_in
+from .spec_fields import (
     MAX_ITEMS,
     MAX_VALUE,
     SECRET_REFERENCE,
@@ -41,8 +42,7 @@ from .fields import (
     Url,
     named,
 )
-from .mistakes import unknown, wrong
-from .references import references_in
+from .spec_mistakes import unknown, wrong
 
 LlmType = Literal["openai", "anthropic", "generic", "responses", "openrouter", "deepseek", "groq", "xai"]
 NEEDS_URL: Final = frozenset({"generic"})

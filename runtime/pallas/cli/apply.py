@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, reach_of
+from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
 
 
 def apply(
@@ -47,6 +47,6 @@ def apply(
         You are a deployment assistant.
       defaultParams: {temperature: 0.2, max_tokens: 4096}
     """
-    from pallas.cli.resources.applying import apply as apply_documents
+    from pallas.cli.resources.apply_documents import apply as apply_documents
 
     raise typer.Exit(apply_documents(files or [], dry_run, reach_of(context, folder, url, token)))

@@ -39,7 +39,7 @@ def bridge(
 
 def serve(root: Path, url: str, token: str) -> int:
     """Serve until stdin ends or a signal comes; the exit status. Stdout holds JSON-RPC from here on."""
-    from pallas.client.stdio_bridge.wire import Wire
+    from pallas.client.stdio_bridge.stdio_wire import Wire
 
     if os.isatty(0):
         _tell(
@@ -61,7 +61,7 @@ def serve(root: Path, url: str, token: str) -> int:
         print(f"pallas bridge: {error}", file=sys.stderr)
         return UNUSABLE
 
-    from pallas.cli.children import children, end_children
+    from pallas.cli.child_processes import children, end_children
     from pallas.telemetry.log import close_logging
 
     others = children()
@@ -76,9 +76,9 @@ def serve(root: Path, url: str, token: str) -> int:
 async def _serve(
     wire: object, project: "Project | None", url: str, token: str, others: frozenset[int]
 ) -> int:
-    from pallas.client.stdio_bridge.relay import Relay
-    from pallas.client.stdio_bridge.target import Target, keep
-    from pallas.client.stdio_bridge.wire import Wire
+    from pallas.client.stdio_bridge.bridge_relay import Relay
+    from pallas.client.stdio_bridge.bridge_target import Target, keep
+    from pallas.client.stdio_bridge.stdio_wire import Wire
 
     assert isinstance(wire, Wire)
     stop = asyncio.Event()
@@ -99,7 +99,7 @@ def _end_soon(others: frozenset[int]) -> None:
 
     A client waits about two seconds for it, and an agent's code may go on when it is cancelled.
     """
-    from pallas.cli.children import end_children
+    from pallas.cli.child_processes import end_children
 
     def end() -> None:
         end_children(but=others)
@@ -117,7 +117,7 @@ def _hear_signals(stop: asyncio.Event) -> None:
         if not stop.is_set():
             stop.set()
             return
-        from pallas.cli.children import end_children
+        from pallas.cli.child_processes import end_children
 
         end_children()
         os._exit(_SIGNALLED + number)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .asking import ProjectOption, TokenOption, UrlOption
-from .completing import agents, threads
+from .chat_completion import agents, threads
 
 
 def chat(
@@ -107,9 +107,9 @@ def chat(
         "stop": stop or None,
         "tools_allowlist": allow_tool or None,
     }
-    from .chatting.session import run
-    from .chatting.status import USAGE, Left
-    from .chatting.wish import Wish, images_of, message_of, params_of, slips, system_of
+    from .chat_client.chat_command import run
+    from .chat_client.chat_options import Wish, images_of, message_of, params_of, slips, system_of
+    from .chat_client.exit_status import USAGE, Left
 
     try:
         params["systemOverride"] = system_of(system, system_file)

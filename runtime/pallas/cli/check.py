@@ -45,7 +45,7 @@ def check(project: Path, as_json: bool = False, do_import: bool = False) -> int:
 
 
 def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
-    from pallas.scripted.script import load_script
+    from pallas.scripted.script_file import load_script
 
     try:
         load_script(scripted.script)
@@ -56,11 +56,11 @@ def _script_mistakes(scripted: ScriptedConfig) -> tuple[Mistake, ...]:
 
 def _code_mistakes(project: Project, do_import: bool) -> tuple[Mistake, ...]:
     """What the code's text shows, and what its import does; the same line is told once."""
-    from .parsing import read_code
+    from .code_check import read_code
 
     if not do_import:
         return read_code(project)
-    from .imports import probe
+    from .import_check import probe
 
     tells = probe(project)
     told = {mistake.where for mistake in tells}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import (
+from pallas.cli.resources.shared_options import (
     ShortFolderOption,
     UrlOption,
     complete_agent,
@@ -74,7 +74,7 @@ def connect(
     pallas connect --bridge command --client claude-desktop
     pallas connect reviewer --client codex --virtual >> ~/.codex/config.toml
     """
-    from pallas.cli.resources.connecting import Wish
-    from pallas.cli.resources.connecting import connect as show
+    from pallas.cli.resources.client_config import Wish
+    from pallas.cli.resources.client_config import connect as show
 
     raise typer.Exit(show(Wish(agent, client, virtual, project, bridge), reach_of(context, folder, url, "")))

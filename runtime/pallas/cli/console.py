@@ -13,11 +13,11 @@ from pallas.config import ConfigError, Project, export_env, load_project
 from pallas.model import Fault
 from pallas.model.safe_text import one_line, sanitize
 
-from .chatting.lines import Interrupted, Lines, Plain
-from .chatting.session import Ending, Silence
-from .chatting.several_lines import goes_on, typed
-from .chatting.status import FAILED, OK, SIGNALLED, USAGE
-from .chatting.terminal import BOLD, DIM, Terminal
+from .chat_client.chat_command import Ending, Silence
+from .chat_client.chat_terminal import BOLD, DIM, Terminal
+from .chat_client.exit_status import FAILED, OK, SIGNALLED, USAGE
+from .chat_client.line_input import Interrupted, Lines, Plain
+from .chat_client.multiline import goes_on, typed
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -51,7 +51,7 @@ def console(root: Path) -> int:
 
 async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
     from pallas.client import place_of
-    from pallas.client.own import PORTS_TIMEOUT, is_there, own_fleet
+    from pallas.client.own_fleet import PORTS_TIMEOUT, is_there, own_fleet
     from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
     task = asyncio.current_task()
@@ -106,7 +106,7 @@ async def _held(project: Project, terminal: Terminal, ending: Ending) -> int:
 
 
 async def _conversation(fleet: "Fleet", desk: "TerminalDesk", stop: asyncio.Event) -> None:
-    from pallas.console.session import hold
+    from pallas.console.console_session import hold
 
     await hold(fleet, desk, greeting=_GREETING, stop=stop)
 

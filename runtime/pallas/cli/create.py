@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import (
+from pallas.cli.resources.shared_options import (
     ShortFolderOption,
     TokenOption,
     UrlOption,
@@ -102,7 +102,7 @@ def create_secret(
     pallas create secret litellm-key --data API_KEY=-           asks for it
     pallas create secret tls --data CERT=@cert.pem --data KEY=@key.pem
     """
-    from pallas.cli.resources.creating import create_secret as make
+    from pallas.cli.resources.create_resources import create_secret as make
 
     raise typer.Exit(make(name, data or [], reach_of(context, folder, url, token)))
 
@@ -164,8 +164,8 @@ def create_llm(
     pallas create llm qwen3-thinking --type openai --model qwen3-thinking \\
       --url http://litellm.example.com:4000/v1 --api-key-ref litellm-key/API_KEY
     """
-    from pallas.cli.resources.creating import Defaults
-    from pallas.cli.resources.creating import create_llm as make
+    from pallas.cli.resources.create_resources import Defaults
+    from pallas.cli.resources.create_resources import create_llm as make
 
     spec = {
         "type": kind,
@@ -239,8 +239,8 @@ def create_agent(
       --description "I review what you're shipping; ask after each major change." \\
       --default-temperature 0.2 --default-max-tokens 4096
     """
-    from pallas.cli.resources.creating import Defaults
-    from pallas.cli.resources.creating import create_agent as make
+    from pallas.cli.resources.create_resources import Defaults
+    from pallas.cli.resources.create_resources import create_agent as make
 
     spec = {
         "description": description,
@@ -292,7 +292,7 @@ def create_project(
     pallas create project shop --description "What the shop's agents share" \\
       --server stock --prompt-file house-rules.md
     """
-    from pallas.cli.resources.creating import create_project as make
+    from pallas.cli.resources.create_resources import create_project as make
 
     reach = reach_of(context, folder, url, token)
     raise typer.Exit(make(name, description, server or [], prompt or [], prompt_file or [], reach))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
+from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, complete_words, reach_of
 
 
 def delete(
@@ -31,6 +31,6 @@ def delete(
     pallas delete agent reviewer
     pallas delete llm/qwen3-thinking secret/litellm-key --yes
     """
-    from pallas.cli.resources.deleting import delete as delete_things
+    from pallas.cli.resources.delete_resources import delete as delete_things
 
     raise typer.Exit(delete_things(words, yes, reach_of(context, folder, url, token)))

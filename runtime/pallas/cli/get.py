@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import (
+from pallas.cli.resources.shared_options import (
     FolderOption,
     LimitOption,
     OutputOption,
@@ -70,8 +70,8 @@ def get(
     pallas get thread ID                                  its messages, readable
     pallas get runs --status error
     """
-    from pallas.cli.resources.getting import Wish
-    from pallas.cli.resources.getting import get as show
+    from pallas.cli.resources.resource_lists import Wish
+    from pallas.cli.resources.resource_lists import get as show
 
     wish = Wish(tuple(words), output, project_name, agent, thread, status, limit)
     raise typer.Exit(show(wish, reach_of(context, folder, url, token)))
@@ -93,6 +93,6 @@ def describe(
     pallas describe agent reviewer
     pallas describe llm/qwen3-thinking secret/litellm-key
     """
-    from pallas.cli.resources.describing import describe as show
+    from pallas.cli.resources.resource_details import describe as show
 
     raise typer.Exit(show(words, reach_of(context, folder, url, token)))

@@ -31,7 +31,7 @@ def _look(name: str) -> dict[str, Any]:
                 _look_at_handler(project, agent, agent.handler.path)
             return {"problem": ""}
         from pallas.executors.fastagent import seam
-        from pallas.executors.fastagent.loading import load
+        from pallas.executors.fastagent.agent_loader import load
 
         fast = load(project, agent)
         if seam.default_agent(fast)[0] is None:
@@ -45,8 +45,8 @@ def _look(name: str) -> dict[str, Any]:
 
 def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
     """Raises Fault (CONFIG) for one that no executor could be made of."""
-    from pallas.executors.handler.loading import load
-    from pallas.executors.handler.shape import shape_of
+    from pallas.executors.handler.handler_loader import load
+    from pallas.executors.handler.handler_shape import shape_of
 
     shape_of(load(project, agent, path, fresh=False), agent.name)
 

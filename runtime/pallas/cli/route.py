@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import FolderOption, TokenOption, UrlOption, reach_of
+from pallas.cli.resources.shared_options import FolderOption, TokenOption, UrlOption, reach_of
 
 
 def route(
@@ -55,8 +55,8 @@ def route(
     pallas route "Write a post about the release" --router front --json
     pallas route "Is this safe?" --capability code-review
     """
-    from pallas.cli.resources.routing import Wish
-    from pallas.cli.resources.routing import route as show
+    from pallas.cli.resources.route_preview import Wish
+    from pallas.cli.resources.route_preview import route as show
 
     wish = Wish(question, capability, router, by, asked, as_json)
     raise typer.Exit(show(wish, reach_of(context, project, url, token)))

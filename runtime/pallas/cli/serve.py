@@ -11,9 +11,9 @@ from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.fleet.gc_policy import begin
 from pallas.telemetry.log import close_logging, redact_project, setup_logging
 
-from .notify import Notifier
-from .signals import Signals
-from .status import UNUSABLE
+from .exit_codes import UNUSABLE
+from .process_signals import Signals
+from .systemd_notify import Notifier
 
 
 def serve(
@@ -54,7 +54,7 @@ def serve(
         log_file = setup_logging(project.log_level)
         redact_project(project)
         try:
-            serving = importlib.import_module("pallas.cli.serving")
+            serving = importlib.import_module("pallas.cli.served_fleet")
             status: int = serving.Serving(
                 project, signals, notifier, log_file, agent=agent, dev=dev, watch=watch
             ).run()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from pallas.cli.resources.options import (
+from pallas.cli.resources.shared_options import (
     FolderOption,
     LimitOption,
     OutputOption,
@@ -52,7 +52,7 @@ def list_tasks(
     token: TokenOption = "",
 ) -> None:
     """List tasks, the newest first."""
-    from pallas.cli.resources.tasking import Wish, show_list
+    from pallas.cli.resources.task_commands import Wish, show_list
 
     wish = Wish("json" if as_json else output, agent, status, limit)
     raise typer.Exit(show_list(wish, reach_of(context, folder, url, token)))
@@ -69,7 +69,7 @@ def show_task(
     token: TokenOption = "",
 ) -> None:
     """Show everything about a task: how far it is, or what came of it."""
-    from pallas.cli.resources.tasking import show
+    from pallas.cli.resources.task_commands import show
 
     output = "json" if as_json else output
     raise typer.Exit(show(task, output, reach_of(context, folder, url, token)))
@@ -84,7 +84,7 @@ def cancel_task(
     token: TokenOption = "",
 ) -> None:
     """Cancel tasks; one that is over stays as it is."""
-    from pallas.cli.resources.tasking import cancel
+    from pallas.cli.resources.task_commands import cancel
 
     raise typer.Exit(cancel(found, reach_of(context, folder, url, token)))
 
@@ -103,7 +103,7 @@ def attach_task(
 
     The status is 0 for one that was answered, 1 for one that failed or was cancelled.
     """
-    from pallas.cli.resources.tasking import attach
+    from pallas.cli.resources.task_commands import attach
 
     output = "json" if as_json else output
     raise typer.Exit(attach(task, output, reach_of(context, folder, url, token)))

@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from pallas.surfaces.auth.tokens import MAX_TOKEN, make_token, sha256_of
+from pallas.surfaces.auth.static_tokens import MAX_TOKEN, make_token, sha256_of
 
 # A token that somebody thought of has to be long: its hash may be seen by others, who can try words.
 MIN_LENGTH: Final = 24

@@ -1,9 +1,9 @@
 """The REST API of a fleet as the command line speaks it: requests, answers while they are written, Faults."""
 
-from .api import Api, connect
-from .fault import NoFleet
-from .place import TOKEN_VARIABLE, URL_VARIABLE, Place, place_of, token_of
-from .stream import ChatStream, fault_in
+from .chat_stream import ChatStream, fault_in
+from .client_faults import NoFleet
+from .fleet_address import TOKEN_VARIABLE, URL_VARIABLE, Place, place_of, token_of
+from .rest_client import Api, connect
 
 __all__ = [
     "TOKEN_VARIABLE",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Fault, FaultType, codec
 
-from .fault import bounded, lost
-from .stream import DONE, IDLE, MAX_FRAME, Open
+from .chat_stream import DONE, IDLE, MAX_FRAME, Open
+from .client_faults import bounded, lost
 
 if TYPE_CHECKING:
     import httpx2

@@ -5,7 +5,7 @@ from typing import Final
 
 from pallas.model import Fault, FaultType
 
-from .place import Place
+from .fleet_address import Place
 
 CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 

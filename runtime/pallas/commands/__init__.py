@@ -1,8 +1,8 @@
 """Slash commands of a conversation: the same in the workbench and on the command line, no screen in here."""
 
-from .chat import COMMANDS
-from .host import Attaching, ChatHost, Parameter, Repeating, Threaded, Tunable
-from .registry import Command, Completion, Outcome, Registry, Typed, read
+from .chat_commands import COMMANDS
+from .command_host import Attaching, ChatHost, Parameter, Repeating, Threaded, Tunable
+from .command_registry import Command, Completion, Outcome, Registry, Typed, read
 
 __all__ = [
     "COMMANDS",

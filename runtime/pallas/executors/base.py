@@ -189,7 +189,7 @@ class Executor(Protocol):
 class SessionHooks(Protocol):
     """What an executor may have besides, each by itself: sessions (SPEC 7.4) are told to it.
 
-    They are looked up by name; each has ``HOOK_SECONDS`` (``pallas.sessions.hooks``). ``session`` is an id of
+    They are looked up by name; each has ``HOOK_SECONDS`` seconds. ``session`` is an id of
     32 hex digits, the same as in ``Turn.session``.
     """
 

@@ -16,7 +16,7 @@ from pallas.config import AgentConfig, Capabilities, Project
 from pallas.config.files import module_file
 from pallas.config.models import LlmConfig
 from pallas.executors import Executor
-from pallas.health.reasons import health_for_callers
+from pallas.health.public_reasons import health_for_callers
 from pallas.model import (
     FAILED_STATES,
     AgentChanged,
@@ -31,12 +31,12 @@ from pallas.model import (
 )
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.auth.gate import Asking, Gate
-from pallas.surfaces.auth.inbound import Inbound
-from pallas.surfaces.auth.metadata import resource_at
-from pallas.surfaces.cards import CARD_PATH, server_card
-from pallas.surfaces.status import Page
-from pallas.telemetry.events import Hub
+from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.inbound_auth import Inbound
+from pallas.surfaces.auth.resource_metadata import resource_at
+from pallas.surfaces.server_cards import CARD_PATH, server_card
+from pallas.surfaces.status_pages import Page
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import reapply_logging, redact_text
 
 from .agent_health import AgentHealth

@@ -10,11 +10,11 @@ from pallas.model import AgentKind, Fault, FaultType
 
 # Where each kind's executor is. An agent of one kind never imports what the others need.
 _EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
-    "llm": ("pallas.executors.fastagent.executor", "FastAgentExecutor"),
-    "handler": ("pallas.executors.handler.executor", "HandlerExecutor"),
+    "llm": ("pallas.executors.fastagent.fastagent_executor", "FastAgentExecutor"),
+    "handler": ("pallas.executors.handler.handler_executor", "HandlerExecutor"),
     "worker": ("pallas.executors.worker.executor", "WorkerExecutor"),
-    "remote": ("pallas.executors.remote.executor", "RemoteExecutor"),
-    "router": ("pallas.executors.router.executor", "RouterExecutor"),
+    "remote": ("pallas.executors.remote.remote_executor", "RemoteExecutor"),
+    "router": ("pallas.executors.router.router_executor", "RouterExecutor"),
 }
 _TYPED: Final = ("pallas.executors.typed.executor", "TypedExecutor")
 _PROCESS: Final = ("pallas.executors.process.executor", "ProcessExecutor")

@@ -9,7 +9,7 @@ from time import time
 from pallas.config.models import DownstreamConfig
 from pallas.health.probe import CallRecord, Lack, Prober, health_of
 from pallas.model import AgentState, Downstream, Health, HealthChanged, HealthStatus, RunEvent
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 log = logging.getLogger(__name__)
 

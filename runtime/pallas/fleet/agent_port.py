@@ -8,11 +8,11 @@ from typing import Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config import AgentConfig
+from pallas.surfaces.app_lifespan import Lifespan
 from pallas.surfaces.ingress import Place, not_yet, slashless
-from pallas.surfaces.lifespan import Lifespan
 from pallas.surfaces.listener import GRACE, Listener
-from pallas.surfaces.listening import ListeningStreams
-from pallas.surfaces.published import AGENTS
+from pallas.surfaces.listening_streams import ListeningStreams
+from pallas.surfaces.published_agent import AGENTS
 from pallas.surfaces.stay import Stay
 
 

@@ -52,6 +52,6 @@ async def make_api(fleet: "Fleet") -> Api | None:
 
 def _imported() -> tuple[Any, Any]:
     return (
-        importlib.import_module("pallas.surfaces.rest.app"),
-        importlib.import_module("pallas.surfaces.rest.principal"),
+        importlib.import_module("pallas.surfaces.rest.rest_app"),
+        importlib.import_module("pallas.surfaces.rest.rest_principal"),
     )

@@ -28,7 +28,7 @@ from .agent_factory import is_typed, make_executor
 from .cycles import above
 
 if TYPE_CHECKING:
-    from pallas.messaging.port import PeerFacts
+    from pallas.messaging.messaging_port import PeerFacts
 
     from .agent import FleetAgent
     from .fleet import Fleet
@@ -74,8 +74,7 @@ _AWAY: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentState.ST
 
 
 class Delegation:
-    """As ``pallas.executors.router.executor.Reach``, and as ``pallas.executors.peers.PeerPort``, over the
-    agents of one fleet, in its event loop."""
+    """The ``Reach`` of routers and ``PeerPort`` of models over the agents of one fleet, in its event loop."""
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet

@@ -8,12 +8,12 @@ from contextvars import Context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pallas.catalog.wanted import Wanted
+from pallas.catalog.desired_fleet import Wanted
 from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
-from pallas.surfaces.published import resource_url
-from pallas.telemetry.events import Hub
+from pallas.surfaces.published_agent import resource_url
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import redact_text
 
 from .agent import DRAIN_SECONDS, FleetAgent
@@ -347,7 +347,7 @@ async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
 
 def _imported() -> tuple[Any, Any, Any]:
     from pallas import catalog
-    from pallas.catalog import sealing
-    from pallas.ledger import address
+    from pallas.catalog import secret_seal as sealing
+    from pallas.ledger import ledger_address
 
-    return catalog, sealing, address
+    return catalog, sealing, ledger_address

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from pallas.access.grants import Grants
 from pallas.config import AgentConfig, Project, fill_unset
 from pallas.config.kinds import WorkerConfig
-from pallas.executors.importing import forget
+from pallas.executors.project_imports import forget
 from pallas.model import (
     AgentDetail,
     AgentState,
@@ -32,12 +32,12 @@ from pallas.model import (
     Verb,
 )
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.auth.inbound import Inbound
-from pallas.surfaces.guard import allowed_hosts_of
-from pallas.surfaces.virtual import make_virtual
-from pallas.telemetry.events import Hub
+from pallas.surfaces.auth.inbound_auth import Inbound
+from pallas.surfaces.host_guard import allowed_hosts_of
+from pallas.surfaces.virtual_servers import make_virtual
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.wire_record import WireRecord
-from pallas.toolbox.seen import SeenTools
+from pallas.toolbox.seen_tools import SeenTools
 
 from .agent import FleetAgent
 from .agent_control import AgentControl
@@ -69,8 +69,8 @@ from .versions import MakeExecutor
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
-    from pallas.llm.service import LlmService
-    from pallas.messaging.pump import Pump
+    from pallas.llm.llm_service import LlmService
+    from pallas.messaging.delivery import Pump
     from pallas.sessions.thread_access import Threads
     from pallas.surfaces.control.opening import OpenControl
 

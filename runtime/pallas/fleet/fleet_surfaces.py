@@ -17,15 +17,15 @@ from pallas.runs.agent_directory import Directory
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
 from pallas.surfaces.metrics import Metrics
-from pallas.surfaces.published import base_url
+from pallas.surfaces.published_agent import base_url
 from pallas.surfaces.registry import registry_app
-from pallas.surfaces.status import Page, status_pages
+from pallas.surfaces.status_pages import Page, status_pages
 
 from .ports import FleetPorts
 
 if TYPE_CHECKING:
-    from pallas.scripted.rules import Script
-    from pallas.surfaces.bridge.app import BridgeParts
+    from pallas.scripted.script_rules import Script
+    from pallas.surfaces.bridge.bridge_server import BridgeParts
     from pallas.tasks import Tasks
 
     from .fleet import Fleet
@@ -83,7 +83,7 @@ class OfflineModel:
         self._script: Script | None = None
         self.server: Starlette | None = None
         if project.scripted is not None:
-            from pallas.scripted.script import load_script
+            from pallas.scripted.script_file import load_script
 
             self._script = load_script(project.scripted.script)
 
@@ -91,7 +91,7 @@ class OfflineModel:
         """Serve it at its port."""
         if self._script is None:
             return
-        from pallas.scripted.app import scripted_app
+        from pallas.scripted.scripted_server import scripted_app
 
         self.server = scripted_app(self._script)
         await ports.open_scripted(self.server)
@@ -99,7 +99,7 @@ class OfflineModel:
     def replace(self, script: "Script") -> None:
         """From now on it answers by this script."""
         if self.server is not None:
-            from pallas.scripted.app import replace_script
+            from pallas.scripted.scripted_server import replace_script
 
             replace_script(self.server, script)
 
@@ -164,7 +164,7 @@ class FleetSurfaces:
         await self._bridge.close()
 
     def _bridge_parts(self) -> "BridgeParts":
-        from pallas.surfaces.bridge.app import BridgeParts
+        from pallas.surfaces.bridge.bridge_server import BridgeParts
 
         fleet = self._fleet
         return BridgeParts(

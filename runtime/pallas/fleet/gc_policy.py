@@ -14,7 +14,7 @@ from typing import Final
 
 from pallas.model import Event, Reloaded
 from pallas.runs.in_flight import InFlight
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 log = logging.getLogger(__name__)
 

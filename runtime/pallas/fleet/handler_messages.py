@@ -13,9 +13,9 @@ from pallas.model import Envelope, Event, Principal, Usage
 from .agent_factory import is_typed
 
 if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need neither
-    from pallas.llm.service import LlmService
-    from pallas.messaging.port import Emit
-    from pallas.messaging.pump import First, Pump
+    from pallas.llm.llm_service import LlmService
+    from pallas.messaging.delivery import First, Pump
+    from pallas.messaging.messaging_port import Emit
     from pallas.payloads import Payload
 
     from .fleet import Fleet
@@ -46,14 +46,14 @@ class HandlerMessages:
     @cached_property
     def pump(self) -> "Pump":
         """What delivers them."""
-        from pallas.messaging.pump import Pump
+        from pallas.messaging.delivery import Pump
 
         return Pump(self.peers)
 
     @cached_property
     def llms(self) -> "LlmService":
         """What answers handlers' questions to models."""
-        from pallas.llm.service import LlmService
+        from pallas.llm.llm_service import LlmService
 
         return LlmService(lambda: self._fleet.project, self._fleet.hub.publish)
 
@@ -80,7 +80,7 @@ class HandlerMessages:
         finally:
             self._booted.set()
         if typed and has_console(self._fleet.project.agents):
-            from pallas.console.listener import converse
+            from pallas.console.console_listener import converse
 
             await converse(self._fleet)
 

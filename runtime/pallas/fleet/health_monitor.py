@@ -11,7 +11,7 @@ from pallas.health.preflight import ProviderReport, preflight
 from pallas.health.probe import Steady
 from pallas.model import Notice
 from pallas.model.safe_text import one_line
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import log_state
 
 from .agent import FleetAgent

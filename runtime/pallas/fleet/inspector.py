@@ -25,9 +25,9 @@ from pallas.model import (
 )
 from pallas.model.safe_text import one_line
 from pallas.surfaces.registry import catalogue
-from pallas.toolbox.endpoint import Endpoint, downstream_endpoint, own_endpoint
-from pallas.toolbox.plain import json_text
-from pallas.toolbox.seen import SeenTools
+from pallas.toolbox.plain_json import json_text
+from pallas.toolbox.seen_tools import SeenTools
+from pallas.toolbox.server_endpoint import Endpoint, downstream_endpoint, own_endpoint
 
 from .agent import FleetAgent
 
@@ -162,7 +162,7 @@ class Inspector:
         """What a tool gave back, 300 s at most; cancelling ends the call and what it opened. Raises Fault."""
         endpoint = self._endpoint(self._agent(name), server)
         await _load()
-        calling = importlib.import_module("pallas.toolbox.calling")  # is there by now
+        calling = importlib.import_module("pallas.toolbox.tool_call")  # is there by now
         try:
             outcome: ToolOutcome = await self._inquiries.run(
                 calling.call_tool(endpoint, tool, arguments, bearer), CALL_TIMEOUT
@@ -271,5 +271,5 @@ def _code(agent: FleetAgent) -> str:
 
 async def _load() -> None:
     """Import the protocol's client in a thread: half a second, the first time."""
-    for module in ("pallas.executors.fastagent.tools_seam", "pallas.toolbox.calling"):
+    for module in ("pallas.executors.fastagent.tools_seam", "pallas.toolbox.tool_call"):
         await asyncio.to_thread(importlib.import_module, module)

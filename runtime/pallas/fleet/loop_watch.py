@@ -19,9 +19,9 @@ from typing import Final
 
 from pallas.model import LoopBlocked
 from pallas.model.safe_text import sanitize
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import redact_text
-from pallas.telemetry.trace import run_of
+from pallas.telemetry.trace_context import run_of
 
 log = logging.getLogger(__name__)
 

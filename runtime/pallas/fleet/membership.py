@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pallas.config import AgentConfig, Project
 from pallas.model import Fault
 from pallas.runs.kernel import Kernel
-from pallas.surfaces.auth.inbound import Inbound
-from pallas.surfaces.status import Page
-from pallas.telemetry.events import Hub
+from pallas.surfaces.auth.inbound_auth import Inbound
+from pallas.surfaces.status_pages import Page
+from pallas.telemetry.event_hub import Hub
 
 from .agent import FleetAgent
 from .own_llms import OwnLlms

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
-from pallas.executors.below import Below
+from pallas.executors.nested_events import Below
 from pallas.executors.typed.executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
-from pallas.messaging.port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
+from pallas.messaging.messaging_port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
 from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest, RunResult, Usage
 from pallas.payloads import PayloadType
 from pallas.runs.outcomes import what_answers
@@ -26,7 +26,7 @@ _REFUSED: Final = "there is no such peer"
 
 
 class MessagePeers:
-    """As ``pallas.messaging.port.Peers`` over the agents of one fleet. Belongs to its event loop."""
+    """The ``Peers`` of messages between handlers, over the agents of one fleet. Belongs to its event loop."""
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from pallas.catalog.probing import probe
+from pallas.catalog.provider_probe import probe
 from pallas.config import Project
 from pallas.config.models import LlmConfig
 from pallas.model.safe_text import one_line

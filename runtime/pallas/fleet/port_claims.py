@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pallas.model import Fault, FaultType
-from pallas.surfaces.holder import process_line
+from pallas.surfaces.port_holder import process_line
 
 _CREDENTIALS: Final = struct.Struct("3i")
 

@@ -16,10 +16,10 @@ from pallas.config import AgentConfig, Project
 from pallas.config.network import local_port
 from pallas.model import Fault, FaultType
 from pallas.surfaces.connections import Pool
-from pallas.surfaces.guard import HostOriginGuard
+from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.ingress import Ingress, Place
 from pallas.surfaces.listener import GRACE, Listener, bind
-from pallas.surfaces.tls import Certificate
+from pallas.surfaces.tls_certificate import Certificate
 
 from .agent_port import AgentAddress, AgentPort
 from .port_claims import PortClaims

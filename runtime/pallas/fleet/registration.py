@@ -7,19 +7,19 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from pallas.catalog.names import check_name
+from pallas.catalog.resource_names import check_name
 from pallas.config import AgentConfig, Project
 from pallas.config.agents import RESTARTS
 from pallas.config.auth import AuthConfig
 from pallas.config.kinds import HandlerConfig, WorkerConfig
 from pallas.config.models import RestartConfig
 from pallas.config.where import Where
-from pallas.executors.handler.shape import shape_of
+from pallas.executors.handler.handler_shape import shape_of
 from pallas.handlers import Registered
 from pallas.model import AgentKind, AgentState, Fault, FaultType, Notice
 from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import rank
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .agent import FleetAgent
 

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Collection
 from dataclasses import replace
 
-from pallas.catalog.wanted import Wanted
+from pallas.catalog.desired_fleet import Wanted
 from pallas.config import AgentConfig, Project
 from pallas.model import Notice
 from pallas.model.safe_text import one_line
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 log = logging.getLogger(__name__)
 

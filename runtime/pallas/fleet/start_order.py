@@ -9,7 +9,7 @@ from weakref import WeakSet
 from pallas.config.models import Need
 from pallas.model import AgentChanged, AgentState, Event, Fault, HealthChanged, HealthStatus, Notice
 from pallas.model.safe_text import one_line
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .agent import FleetAgent
 from .ports import answers

@@ -6,7 +6,7 @@ from typing import Final
 
 from pallas.model import ANONYMOUS, Notice
 from pallas.model.safe_text import one_line
-from pallas.surfaces.auth.inbound import Inbound
+from pallas.surfaces.auth.inbound_auth import Inbound
 
 _MAX_NAMED: Final = 20
 

@@ -15,7 +15,7 @@ from pallas.ledger import database_url_of
 from pallas.model import Fault, Notice
 from pallas.model.fingerprint import adopt_salt
 from pallas.runs.kernel import Kernel
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger

@@ -26,7 +26,7 @@ from pallas.model import (
 )
 from pallas.model.operations import REQUIRED
 from pallas.model.safe_text import one_line
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import redact_project, setup_logging
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class ThreadedFleet(RunningFleet):
         self._name = project.name
         log_file = setup_logging(project.log_level)
         redact_project(project)
-        from pallas.toolbox.seen import seen_path
+        from pallas.toolbox.seen_tools import seen_path
 
         from .fleet import Fleet
         from .port import offer_control

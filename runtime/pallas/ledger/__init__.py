@@ -6,13 +6,13 @@ The database library is loaded when a ledger is opened, and not before.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .address import database_url_of, masked
+from .ledger_address import database_url_of, masked
 
 if TYPE_CHECKING:
     from .ledger import Ledger, open_ledger
-    from .resources import ResourceStore
-    from .runs import RunStore
-    from .threads import ThreadStore
+    from .resource_store import ResourceStore
+    from .run_store import RunStore
+    from .thread_table import ThreadStore
 
 __all__ = [
     "Ledger",

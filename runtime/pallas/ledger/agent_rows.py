@@ -3,8 +3,8 @@
 from sqlalchemy import Connection, select
 
 from .database import insert_new
+from .storable_text import new_id
 from .tables import agents
-from .words import new_id
 
 
 def agent_id(connection: Connection, name: str, now: float) -> str:

@@ -17,16 +17,16 @@ from sqlalchemy import Connection, delete, select
 from pallas.model import Fault, FaultType
 
 from . import lives
-from .address import Address, address_of
 from .database import UPGRADE_SECONDS, Database, DatabaseFault, in_detail, insert_new
+from .ledger_address import Address, address_of
 from .pruning import prune
-from .resources import ResourceStore
-from .runs import KEY_SECONDS, RunStore
+from .resource_store import ResourceStore
+from .run_store import KEY_SECONDS, RunStore
 from .schema import bring_up_to_date
 from .sqlite import SqliteDatabase
 from .tables import idempotency, meta
-from .tasks import TaskStore, forget_old
-from .threads import ThreadStore
+from .task_store import TaskStore, forget_old
+from .thread_table import ThreadStore
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ async def _open(address: Address) -> tuple[Database, lives.Locks]:
         if address.path is not None:
             database = await SqliteDatabase.open(address.path, address.shown, full=address.full)
             return database, lives.FileLocks(database, address.path)
-        from .advisory import AdvisoryLocks
+        from .advisory_locks import AdvisoryLocks
         from .postgres import PostgresDatabase
 
         server = await PostgresDatabase.open(address.dsn, address.shown)

@@ -19,7 +19,7 @@ from pallas.model import Fault, FaultType
 
 from .database import DEADLINE, Database, Work, insert_new
 from .tables import PENDING, RUNNING, UNDER_WAY, lives, messages, runs, tasks
-from .tasks import bury_tasks
+from .task_store import bury_tasks
 
 _RETRY_SECONDS: Final = 0.01
 

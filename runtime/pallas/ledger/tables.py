@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from .words import Words
+from .storable_text import Words
 
 REVISIONS: Final = ("0001", "0002")
 """Every form that the tables ever had, oldest first; the last is this one."""

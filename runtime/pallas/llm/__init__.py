@@ -6,7 +6,7 @@ from typing import Any
 from pallas.invocation import Completion, LLMResponse, TokenUsage, current
 from pallas.model import Fault, FaultType
 
-from .budget import BudgetExhausted
+from .token_budget import BudgetExhausted
 
 __all__ = ["BudgetExhausted", "LLMResponse", "TokenUsage", "complete"]
 

@@ -13,8 +13,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from pallas.bounds.bodies import TooLarge
-from pallas.bounds.messages import too_many_nodes, too_many_parts
-from pallas.bounds.results import check_result
+from pallas.bounds.message_nodes import too_many_nodes, too_many_parts
+from pallas.bounds.tool_results import check_result
 
 from . import library_hooks
 from .library_hooks import Hook

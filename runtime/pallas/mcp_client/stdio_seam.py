@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from pallas.bounds import GARBAGE_SECONDS, MAX_GARBAGE, MAX_MESSAGE, in_mib
-from pallas.bounds.messages import too_many_nodes
+from pallas.bounds.message_nodes import too_many_nodes
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
 

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from pallas.payloads import Payload
 
-from .port import Endpoint
-from .record import Kept
+from .message_log import Kept
+from .messaging_port import Endpoint
 
 if TYPE_CHECKING:
-    from .running import Running
+    from .handler_work import Work
+    from .message_run import Running
     from .todos import Todos
-    from .work import Work
 
 _CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

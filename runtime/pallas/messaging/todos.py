@@ -13,7 +13,7 @@ from pallas.model import TodoStatus
 from pallas.model.safe_text import one_line
 from pallas.payloads import Payload, PayloadFault, PayloadType
 
-from .rules import TODO
+from .send_rules import TODO
 
 MAX_TODOS: Final = 50
 """Watchers of one frame that are not complete."""

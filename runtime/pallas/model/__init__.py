@@ -11,7 +11,7 @@ from .discovery import (
     TaskRecord,
     TaskStatus,
 )
-from .events import (
+from .event_types import (
     AgentChanged,
     AuthHop,
     BackendChosen,
@@ -46,7 +46,7 @@ from .events import (
 )
 from .fault import Fault, FaultType
 from .health import CallOutcome, Downstream, Health, HealthStatus, Reach
-from .inspect import (
+from .inspection import (
     AgentDetail,
     Envelope,
     Exchange,
@@ -57,10 +57,7 @@ from .inspect import (
     ToolDetail,
     ToolOutcome,
 )
-from .operations import Operation, Parameter, Rules, TokenScope, operation, operations_of
-from .params import NO_PARAMS, Params
-from .port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
-from .records import (
+from .ledger_records import (
     MessageRecord,
     MessageStatus,
     Page,
@@ -70,8 +67,11 @@ from .records import (
     RunStatus,
     ThreadRecord,
 )
+from .operations import Operation, Parameter, Rules, TokenScope, operation, operations_of
+from .params import NO_PARAMS, Params
+from .port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .reload import Change, ChangeKind, Part, Reloaded, ReloadOutcome, WatchMode, WatchSnapshot
-from .runs import (
+from .run_values import (
     ANONYMOUS,
     Image,
     Message,

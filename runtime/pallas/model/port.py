@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .discovery import TaskRecord
-from .events import Event
-from .inspect import AgentDetail, Envelope, Exchange, ToolOutcome
+from .event_types import Event
+from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
+from .ledger_records import MessageRecord, Page, ThreadRecord
 from .operations import Operation, Rules, TokenScope, operation
-from .records import MessageRecord, Page, ThreadRecord
 from .snapshot import FleetSnapshot
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .events import Event
+from .event_types import Event
 
 Part = Literal["agent", "instruction", "model", "servers", "tools", "config", "file"]
 """What of a project or an agent is different: ``agent`` is whether there is one at all, ``config`` a key of

@@ -5,7 +5,7 @@ A ``PayloadType`` needs no class: it is made of one, or of what another process 
 
 from .envelope import envelope, is_envelope, opened
 from .payload import MAX_BYTES, Form, NotTaken, Payload, PayloadFault, PayloadType
-from .several import elements_of
+from .xml_fragments import elements_of
 
 __all__ = [
     "MAX_BYTES",

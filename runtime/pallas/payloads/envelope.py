@@ -7,8 +7,8 @@ from lxml import etree
 
 from pallas.model.safe_text import one_line
 
-from .fault import PayloadFault, shown
 from .payload import Payload
+from .payload_faults import PayloadFault, shown
 
 NAMESPACE: Final = "https://xml-pipeline.org/ns/envelope/v1"
 ENVELOPE_XSD: Final = f"""\

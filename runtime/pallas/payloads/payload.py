@@ -11,13 +11,13 @@ from lxml import etree
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 
-from . import binding, derive, schemas, writing
-from .entry import read_text
-from .fault import Misfit, NotTaken, PayloadFault
-from .limits import MAX_BYTES
-from .reading import Plan
+from . import class_shape, element_values, payload_schemas, xml_writer
+from .field_shape import Shape, shape_of_json, shape_to_json
+from .payload_faults import Misfit, NotTaken, PayloadFault
+from .payload_limits import MAX_BYTES
 from .scalars import Scalar
-from .shape import Shape, shape_of_json, shape_to_json
+from .text_input import read_text
+from .xml_reader import Plan
 
 __all__ = ["MAX_BYTES", "Form", "NotTaken", "Payload", "PayloadFault", "PayloadType"]
 
@@ -69,12 +69,12 @@ class PayloadType:
         self.key = key
         self.name = shape.name
         self.shape = shape
-        self._tree = schemas.xsd_tree(shape)
+        self._tree = payload_schemas.xsd_tree(shape)
         self._valid = etree.XMLSchema(self._tree)
         self._plan = Plan(shape)
-        self._of_python = writing.of_python(shape)
-        self._of_json = writing.of_json(shape)
-        self._as_json = binding.as_json(shape)
+        self._of_python = xml_writer.of_python(shape)
+        self._of_json = xml_writer.of_json(shape)
+        self._as_json = element_values.as_json(shape)
 
     def __repr__(self) -> str:
         return f"PayloadType({self.key})"
@@ -97,7 +97,7 @@ class PayloadType:
             made = cls(key, shape)
             for field in shape.walk():
                 if field.known:
-                    writing.check(field, field.default)
+                    xml_writer.check(field, field.default)
             return made
         except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
             raise PayloadFault(f"this describes no class of messages: {one_line(str(error))}") from None
@@ -117,12 +117,12 @@ class PayloadType:
     @cached_property
     def xsd(self) -> str:
         """Its XML schema, a whole document with comments none."""
-        return schemas.xsd(self.shape)
+        return payload_schemas.xsd(self.shape)
 
     @property
     def json_schema(self) -> dict[str, Any]:
         """Its JSON schema (2020-12), an object, descriptions where the class has some."""
-        return schemas.json_schema(self.shape)
+        return payload_schemas.json_schema(self.shape)
 
     @cached_property
     def example(self) -> str:
@@ -134,7 +134,7 @@ class PayloadType:
     @property
     def example_json(self) -> dict[str, Any]:
         """The same as JSON values."""
-        return schemas.example(self.shape)
+        return payload_schemas.example(self.shape)
 
     @cached_property
     def text_field(self) -> str | None:
@@ -152,7 +152,7 @@ class PayloadType:
         element = etree.Element(self.name)
         try:
             write = self._of_json if isinstance(value, Mapping) else self._of_python
-            write(element, value, writing.budget(limit))
+            write(element, value, xml_writer.budget(limit))
         except Misfit as error:
             raise error.fault(self.name) from None
         except Exception as error:
@@ -234,14 +234,14 @@ class _Known:
     """A class with its type and how to make instances; it is kept in the class, and goes with it."""
 
     def __init__(self, kind: type) -> None:
-        made = derive.derived(kind)
+        made = class_shape.derived(kind)
         try:
             self.type = PayloadType(f"{kind.__module__}:{kind.__qualname__}", made.shape)
         except (ValueError, etree.XMLSchemaParseError, Misfit) as error:
             raise Fault(
                 FaultType.CONFIG, f"{made.shape.name} cannot be a payload: {one_line(str(error))}"
             ) from None
-        self.make = binding.as_instance(made)
+        self.make = element_values.as_instance(made)
 
 
 def _known(kind: type) -> _Known:

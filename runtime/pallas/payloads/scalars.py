@@ -12,8 +12,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from .fault import Misfit, misfit, shown
-from .limits import MAX_DIGITS
+from .payload_faults import Misfit, misfit, shown
+from .payload_limits import MAX_DIGITS
 
 _INT: Final = re.compile(rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}").fullmatch
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)").fullmatch

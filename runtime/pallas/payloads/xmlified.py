@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .shape import Field, Shape
+from .field_shape import Field, Shape
 
 NONE: Final = "NoneType"
 """The element that stands for None."""

@@ -24,7 +24,7 @@ from pallas.model import (
 )
 from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line, sanitize
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 IN_PROCESS: Final[frozenset[AgentKind]] = frozenset({"llm", "handler", "router"})
 """Kinds that answer in this process: they stand before workers, and workers before remote ones (C14)."""

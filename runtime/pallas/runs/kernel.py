@@ -39,9 +39,9 @@ from pallas.runs.run import Listener, Run, Stats
 from pallas.runs.run_recorder import Recorder
 from pallas.runs.thread_store import BegunElsewhere, Keeper
 from pallas.runs.turns import Turns, late
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import forget, redact
-from pallas.telemetry.trace import RunTrace, child_of, running
+from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import WireRecord
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one

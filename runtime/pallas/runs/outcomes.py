@@ -2,7 +2,7 @@
 
 from pallas.executors import Executor
 from pallas.executors.live_agent import Answering
-from pallas.health.reasons import for_callers
+from pallas.health.public_reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType, RunRequest, RunStarted, TraceContext
 from pallas.model.safe_text import one_line
 from pallas.runs.run import Run

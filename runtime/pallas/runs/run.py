@@ -36,7 +36,7 @@ from pallas.model import (
 from pallas.model.safe_text import one_line
 from pallas.runs.chat_messages import Override
 from pallas.runs.partial_text import Draft
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import redact_text
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from pallas.runs.conversations import Conversation, Conversations, not_theirs
 from pallas.runs.retry_queue import Arrears
 from pallas.runs.run import Run
 from pallas.runs.turn_writer import WRITE_TIMEOUT, Kept, finished
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger

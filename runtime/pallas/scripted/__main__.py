@@ -10,8 +10,8 @@ import uvicorn
 from ..config import ConfigError
 from ..model import Fault
 from ..surfaces.listener import bind
-from .app import scripted_app
-from .script import load_script
+from .script_file import load_script
+from .scripted_server import scripted_app
 
 DEFAULT_PORT: Final = 24290
 _HOST: Final = "127.0.0.1"

@@ -2,8 +2,8 @@
 
 import re
 
-from .conversation import Conversation
-from .rules import Rule, Script, When
+from .script_rules import Rule, Script, When
+from .scripted_conversation import Conversation
 
 
 def find_rule(script: Script, seen: Conversation) -> tuple[Rule, re.Match[str] | None]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..config.notes import allowed, did_you_mean
-from .conversation import Conversation
-from .picture import Picture
+from .picture_header import Picture
+from .scripted_conversation import Conversation
 
 type Value = str | int | float
 

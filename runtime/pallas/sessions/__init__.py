@@ -1,7 +1,7 @@
 """Sessions: leases on threads, as the bridge opens them (SPEC 7.2, 7.4, DR-9..DR-20)."""
 
 from .admission import Admission
-from .delegating import Delegated
+from .delegation_session import Delegated
 from .sessions import Sessions
 
 __all__ = ["Admission", "Delegated", "Sessions"]

@@ -22,16 +22,16 @@ from pallas.model.safe_text import one_line
 from pallas.runs.agent_directory import IN_PROCESS, Directory
 from pallas.runs.kernel import RETRY_AFTER, Kernel, mint_run
 from pallas.runs.run import Listener
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
-from . import hooks
-from .delegating import Delegated, delegate
+from . import session_hooks
+from .delegation_session import Delegated, delegate
 from .lease import Lease, Prompt
-from .metadata import wanted_by
-from .opening import CLOSED, Opening
-from .prompting import Asked, about, answer, stop
-from .refusing import check_prompt, has_failed, is_busy, is_replaced
-from .table import GONE, Table
+from .session_faults import check_prompt, has_failed, is_busy, is_replaced
+from .session_metadata import wanted_by
+from .session_opener import CLOSED, Opening
+from .session_prompt import Asked, about, answer, stop
+from .session_table import GONE, Table
 
 
 class Sessions:
@@ -150,7 +150,7 @@ class Sessions:
         if found is None:
             return False
         stop(self._kernel, found)
-        await hooks.cancelled(lease.agent, lease.executor, lease.id)
+        await session_hooks.cancelled(lease.agent, lease.executor, lease.id)
         return True
 
     def status(self, session_id: str, principal: Principal) -> SessionRecord:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pallas.access.grants import Grants
 from pallas.access.identity import is_secret, may_continue, other_identity
-from pallas.ledger.pages import with_early
+from pallas.ledger.page_cursor import with_early
 from pallas.model import Fault, MessageRecord, Page, Principal, RunRecord, RunStatus, ThreadRecord
 from pallas.model.refusals import conflict, not_found
 

@@ -20,17 +20,24 @@ from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.wire_record import WireRecord
 
-from .access import Access, Authorize, Permit
+from .agent_access import Access, Authorize, Permit
 from .body_limit import BodyLimit
-from .calls import SEND_SCHEMA, caller_of, fault_result, request_of, result_of, session_of
-from .cards import CARD_PATH, CARD_TYPE, METHODS, page
-from .departure import when_session_ends
-from .guard import HostOriginGuard
-from .health import health_text
+from .caller_disconnect import when_session_ends
+from .health_text import health_text
 from .history import prompt_messages
+from .host_guard import HostOriginGuard
+from .mcp_run import run_for
 from .mcp_sessions import IDLE, McpSessions
-from .running import run_for
-from .stateless import StatelessServer
+from .send_message_call import (
+    SEND_SCHEMA,
+    caller_of,
+    fault_result,
+    request_of,
+    result_of,
+    session_of,
+)
+from .server_cards import CARD_PATH, CARD_TYPE, METHODS, page
+from .stateless_server import StatelessServer
 from .wire_tap import WireTap
 
 if TYPE_CHECKING:
@@ -74,8 +81,8 @@ def agent_app(
     server.add_middleware(access)
     server.add_tool(_SendMessage(kernel, name, description))
     if tasks() is not None:
+        from .send_message_task import begin_sending
         from .tasks_extension import TasksExtension
-        from .tasks_sending import begin_sending
 
         begin = partial(begin_sending, kernel, name)
         server.add_extension(

@@ -15,7 +15,8 @@ from pallas.model.ids import mint
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 
-from .calls import (
+from .mcp_run import run_for
+from .send_message_call import (
     IMAGES_SCHEMA,
     META,
     bearer_of,
@@ -27,8 +28,7 @@ from .calls import (
     trace_of,
     wants_text,
 )
-from .running import run_for
-from .virtual import CHAT
+from .virtual_servers import CHAT
 
 THREAD_ID: Final = "threadId"
 TURN_INDEX: Final = "turnIndex"

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .published import AGENTS
+from .published_agent import AGENTS
 
 _WELL_KNOWN: Final = ".well-known"
 # What the caller sent is not repeated in the answer.

@@ -18,7 +18,7 @@ from pallas.model import Fault, FaultType
 
 from .body_limit import one_length
 from .connections import BOUNDS, Bounds, Connection, Pool
-from .holder import holder_of
+from .port_holder import holder_of
 
 BACKLOG: Final = 2048
 # Connections that are taken before the rest of the loop has its turn.

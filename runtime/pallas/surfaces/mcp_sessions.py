@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pallas.access.identity import OTHER_IDENTITY, may_continue
 from pallas.model import Principal
 
-from .caller import PRINCIPAL, principal_in
+from .request_caller import PRINCIPAL, principal_in
 
 log = logging.getLogger(__name__)
 

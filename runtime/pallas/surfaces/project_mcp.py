@@ -15,13 +15,13 @@ from fastmcp.utilities.versions import VersionSpec
 from pallas.model import Principal
 from pallas.runs.kernel import Kernel
 
-from .access import Access
+from .agent_access import Access
 from .agent_mcp import answer_schema_lookups
 from .agent_tool import CHAT_SCHEMA, ChatTool
-from .auth.inbound import Inbound
-from .calls import caller_of, session_of, trace_of
-from .stateless import StatelessServer
-from .virtual import Offered
+from .auth.inbound_auth import Inbound
+from .send_message_call import caller_of, session_of, trace_of
+from .stateless_server import StatelessServer
+from .virtual_servers import Offered
 
 _TELL_TIMEOUT: Final = 2.0
 

@@ -16,13 +16,13 @@ from pallas.health.preflight import ProviderReport
 from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
 from pallas.model.refusals import not_found
 
-from .cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
 from .control import BASE
-from .health import timestamp
+from .health_text import timestamp
 from .icon_files import icon_at
 from .metrics import Metrics
-from .published import identity, published_name, shown_agents
-from .status import status_pages
+from .published_agent import identity, published_name, shown_agents
+from .server_cards import CATALOG_PATH, CATALOG_TYPE, ai_catalog, page
+from .status_pages import status_pages
 
 API: Final = "/api/v1"
 WELL_KNOWN: Final = "/.well-known/mcp/server.json"

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .listening import ListeningStreams
+from .listening_streams import ListeningStreams
 
 
 class Stay:

@@ -42,8 +42,8 @@ from pallas.model.refusals import REASON
 from pallas.model.safe_text import one_line, sanitize
 from pallas.tasks import is_over
 
-from .access import Authorize, Permit
-from .calls import caller_of, fault_result, trace_of
+from .agent_access import Authorize, Permit
+from .send_message_call import caller_of, fault_result, trace_of
 
 if TYPE_CHECKING:
     from pallas.tasks import Tasks

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pallas.model import Event, RunStarted
 from pallas.telemetry.wire_record import Body, OpenExchange, WireRecord, method_in
 
-from .calls import bearer_in
+from .send_message_call import bearer_in
 
 _KEY: Final = "pallas.wire"
 

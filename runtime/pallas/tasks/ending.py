@@ -6,7 +6,7 @@ from typing import Any, Final
 from pallas.model import Fault, FaultType
 from pallas.model.refusals import STOPPED
 
-from .work import Finished, Work
+from .task_work import Finished, Work
 
 CANCELLED: Final = Fault(FaultType.UPSTREAM, "the task was cancelled", data={"cancelled": True})
 

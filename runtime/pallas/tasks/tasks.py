@@ -22,10 +22,10 @@ from pallas.model import Fault, FaultType, Page, Principal, TaskChanged, TaskRec
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.sessions.thread_access import ADMIN
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 
 from .ending import CANCELLED, broken, end_of, failed
-from .work import MakeRun, Work, is_over
+from .task_work import MakeRun, Work, is_over
 
 if TYPE_CHECKING:  # the database is imported by a fleet that has one
     from pallas.ledger import Ledger

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from pallas.telemetry.trace import current_call, current_run
+from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import Body, OpenExchange, method_in
 
 

@@ -8,8 +8,8 @@ from fast_agent import FastAgent
 from pallas.cli.bearer_check.echo import Recorder
 from pallas.config import AgentConfig, Project
 from pallas.executors.fastagent import seam
-from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.executors.fastagent.loading import load
+from pallas.executors.fastagent.agent_loader import load
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 
 
 def http_downstreams(project: Project, config: AgentConfig) -> tuple[str, ...]:

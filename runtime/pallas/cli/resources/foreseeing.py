@@ -5,9 +5,9 @@ from typing import Any
 
 from pallas.config.notes import Notes, allowed, did_you_mean
 
-from .checking import Current
-from .reading import Document
-from .shapes import differing
+from .document_checks import Current
+from .document_reader import Document
+from .resource_documents import differing
 
 Specs = Mapping[str, Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pallas.model.safe_text import one_line
 
-from .output import when
+from .text_output import when
 
 _MAX_ARGUMENTS: Final = 200
 _MAX_ANSWER: Final = 300

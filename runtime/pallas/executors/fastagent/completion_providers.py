@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 
 from pallas.config import Project
 from pallas.config.kinds import BackendConfig
-from pallas.executors.fastagent import commands_seam, models, quick_connect
-from pallas.executors.fastagent.faults import provider_failure, raise_failure, raise_if_cancelled
-from pallas.executors.fastagent.messages import natives, text_of
+from pallas.executors.fastagent import commands_seam, model_registry, quick_connect
+from pallas.executors.fastagent.fastagent_faults import provider_failure, raise_failure, raise_if_cancelled
+from pallas.executors.fastagent.message_conversion import natives, text_of
 from pallas.executors.fastagent.params_seam import Wish, prepare
 from pallas.executors.fastagent.provider_errors import status_of
 from pallas.executors.fastagent.retry_policy import retry_after
 from pallas.executors.fastagent.seam import silence_consoles
-from pallas.llm.providers import UNREADABLE, Answer, Provider
+from pallas.llm.backend_selection import DEFAULT
+from pallas.llm.provider_port import UNREADABLE, Answer, Provider
 from pallas.llm.question import Question
-from pallas.llm.selection import DEFAULT
 from pallas.model import Fault, FaultType, Params
 from pallas.model.safe_text import one_line, sanitize
 
@@ -103,7 +103,7 @@ class _Backend:
         llm.instruction = question.system or None
         asker = seam.Asker(llm)
         prepare(asker)
-        limit = models.max_output(str(llm.model_name or ""), None)
+        limit = model_registry.max_output(str(llm.model_name or ""), None)
         wish = Wish(asker, params, limit)
         request = wish.over(llm.default_request_params)
         messages = natives(question.messages)

@@ -17,8 +17,8 @@ from pallas.model import Fault, FaultType, LoopStop, LoopStopped
 from pallas.model.safe_text import one_line
 
 from ..base import Emit
-from .both import both
-from .faults import raise_if_cancelled
+from .fastagent_faults import raise_if_cancelled
+from .merge import both
 
 # What fast-agent puts between a server and its tool.
 _SEPARATOR: Final = "__"

@@ -21,7 +21,6 @@ from pallas.model import Params
 from pallas.model.safe_text import encodable, one_line
 
 from . import answers_seam, google_seam
-from .allowlist import Allowed, find_one
 from .provider_params import (
     Family,
     drop_empty_tools,
@@ -34,6 +33,7 @@ from .provider_params import (
     never_without_tools,
     without,
 )
+from .tool_allowlist import Allowed, find_one
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING
 
+from pallas.executors.nested_events import Below
+from pallas.executors.peer_port import PeerPort
 from pallas.model import Fault, FaultType, TraceContext
 
 from ..base import Emit, Turn
-from ..below import Below
-from ..peers import PeerPort
-from .peers import PeerTool, tool_of
+from .peer_tools import PeerTool, tool_of
 
 if TYPE_CHECKING:
-    from pallas.messaging.port import PeerFacts
+    from pallas.messaging.messaging_port import PeerFacts
 
 
 class FleetPeers:

@@ -14,10 +14,10 @@ from mcp_types import TextContent
 
 from pallas.model import Fault, FaultType, TraceContext
 from pallas.model.safe_text import one_line
-from pallas.telemetry.trace import current_call, current_run
+from pallas.telemetry.trace_context import current_call, current_run
 
 from ..base import Emit, Turn
-from .peers import PeerCalls, PeerTool, is_renamed, names_for, text_for, told_of
+from .peer_tools import PeerCalls, PeerTool, is_renamed, names_for, text_for, told_of
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pallas.model import Fault, FaultType, Params, ProviderFacts
 from pallas.model.refusals import check_provider
 from pallas.model.safe_text import one_line
 
-from . import models
+from . import model_registry
 
 FAILING_SECONDS: Final = 30.0
 """For so long one that failed is tried after the others."""
@@ -61,7 +61,7 @@ class Providers:
         for provider in self._answering():
             for spec in provider.models:
                 try:
-                    self._names[spec] = models.parsed(spec, self._project).model_name
+                    self._names[spec] = model_registry.parsed(spec, self._project).model_name
                 except Exception as error:
                     raise Fault(
                         FaultType.CONFIG,
@@ -69,7 +69,7 @@ class Providers:
                         data={"place": str(self._config.where)},
                     ) from error
         for name in self._names.values():
-            models.register(name, models.declared(self._config))
+            model_registry.register(name, model_registry.declared(self._config))
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class Providers:
         said: list[dict[str, bool]] = []
         for spec in provider.models:
             name = self._names.get(spec, "")
-            if not models.known(name):
+            if not model_registry.known(name):
                 return {}
             vision = ModelDatabase.supports_mime(name, "image/png")
             said.append({"vision": vision, "jsonMode": ModelDatabase.get_json_mode(name) is not None})

@@ -8,7 +8,7 @@ from pallas.model import Event, Fault, Rerouted, Said, TextDelta, ToolEvent
 from pallas.model.safe_text import one_line
 
 from ..base import Emit, Turn, TurnResult
-from .faults import ProviderFault, fault_of
+from .fastagent_faults import ProviderFault, fault_of
 from .providers import Asked, Providers
 from .providers_llm import Models
 

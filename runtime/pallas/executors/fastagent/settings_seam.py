@@ -8,7 +8,7 @@ from fast_agent import FastAgent
 
 from pallas.mcp_client.library_hooks import Hook
 
-from .beside import waiting_loop
+from .import_thread import waiting_loop
 
 # Seconds that the loop has to do something for such a thread: it may be busy with somebody's code.
 _PATIENCE: Final = 60.0

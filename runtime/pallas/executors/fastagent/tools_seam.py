@@ -12,9 +12,9 @@ from mcp import Client
 from pallas.model import ServerDetail, ToolDetail
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text
-from pallas.toolbox.connection import connected
-from pallas.toolbox.endpoint import Endpoint
-from pallas.toolbox.plain import json_text, text_of
+from pallas.toolbox.plain_json import json_text, text_of
+from pallas.toolbox.server_connection import connected
+from pallas.toolbox.server_endpoint import Endpoint
 
 MAX_TOOLS: Final = 500
 # Characters of a schema, of a description, and of all schemas of a server.

@@ -22,7 +22,7 @@ from opentelemetry import trace as spans
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.library_hooks import Hook
-from pallas.telemetry.trace import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
+from pallas.telemetry.trace_context import BAGGAGE, TRACEPARENT, TRACESTATE, outgoing
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pallas.mcp_client import library_hooks
 from pallas.mcp_client.stdio_seam import PassingStream
-from pallas.telemetry.trace import current_call, current_run
+from pallas.telemetry.trace_context import current_call, current_run
 from pallas.telemetry.wire_record import OpenExchange
 
 from .transport_seam import stdio_hook

@@ -8,14 +8,14 @@ import traceback
 from typing import Any, Final, NoReturn
 
 from pallas.executors.base import Turn, TurnResult
-from pallas.executors.fastagent.executor import FastAgentExecutor
-from pallas.executors.fastagent.messages import revived
+from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
+from pallas.executors.fastagent.message_conversion import revived
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
 from pallas.model.safe_text import sanitize
 from pallas.telemetry.log import forget, redact, redact_project, redact_text
-from pallas.telemetry.trace import RunTrace, child_of, running
+from pallas.telemetry.trace_context import RunTrace, child_of, running
 from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
 
 from ..ipc.channel import Channel

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pallas.health.reasons import LAST_SAID
+from pallas.executors.fastagent.peer_tools import PeerCalls
+from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
 from pallas.telemetry.log import replay
 from pallas.telemetry.wire_record import OpenExchange, RunWire
 
 from ..base import Emit
-from ..fastagent.peers import PeerCalls
 from ..ipc.child_process import InterpreterProcess
 from ..ipc.connection import ChildConnection, PendingCall
 from ..ipc.messages import CallCancelled, CancelCall

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pallas.config import Project
 from pallas.executors import ExecutorInfo
-from pallas.executors.fastagent.peers import PeerTool
+from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.model import (
     NO_PARAMS,
     Exchange,
@@ -18,7 +18,7 @@ from pallas.model import (
     Usage,
 )
 from pallas.model.packed import Packed, packed_of
-from pallas.model.runs import Role
+from pallas.model.run_values import Role
 
 from ..ipc.messages import Number
 

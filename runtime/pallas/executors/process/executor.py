@@ -8,16 +8,16 @@ from typing import Final
 
 from pallas.child_environment import agent_environment, withheld_in
 from pallas.config import AgentConfig, Project
+from pallas.executors.fastagent.peer_tools import PeerCalls
+from pallas.executors.peer_port import PeerPort
 from pallas.model import Fault, FaultType
 from pallas.model.fingerprint import salt
 from pallas.model.safe_text import one_line
-from pallas.telemetry.trace import current_run
+from pallas.telemetry.trace_context import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from ..fastagent.peers import PeerCalls
 from ..fastagent.peers_fleet import FleetPeers
 from ..ipc.child_process import InterpreterProcess
-from ..peers import PeerPort
 from .agent_connection import CANCEL_TIMEOUT_S, AgentCall, AgentConnection
 from .agent_messages import (
     AgentCallFailed,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from pallas.executors.fastagent.peer_tools import PeerCalls, PeerTool
 from pallas.model import Fault, FaultType, TraceContext
 
 from ..base import Emit, Turn
-from ..fastagent.peers import PeerCalls, PeerTool
 from ..ipc.questions import ChildQuestions, QuestionsToFleet
 from .agent_messages import PeerList, PeerQuestion
 

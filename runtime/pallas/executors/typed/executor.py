@@ -8,17 +8,17 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import TypedConfig
+from pallas.executors.handler.handler_faults import raised
+from pallas.executors.handler.handler_tasks import GRACE, Work
+from pallas.messaging.delivery import CALLER, First
 from pallas.messaging.frames import is_canonical
-from pallas.messaging.port import Asker, Delivery, Reply
-from pallas.messaging.pump import CALLER, First
+from pallas.messaging.messaging_port import Asker, Delivery, Reply
 from pallas.model import Fault, FaultType, Message, TextDelta
 from pallas.model.safe_text import sanitize
 from pallas.payloads import PayloadFault, PayloadType
-from pallas.telemetry.trace import current_run
+from pallas.telemetry.trace_context import current_run
 
 from ..base import Emit, ExecutorInfo, Turn, TurnResult
-from ..handler.raising import raised
-from ..handler.work import GRACE, Work
 from .handler_ports import HandlerFacts, HandlerHost, MessagingPort
 from .in_process_host import InProcessHost
 from .payload_conversion import InvalidReply

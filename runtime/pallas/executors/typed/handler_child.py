@@ -12,15 +12,15 @@ from typing import Any, Final, NoReturn
 from pallas.config import AgentConfig, Project, Where
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import Document
+from pallas.executors.handler.handler_faults import Exited, passed_on, raised
 from pallas.invocation import Completion, LLMResponse
-from pallas.llm.budget import revived
-from pallas.messaging.loose import loose
-from pallas.messaging.port import Delivery, Reply
+from pallas.llm.token_budget import revived
+from pallas.messaging.messaging_port import Delivery, Reply
+from pallas.messaging.untyped_payload import loose
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, dumps
 from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elements_of
 
-from ..handler.raising import Exited, passed_on, raised
 from ..ipc.channel import Channel
 from ..ipc.child_loop import ChildLoop, serve_child
 from ..ipc.messages import OUT_OF_MEMORY, encode_message

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from pallas.invocation import Completer, Completion
-from pallas.messaging.port import Delivery
+from pallas.messaging.messaging_port import Delivery
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable
 from pallas.payloads import PayloadType

@@ -13,14 +13,13 @@ from pallas.config import AgentConfig, Project
 from pallas.config.listeners import FOREIGN
 from pallas.config.survey import survey
 from pallas.contract import HandlerMetadata, HandlerResponse
+from pallas.executors.fastagent.reimport import file_of, note
+from pallas.executors.handler.handler_loader import find, place_of, shown_file
+from pallas.executors.project_imports import LOADING, ground, import_fault
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import PayloadType
 from pallas.telemetry.log import reapply_logging
-
-from ..fastagent.fresh import file_of, note
-from ..handler.loading import find, place_of, shown_file
-from ..importing import LOADING, ground, import_fault
 
 Handler = Callable[[Any, HandlerMetadata], Awaitable[Any]]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pallas.config.kinds import PumpLimits
-from pallas.messaging.port import Delivery, Emit, Reply
-from pallas.messaging.pump import First
+from pallas.messaging.delivery import First
+from pallas.messaging.messaging_port import Delivery, Emit, Reply
 from pallas.model import Principal, Usage
 from pallas.payloads import Payload, PayloadType
 

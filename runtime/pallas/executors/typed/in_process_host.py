@@ -11,14 +11,14 @@ from typing import NoReturn
 from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
 from pallas.config.survey import sought, survey
+from pallas.executors.fastagent.import_thread import beside
+from pallas.executors.fastagent.read_files import Reads, noting
+from pallas.executors.handler.handler_faults import words
 from pallas.invocation import Completer, Completion, Invocation, LLMResponse, handling
-from pallas.messaging.port import Delivery, Reply
+from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
 
-from ..fastagent.beside import beside
-from ..fastagent.reads import Reads, noting
-from ..handler.raising import words
 from .handler_loader import LoadedHandler, load_handler
 from .handler_ports import HandlerFacts
 from .payload_conversion import InvalidReply, bind_payload, reply_of

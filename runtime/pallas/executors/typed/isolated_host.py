@@ -14,14 +14,14 @@ from platformdirs.unix import Unix
 
 from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
-from pallas.ledger.address import address_of, database_url_of
-from pallas.messaging.port import Delivery, Reply
+from pallas.ledger.ledger_address import address_of, database_url_of
+from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 from pallas.model.safe_text import one_line
 from pallas.payloads import NotTaken, Payload, PayloadFault
 from pallas.telemetry.log import redact_text
-from pallas.telemetry.log.place import log_path
+from pallas.telemetry.log.log_path import log_path
 
 from ..ipc.child_process import InterpreterProcess
 from ..ipc.messages import CallCancelled

@@ -10,7 +10,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from pallas.contract import Document, HandlerResponse
-from pallas.messaging.port import Reply
+from pallas.messaging.messaging_port import Reply
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadType

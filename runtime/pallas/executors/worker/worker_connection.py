@@ -18,7 +18,7 @@ from pallas.executors.ipc.child_process import (
     log_lines,
     start_below_keeper,
 )
-from pallas.health.reasons import LAST_SAID
+from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import redact_text

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pallas.config import AgentConfig, Project
 from pallas.executors import Child, ExecutorInfo
 from pallas.model import ToolDetail
-from pallas.toolbox.plain import json_text
+from pallas.toolbox.plain_json import json_text
 
 # What of an agent's configuration is told under other words, or concerns nobody outside.
 _NOT_KEYS: Final = frozenset({"name", "where", "auth"})

@@ -15,7 +15,7 @@ from pallas.fleet.membership import Membership, as_it_is
 from pallas.fleet.versions import MAX_PREDECESSORS
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
-from pallas.telemetry.events import Hub
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import reapply_logging, redact_text, relevel_logging
 
 from ..agent import FleetAgent

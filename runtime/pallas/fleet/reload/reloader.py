@@ -309,7 +309,7 @@ class Reloader:
         return outcomes
 
     async def _read_script(self, path: Path, began: float) -> None:
-        from pallas.scripted.script import load_script
+        from pallas.scripted.script_file import load_script
 
         files = self._names([path])
         try:

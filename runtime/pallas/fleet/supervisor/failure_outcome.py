@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pallas.config.models import RestartConfig
-from pallas.health.reasons import for_callers
+from pallas.health.public_reasons import for_callers
 from pallas.model import AgentState, Fault, FaultType
 
 from .restart_policy import AfterFailure, RestartDecision

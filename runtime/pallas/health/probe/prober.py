@@ -14,8 +14,8 @@ import httpx2
 from pallas.config.models import DownstreamConfig
 from pallas.model import Downstream, Reach
 
-from .downstream import TIMEOUT, Era, Finding, found, look, probe_client, unprobed
-from .steady import Steady
+from .server_probe import TIMEOUT, Era, Finding, found, look, probe_client, unprobed
+from .steady_state import Steady
 
 log = logging.getLogger(__name__)
 

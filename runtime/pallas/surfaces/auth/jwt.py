@@ -18,7 +18,7 @@ from jwt.exceptions import (
 
 from pallas.config.auth import IssuerConfig
 
-from .outcome import Refused
+from .token_outcome import Refused
 
 LEEWAY: Final = 30
 """Seconds by which an issuer's clock may be wrong."""

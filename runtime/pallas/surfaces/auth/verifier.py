@@ -11,10 +11,10 @@ from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.model import Principal
 from pallas.model.fingerprint import fingerprint, subject_id
 
+from .issuer_keys import KeySet
 from .jwt import claims_of, looks_like_jwt, scopes_of
-from .keys import KeySet
-from .outcome import Refused, Verified
-from .tokens import MAX_TOKEN, find_token
+from .static_tokens import MAX_TOKEN, find_token
+from .token_outcome import Refused, Verified
 
 OWN: Final = "fleet"
 _MAX_SETS: Final = 64

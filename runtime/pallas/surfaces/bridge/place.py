@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.config.models import Project
+from pallas.surfaces.auth.auth_gate import Asking, Gate
+from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
+from pallas.surfaces.auth.resource_metadata import METADATA_PATH
+from pallas.surfaces.on_demand_server import OnDemand
+from pallas.surfaces.published_agent import base_url
 from pallas.telemetry.wire_record import WireRecord
 
-from ..auth.gate import Asking, Gate
-from ..auth.inbound import FLEET, Inbound
-from ..auth.metadata import METADATA_PATH
-from ..on_demand import OnDemand
-from ..published import base_url
-
 if TYPE_CHECKING:
-    from .app import BridgeParts
+    from .bridge_server import BridgeParts
 
 PATH: Final = "/mcp"
 
@@ -38,7 +37,7 @@ class BridgePlace:
         self._project = project
         self._inbound = inbound
         self._wire = wire
-        self._served = OnDemand("bridge", self._make, needs="pallas.surfaces.bridge.app")
+        self._served = OnDemand("bridge", self._make, needs="pallas.surfaces.bridge.bridge_server")
 
     def before(self, rest: ASGIApp) -> ASGIApp:
         """The application of the fleet's port: the bridge, and ``rest`` for all other paths."""
@@ -56,7 +55,7 @@ class BridgePlace:
 
     def _make(self) -> tuple[None, ASGIApp]:
         from ..agent_mcp import endpoint
-        from .app import make_bridge
+        from .bridge_server import make_bridge
 
         asking = Asking(FLEET, self._inbound, lambda _: base_url(self._project()) + PATH)
         server = make_bridge(self._parts())

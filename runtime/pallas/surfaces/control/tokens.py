@@ -11,9 +11,8 @@ from typing import Final
 
 from pallas.model import TokenScope
 from pallas.model.fingerprint import fingerprint
-
-from ..attempts import BURST as BURST
-from ..attempts import Attempts as Attempts
+from pallas.surfaces.token_attempts import BURST as BURST
+from pallas.surfaces.token_attempts import Attempts as Attempts
 
 FULL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
 TEXTS_VARIABLE: Final = "PALLAS_CONTROL_TEXTS_TOKEN"

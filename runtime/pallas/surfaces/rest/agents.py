@@ -5,7 +5,7 @@ from typing import Any
 from pallas.model import Resource
 from pallas.model.safe_text import sanitize
 
-from .models import Agent, Ref, iso
+from .response_models import Agent, Ref, iso
 
 
 def agent_out(resource: Resource) -> Agent:

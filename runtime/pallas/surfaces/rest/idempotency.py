@@ -11,7 +11,7 @@ from starlette.requests import Request
 from pallas.model import Fault, FaultType
 from pallas.runs.kernel import mint_run
 
-from .body import canonical
+from .request_body import canonical
 
 if TYPE_CHECKING:
     from pallas.ledger import Ledger

@@ -3,9 +3,9 @@
 from pallas.model.redaction import forget, name_tokens, redact, redact_text
 from pallas.telemetry.log.project_secrets import redact_project
 
-from .forward import Forwarder, replay
-from .place import log_path
-from .setup import (
+from .log_forwarder import Forwarder, replay
+from .log_path import log_path
+from .log_setup import (
     LogState,
     close_logging,
     forward_logging,

@@ -1,0 +1,183 @@
+"""What the rows of the catalog make of a fleet: the agents that it has to have, and defaults of others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.downstreams import endpoint
+from pallas.config.models import Definition, DownstreamConfig, LlmConfig
+from pallas.config.where import Where
+from pallas.ledger.kept import FOLDER_ID, Everything, Kept
+from pallas.model import NO_PARAMS, Fault, FaultType, Params
+from pallas.model.safe_text import one_line
+
+from .secret_references import SecretRef, filled
+from .spec_rows import limits_of
+from .specs import read_params
+
+SOURCE: Final = "api"
+"""Where an agent is declared that no file declares."""
+
+Opened = Callable[[Kept], Mapping[str, str]]
+"""The values of a secret. Raises Fault (CONFIG) when they cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``agents`` were made over the API, by name; ``defaults`` are those of agents that files declare."""
+
+    agents: Mapping[str, AgentConfig] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, Params] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def wanted(rows: Everything, project: Project, opened: Opened) -> Wanted:
+    """What ``rows`` ask for in a fleet of ``project``. What cannot be made is its agent's problem."""
+    build = _Build(rows, project, opened)
+    return Wanted(
+        {each.name: build.agent(each) for each in rows.agents if each.values["made"]},
+        {
+            each.name: params_of(each)
+            for each in rows.agents
+            if not each.values["made"] and each.values["default_params"] is not None
+        },
+    )
+
+
+def params_of(kept: Kept) -> Params:
+    """The default parameters of a row; none where what is kept is of no use any more."""
+    given = kept.values["default_params"]
+    try:
+        return read_params(given, "defaultParams") if isinstance(given, dict) else NO_PARAMS
+    except Fault:
+        return NO_PARAMS
+
+
+class _Build:
+    def __init__(self, rows: Everything, project: Project, opened: Opened) -> None:
+        self._project = project
+        self._opened = opened
+        self._llms = {each.id: each for each in rows.llms}
+        self._secrets = {each.id: each for each in rows.secrets}
+        self._by_name = {each.name: each for each in rows.secrets}
+        self._projects = {each.id: each for each in rows.projects}
+
+    def agent(self, row: Kept) -> AgentConfig:
+        title = row.name.title()
+        llm = self._llms.get(row.values["llm_id"] or "")
+        group = self._projects.get(row.values["project_id"] or "")
+        try:
+            definition = Definition(
+                instruction=_joined(row.values["system_prompt"], _prompts(group)),
+                prompts=_prompts(group),
+                llm=self._llm(llm) if llm is not None else None,
+                **self._servers(group),
+            )
+        except Fault as fault:
+            definition = Definition(instruction=row.values["system_prompt"], problem=fault.message)
+        return AgentConfig(
+            name=row.name,
+            port=0,
+            title=title,
+            description=row.values["description"] or title,
+            definition=definition,
+            params=params_of(row).over(params_of(llm)) if llm is not None else params_of(row),
+            model_capabilities=_capabilities(llm) if llm is not None else None,
+            **_loop(row),
+            where=Where(SOURCE),
+        )
+
+    def _llm(self, row: Kept) -> LlmConfig:
+        values = row.values
+        secret = self._secrets.get(values["secret_id"] or "")
+        key = ""
+        if secret is not None:
+            key = self._value(secret, values["secret_key"], f"LLM {row.name}")
+        return LlmConfig(row.name, values["type"], values["model"], values["url"], key)
+
+    def _value(self, secret: Kept, key: str, user: str) -> str:
+        try:
+            values = self._opened(secret)
+        except Fault as fault:
+            text = f"{user} needs secret {secret.name}, which cannot be opened: {fault.message}"
+            raise Fault(fault.type, text) from None
+        if key not in values:
+            text = f"{user} needs {secret.name}/{key}, and that secret has no such key; write it there"
+            raise Fault(FaultType.CONFIG, text)
+        value = values[key].strip()  # a file's last line has an end
+        if not value.isascii() or not value.isprintable():
+            text = f"{user} needs {secret.name}/{key}, which holds what no header can carry; write it anew"
+            raise Fault(FaultType.CONFIG, text)
+        return value
+
+    def _servers(self, group: Kept | None) -> dict[str, Any]:
+        if group is None:
+            return {}
+        if group.id == FOLDER_ID:
+            return {"servers": tuple(self._project.downstreams)}
+        names, own = list[str](), list[DownstreamConfig]()
+        for each in group.values["servers"] or []:
+            if isinstance(each, str):
+                names.append(each)
+            else:
+                own.append(self._server(each, f"project {group.name}"))
+        return {"servers": tuple(names), "own_servers": tuple(own)}
+
+    def _server(self, server: Mapping[str, Any], user: str) -> DownstreamConfig:
+        def value(ref: SecretRef) -> str:
+            secret = self._by_name.get(ref.name)
+            if secret is None:
+                text = f"{user} needs secret {ref.name}, which is not there; create it"
+                raise Fault(FaultType.CONFIG, text)
+            return self._value(secret, ref.key, user)
+
+        headers = {name: filled(text, value) for name, text in server.get("headers", {}).items()}
+        return DownstreamConfig(
+            name=server["name"],
+            transport="http",
+            url=endpoint(server["url"]),
+            headers=headers,
+            where=Where(one_line(f"{user}, server {server['name']}")),
+        )
+
+
+def _prompts(group: Kept | None) -> str:
+    """The project's prompts, which follow the agent's own, the highest priority first (SPEC 6.3)."""
+    prompts: Sequence[Any] = (group.values["prompts"] or []) if group is not None else []
+    whole: list[Mapping[str, Any]] = [{"text": each} if isinstance(each, str) else each for each in prompts]
+    ordered = sorted(whole, key=lambda each: -each.get("priority", 0))
+    return _joined(*(each["text"] for each in ordered))
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text.strip())
+
+
+def _loop(row: Kept) -> dict[str, Any]:
+    """Limits of the agent's loop, those that it has of its own."""
+    limits = limits_of(row)
+    given = {
+        "max_iterations": limits["maxIterations"],
+        "loop_repeat_threshold": limits["loopRepeatThreshold"],
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _capabilities(llm: Kept) -> Capabilities | None:
+    """What an LLM says of its model, ``maxOutputTokens`` also in ``extra``; None where that is nothing."""
+    extra: Mapping[str, Any] = llm.values["extra"] or {}
+    given = {
+        "vision": extra.get("vision"),
+        "context_window": extra.get("contextWindow", extra.get("context_window")),
+        "max_output_tokens": limits_of(llm)["maxOutputTokens"]
+        or extra.get("maxOutputTokens", extra.get("max_output_tokens")),
+    }
+    known = {
+        key: value
+        for key, value in given.items()
+        if (type(value) is bool if key == "vision" else type(value) is int and value > 0)
+    }
+    if not known:
+        return None
+    return replace(Capabilities(), **known, output_declared="max_output_tokens" in known)

@@ -1,0 +1,290 @@
+"""From the wish to the exit status: which fleet, which agent, which conversation, and what ends it."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from pallas.client import Api, NoFleet, Place, connect, place_of, token_of
+from pallas.client.rest_client import part
+from pallas.config import ConfigError, Project, export_env, load_project
+from pallas.model import Fault, FaultType
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line, sanitize
+
+from .chat_options import Wish
+from .chat_terminal import Terminal
+from .exit_status import ABSENT, FAILED, SIGNALLED, USAGE, Left
+
+_BROKEN_PIPE: Final = SIGNALLED + signal.SIGPIPE
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(wish: Wish) -> int:
+    """Do it; returns the exit status."""
+    terminal = Terminal()
+    try:
+        with asyncio.Runner() as runner, Ending(terminal) as ending:
+            return runner.run(_run(wish, terminal, ending))
+    except Left as left:
+        if left.message:
+            terminal.note(f"pallas chat: {left.message}", "")
+        return left.status
+    except ConfigError as error:
+        terminal.note(sanitize(str(error)), "")
+        return USAGE
+    except NoFleet as fault:
+        terminal.note(f"pallas chat: {fault.message}", "")
+        return ABSENT
+    except Fault as fault:
+        terminal.note(f"pallas chat: {sanitize(fault.message)}", "")
+        return ABSENT if fault.data.get("reason") == "not_found" else FAILED
+    except BrokenPipeError:
+        return _BROKEN_PIPE
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return SIGNALLED + signal.SIGINT
+
+
+class Ending:
+    """What SIGINT and SIGTERM do: the first asks whoever listens, the second leaves at once.
+
+    The handlers are Python's own and not the loop's: a write to a pipe that nobody reads would hold up the
+    loop for as long as it lasts.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._heard = 0
+        self._wish: Callable[[], object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.signal = 0
+
+    def __enter__(self) -> "Ending":
+        self._earlier = {number: signal.signal(number, self._hear) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+
+    def listen(self, wish: Callable[[], object]) -> None:
+        """From now on the first signal calls this, in the running loop."""
+        self._heard, self.signal = 0, 0
+        self._wish, self._loop = wish, asyncio.get_running_loop()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._heard += 1
+        self.signal = number
+        if self._heard > 1 or self._wish is None or self._loop is None:
+            self._leave(number)
+            return
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wish)
+
+    def _leave(self, number: int) -> None:
+        from pallas.cli.child_processes import end_children
+
+        with suppress(OSError):
+            self._terminal.settle()
+        end_children()
+        os._exit(SIGNALLED + number)
+
+
+async def _run(wish: Wish, terminal: Terminal, ending: Ending) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    ending.listen(task.cancel)
+    base = Path.cwd()
+    try:
+        async with _fleet(wish, terminal) as api:
+            about = await check_agent(api, wish)
+            # It may have been named by its id.
+            wish = replace(wish, agent=str(about.get("name") or wish.agent))
+            if wish.message is not None:
+                from .once import once
+
+                return await once(api, wish, terminal, ending)
+            from .repl import repl
+
+            return await repl(api, wish, terminal, ending, base, about)
+    except asyncio.CancelledError:
+        if ending.signal:
+            raise Left(SIGNALLED + ending.signal) from None
+        raise
+
+
+@asynccontextmanager
+async def _fleet(wish: Wish, terminal: Terminal) -> AsyncIterator[Api]:
+    token = token_of(wish.token)
+    if wish.url or os.environ.get("PALLAS_URL", "").strip():
+        place = place_of(wish.url)
+        if token and place.in_the_clear:
+            terminal.note(
+                "warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of it",
+                "",
+            )
+        async with connect(place, token) as api:
+            yield api
+        return
+    try:
+        export_env(wish.root)
+        project = load_project(wish.root)
+    except ConfigError:
+        # Files are being edited: the fleet that runs answers as before.
+        if (there := await _in_spite(wish.root)) is None:
+            raise
+        terminal.note("warning: the project's files have mistakes now; the fleet that runs is asked", "")
+        async with connect(there, token) as api:
+            yield api
+        return
+    from pallas.client.own_fleet import running_or_own
+    from pallas.telemetry.log import close_logging
+
+    own: list[Silence] = []
+
+    def starting() -> None:
+        _log(project)
+        terminal.note(f"no fleet of {one_line(project.name, 60)} runs: it is started for this one call")
+        own.append(Silence())
+
+    try:
+        async with running_or_own(
+            project, wish.agent, token, starting=starting, tell=lambda text: terminal.note(text, "")
+        ) as api:
+            yield api
+    finally:
+        for silence in own:
+            silence.end()
+            close_logging()
+
+
+async def _in_spite(root: Path) -> Place | None:
+    """The fleet of a project that cannot be read, where it runs."""
+    from pallas.cli.resources.name_completion import _port
+    from pallas.client.own_fleet import is_there
+
+    try:
+        place = Place(f"http://127.0.0.1:{_port(root)}", root)
+    except OSError:
+        return None
+    return place if await is_there(place) else None
+
+
+def _log(project: Project) -> None:
+    from pallas.telemetry.log import redact_project, setup_logging
+
+    setup_logging(project.log_level, stderr=False)
+    redact_project(project)
+
+
+class Silence:
+    """Keeps what code of agents and their programs print away from stdout and stderr, until its end."""
+
+    def __init__(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        self._saved = [(number, os.dup(number)) for number in (1, 2) if _is_open(number)]
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number, _ in self._saved:
+            os.dup2(nowhere, number)
+        os.close(nowhere)
+
+    def end(self) -> None:
+        """Give both back."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        for number, saved in self._saved:
+            os.dup2(saved, number)
+            os.close(saved)
+        self._saved.clear()
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+async def check_agent(api: Api, wish: Wish) -> dict[str, Any]:
+    """What the fleet tells of the agent, empty where the caller may not see it. Raises Left (ABSENT)."""
+    try:
+        found = await api.get(f"/agents/{part(wish.agent)}")
+    except Fault as fault:
+        if fault.data.get("reason") == "forbidden":
+            return {}  # who may talk to an agent need not be allowed to look at it
+        if fault.data.get("reason") != "not_found":
+            raise
+        raise Left(ABSENT, await _no_agent(api, wish.agent)) from None
+    return found if isinstance(found, dict) else {}
+
+
+async def thread_named(api: Api, name: str, agent: str) -> Any:
+    """The thread of that id or handle. Raises Fault ("not found")."""
+    if "/" not in name:
+        return await api.get(f"/threads/{part(name)}", agent=agent)
+    page = await api.get("/threads", handle=name)
+    items = page.get("items", ()) if isinstance(page, dict) else ()
+    mine = [each for each in items if isinstance(each, dict) and each.get("agent") == agent]
+    if not (found := [*mine, *items]):
+        raise not_found("thread not found: it is unknown, deleted, or belongs to another caller")
+    return found[0]
+
+
+async def check_thread(api: Api, wish: Wish) -> dict[str, Any]:
+    """The conversation to go on with. Raises Left (ABSENT): unknown, another caller's, another agent's."""
+    try:
+        found = await thread_named(api, wish.thread, wish.agent)
+    except Fault as fault:
+        if fault.data.get("reason") != "not_found":
+            raise
+        raise Left(ABSENT, f"thread {one_line(wish.thread, 200)}: {fault.message}") from None
+    theirs = found.get("agent") if isinstance(found, dict) else None
+    if isinstance(theirs, dict):
+        theirs = theirs.get("name")
+    if isinstance(theirs, str) and theirs != wish.agent:
+        raise Left(
+            ABSENT,
+            f"thread {one_line(wish.thread, 200)} belongs to the agent {one_line(theirs, 100)}, not to "
+            f"{one_line(wish.agent, 100)}: pallas chat {one_line(theirs, 100)} --thread ...",
+        )
+    return found if isinstance(found, dict) else {}
+
+
+async def _no_agent(api: Api, name: str) -> str:
+    from difflib import get_close_matches
+
+    known: list[str] = []
+    with suppress(Fault):
+        known = [str(each.get("name")) async for each in api.items("/agents", most=200)]
+    near = get_close_matches(name, known, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known[:20])}" if known else ""
+    told = f"there is no agent {one_line(name, 100)} at {api.place.origin}"
+    return f"{told}; {hint}" if hint else told
+
+
+async def run_facts(api: Api, run: str) -> dict[str, Any]:
+    """What the fleet knows of a run; empty where it tells nothing soon."""
+    if not run:
+        return {}
+    with suppress(Fault):
+        found = await api.get(f"/runs/{part(run)}", timeout=3.0)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def status_of(fault: Fault) -> int:
+    """The exit status for a message that was not answered."""
+    if isinstance(fault, NoFleet) or fault.data.get("reason") == "not_found":
+        return ABSENT
+    wrong = fault.type is FaultType.PROTOCOL and "key" in fault.data
+    return USAGE if wrong else FAILED

@@ -1,0 +1,238 @@
+"""What slash commands do to a conversation at the prompt."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pallas.bounds.images import MAX_IMAGES
+from pallas.client import Api
+from pallas.client.rest_client import part
+from pallas.commands import Parameter, parameter_text
+from pallas.model import AgentDetail, Fault, FaultType, Image, Params, ServerDetail, ThreadRecord
+from pallas.model.safe_text import one_line
+
+from .chat_command import thread_named
+from .chat_options import Wish, image_at
+from .chat_turn import Answer
+from .transcript_file import rendered, target_of, write_new
+
+_SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+_LISTED: Final = 20
+_MAX_EXPORT: Final = 10_000
+
+
+class Host:
+    """One conversation: which thread it is, how it is held, and what goes with the next message.
+
+    ``again`` is a message to send before the next one is asked for; ``leaving`` is set by ``/quit``.
+    """
+
+    def __init__(self, api: Api, wish: Wish, base: Path, about: Mapping[str, Any]) -> None:
+        self._api, self._agent, self._base, self._about = api, wish.agent, base, about
+        self.thread = wish.thread
+        self.images: list[Image] = list(wish.images)
+        self.streams = wish.stream is not False
+        self.again: tuple[str, tuple[Image, ...]] | None = None
+        self.leaving = False
+        self._params = wish.params
+        self._known: tuple[str, ...] = ()
+        self._last: tuple[str, tuple[Image, ...]] | None = None
+        self._run = ""
+        self._answers, self._seconds, self._tokens = 0, 0.0, [0, 0]
+
+    def body(self, message: str, images: Sequence[Image]) -> dict[str, Any]:
+        """The request that sends it."""
+        self._last = message, tuple(images)
+        body: dict[str, Any] = {"message": message, **self._params.to_json()}
+        if self.thread:
+            body["threadId"] = self.thread
+        if images:
+            body["images"] = [{"data": image.data, "mimeType": image.mime_type} for image in images]
+        return body
+
+    def answered(self, answer: Answer, run: Mapping[str, Any]) -> None:
+        """Take note of what came."""
+        self.thread = answer.thread or self.thread
+        self._run = answer.run or self._run
+        self._answers += 1
+        self._seconds += answer.seconds
+        usage = run.get("usage")
+        if isinstance(usage, Mapping):
+            for place, name in enumerate(("inputTokens", "outputTokens")):
+                count = usage.get(name)
+                self._tokens[place] += count if isinstance(count, int) else 0
+
+    # ChatHost
+
+    def parameters(self) -> Sequence[Parameter]:
+        """How answers come."""
+        return (
+            Parameter("stream", "on" if self.streams else "off", "Text while it is written.", ("on", "off")),
+        )
+
+    async def set(self, name: str, value: str) -> str:
+        """Set one of them."""
+        if value.lower() not in _SWITCH:
+            raise _wrong("stream is on or off.")
+        self.streams = _SWITCH[value.lower()]
+        return f"Text while it is written is {'on' if self.streams else 'off'}."
+
+    async def describe(self) -> AgentDetail:
+        """From the fleet's control API where this user has it, else what the agents' API tells."""
+        from pallas.model import codec
+
+        try:
+            return codec.decode(AgentDetail, await self._api.get(f"/fleet/agents/{part(self._agent)}"))
+        except Fault as fault:
+            why = fault.message
+        except codec.Undecodable as error:
+            why = str(error)
+        told = await self._api.get(f"/agents/{part(self._agent)}")
+        instruction = told.get("systemPrompt") if isinstance(told, dict) else ""
+        return AgentDetail(
+            self._agent,
+            instruction=str(instruction or ""),
+            servers=(ServerDetail("", problem=f"its tools cannot be listed: {one_line(why, 200)}"),),
+        )
+
+    async def clear(self) -> str:
+        """The next message begins another thread."""
+        self.thread, self.images = "", []
+        return "A new conversation begins with the next message."
+
+    async def export(self, form: str, path: str) -> str:
+        """Write the thread to a file, in the folder where the command was started when nobody says."""
+        if not self.thread:
+            raise _wrong("Nothing was said yet.")
+        found = self._api.items(f"/threads/{part(self.thread)}/messages", most=_MAX_EXPORT)
+        messages = [each async for each in found]
+        target, kind = target_of(self._base, path, form, self._agent)
+        write_new(target, rendered(kind, self._agent, self.thread, messages))
+        return f"Written to {one_line(str(target), 300)} ({'JSON' if kind == 'json' else 'Markdown'})."
+
+    def facts(self) -> Sequence[tuple[str, str]]:
+        """Which thread, where, and the sums since the prompt came up."""
+        taken, given = self._tokens
+        llm = self._about.get("llm")
+        return (
+            ("thread", self.thread or "none yet: the first message begins one"),
+            ("agent", self._agent),
+            ("model", str(llm.get("name") or "") if isinstance(llm, Mapping) else ""),
+            ("fleet", self._api.place.origin + (" (started for this call)" if self._api.own else "")),
+            ("set here", ", ".join(name for name, _ in parameter_text.lines(self._params))),
+            ("answers", str(self._answers)),
+            ("tokens", f"{taken} in, {given} out" if taken or given else ""),
+            ("time", f"{self._seconds:.1f} s" if self._answers else ""),
+            ("last run", self._run),
+        )
+
+    async def quit(self) -> None:
+        """Leave."""
+        self.leaving = True
+
+    # Tunable
+
+    def overrides(self) -> Params:
+        """Those of this conversation."""
+        return self._params
+
+    def override(self, params: Params) -> None:
+        """From the next message on."""
+        self._params = params
+
+    async def save(self, params: Params) -> str:
+        """Lay them over the agent's defaults."""
+        path = f"/agents/{part(self._agent)}"
+        told = await self._api.get(path)
+        agent = told if isinstance(told, dict) else {}
+        merged = params.over(Params.read(agent.get("defaultParams") or {}, strict=False))
+        # With the version that was read: what another caller saved meanwhile is not undone.
+        change = {"defaultParams": merged.to_json(), "version": agent.get("version")}
+        saved = await self._api.put(path, change)
+        version = saved.get("version") if isinstance(saved, dict) else None
+        names = ", ".join(f"{name} {value}" for name, value in parameter_text.lines(params))
+        return f"Default of {self._agent} from now on: {names}" + (
+            f" (version {version})." if version else "."
+        )
+
+    # Threaded
+
+    def known_threads(self) -> Sequence[str]:
+        """Those that were listed."""
+        return self._known
+
+    async def threads(self) -> Sequence[ThreadRecord]:
+        """The newest of this agent."""
+        path = f"/agents/{part(self._agent)}/threads"
+        found = [_thread(each, self._agent) async for each in self._api.items(path, most=_LISTED)]
+        self._known = tuple(each.id for each in found)
+        return found
+
+    async def resume(self, thread: str) -> str:
+        """Go on with another one; its last words are told."""
+        told = await thread_named(self._api, thread, self._agent)
+        record = _thread(told if isinstance(told, dict) else {}, self._agent)
+        if record.agent != self._agent:
+            raise _wrong(
+                f"{one_line(thread, 200)} belongs to the agent {one_line(record.agent, 100)}: "
+                f"pallas chat {one_line(record.agent, 100)} --thread {one_line(thread, 200)}"
+            )
+        self.thread = record.id or thread
+        lines = [f"On with {self.thread}: {record.messages} messages. {one_line(record.title, 100)}".rstrip()]
+        with suppress(Fault):
+            page = await self._api.get(f"/threads/{part(self.thread)}/messages", limit=6, order="desc")
+            rows = [each for each in page.get("items", ()) if each.get("role") in ("user", "assistant")]
+            for each in [row for row in rows if row.get("content")][1::-1]:
+                who = "you" if each["role"] == "user" else self._agent
+                lines.append(f"  {who}: {one_line(str(each['content']), 300)}")
+        return "\n".join(lines)
+
+    # Attaching, Repeating
+
+    async def attach(self, path: str) -> str:
+        """Send it with the next message."""
+        if not path:
+            raise _wrong("Which file? /image PATH takes a PNG, JPEG, GIF or WebP.")
+        if len(self.images) >= MAX_IMAGES:
+            raise _wrong(f"{MAX_IMAGES} pictures go with one message; send these first.")
+        target = self._base / os.path.expanduser(path)  # noqa: ASYNC240, PTH111 - touches no file
+        self.images.append(image_at(target))
+        more = f", with {len(self.images) - 1} others" if len(self.images) > 1 else ""
+        return f"{one_line(target.name, 100)} goes with the next message{more}."
+
+    async def retry(self) -> str:
+        """Send the last message once more."""
+        if self._last is None:
+            raise _wrong("Nothing was asked yet.")
+        self.again = self._last
+        return f"Asking again: {one_line(self._last[0], 100)}"
+
+
+def _thread(told: Mapping[str, Any], agent: str) -> ThreadRecord:
+    theirs = told.get("agent")
+    if isinstance(theirs, Mapping):
+        theirs = theirs.get("name")
+    messages = told.get("messages")
+    return ThreadRecord(
+        str(told.get("id") or ""),
+        str(theirs or agent),
+        str(told.get("ownerId") or ""),
+        title=str(told.get("title") or ""),
+        messages=messages if isinstance(messages, int) else 0,
+        created_at=_at(told.get("createdAt")) or 0.0,
+        last_turn_at=_at(told.get("lastTurnAt")),
+    )
+
+
+def _at(iso: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(iso).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def _wrong(problem: str) -> Fault:
+    return Fault(FaultType.CONFIG, problem)

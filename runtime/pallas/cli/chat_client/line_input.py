@@ -1,0 +1,174 @@
+"""Where lines come from: an editor on a terminal, or what stdin has where there is none."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pallas.commands import COMMANDS, ChatHost
+
+from .chat_terminal import Terminal
+from .multiline import goes_on
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+_AHEAD: Final = 0.5
+"""Seconds of a prompt in which what comes was typed before it was there."""
+
+
+class Interrupted(Exception):
+    """ctrl-c at the prompt; ``empty`` where nothing was typed yet."""
+
+    def __init__(self, empty: bool) -> None:
+        super().__init__()
+        self.empty = empty
+
+
+class Lines(Protocol):
+    """Messages as a person types them."""
+
+    async def read(self, prompt: str) -> str:
+        """The next one, of several lines perhaps. Raises EOFError at the end, Interrupted on ctrl-c."""
+        ...
+
+
+class Plain:
+    """Lines of stdin; the prompt is on stderr."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._rest = b""
+        # Where it was closed before we came, its number may be that of something else by now.
+        self._ended = sys.stdin is None
+
+    async def read(self, prompt: str) -> str:
+        """The next message."""
+        text = ""
+        while True:
+            self._terminal.aside(prompt if not text else "... ", "")
+            line = await self._line()
+            self._terminal.entered()
+            text += line
+            if not goes_on(text):
+                return text
+            text += "\n"
+
+    async def _line(self) -> str:
+        while b"\n" not in self._rest and not self._ended:
+            data = await _readable()
+            self._ended = not data
+            self._rest += data
+        if not self._rest:
+            raise EOFError
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+
+async def _readable() -> bytes:
+    """What stdin has next. Nothing waits in a thread, which could not be ended."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def tell() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    try:
+        loop.add_reader(0, tell)
+    except PermissionError:  # a file, which has what it has: nobody waits for it
+        return os.read(0, 65_536)
+    try:
+        await ready
+        return os.read(0, 65_536)
+    finally:
+        loop.remove_reader(0)
+
+
+class Edited:
+    """A line that can be edited, with what was typed before and completion of commands."""
+
+    def __init__(self, terminal: Terminal, host: ChatHost, base: Path) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.output.defaults import create_output
+        from prompt_toolkit.shortcuts import CompleteStyle
+
+        from .history import open_history
+
+        self._began = 0.0
+        # The terminal's own copy: what else prints in this process may be kept away from stdout.
+        stdout = open(terminal.out, "w", closefd=False, encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._session: PromptSession[str] = PromptSession(
+            history=open_history(),
+            completer=_completer(host, base),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: "... ".rjust(width)[:width],
+            key_bindings=_keys(lambda: monotonic() - self._began < _AHEAD),
+            enable_history_search=True,
+            output=create_output(stdout=stdout),
+        )
+
+    async def read(self, prompt: str) -> str:
+        """The next message."""
+        self._began = monotonic()
+        try:
+            text: str = await self._session.prompt_async(prompt, handle_sigint=False)
+        except KeyboardInterrupt:
+            raise Interrupted(not self._session.default_buffer.text.strip()) from None
+        return text
+
+
+def _keys(typed_ahead: Callable[[], bool]) -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def enter(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None
+        elif buffer.document.is_cursor_at_the_end and goes_on(buffer.text):
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def line_break(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        # While there is no prompt the terminal makes this of an enter key.
+        (enter if typed_ahead() else line_break)(event)
+
+    return keys
+
+
+def _completer(host: ChatHost, base: Path) -> "Completer":
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+    from prompt_toolkit.document import Document
+
+    class Commands(Completer):
+        """Commands and what may stand behind them; files where a command takes one."""
+
+        def __init__(self) -> None:
+            self._paths = PathCompleter(expanduser=True, get_paths=lambda: [str(base)])
+
+        def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+            line = document.text_before_cursor
+            name, space, rest = line.partition(" ")
+            if space and name.lower() in ("/image", "/export"):
+                path = rest.rpartition(" ")[2]
+                yield from self._paths.get_completions(Document(path, len(path)), event)
+            found = COMMANDS.complete(host, line)
+            for each in found.candidates:
+                yield Completion(each, start_position=found.start - len(line))
+
+    return Commands()

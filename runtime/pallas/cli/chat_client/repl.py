@@ -1,0 +1,129 @@
+"""The prompt: messages and commands, one after the other, until somebody leaves."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pallas.client import Api
+from pallas.commands import COMMANDS, read
+from pallas.model import Fault, Image
+from pallas.model.safe_text import one_line, sanitize
+
+from .chat_command import Ending, check_thread, run_facts
+from .chat_host import Host
+from .chat_options import Wish
+from .chat_terminal import BOLD, DIM, RED, Terminal
+from .chat_turn import Turn, figures, tell_end, tell_thread
+from .exit_status import OK
+from .line_input import Edited, Interrupted, Lines, Plain
+from .multiline import typed
+
+
+async def repl(
+    api: Api, wish: Wish, terminal: Terminal, ending: Ending, base: Path, about: Mapping[str, Any]
+) -> int:
+    """Hold the conversation; returns the exit status. What fails is told, and the conversation goes on."""
+    host = Host(api, wish, base, about)
+    if wish.thread:
+        await check_thread(api, wish)
+    lines = _lines(terminal, host, base)
+    _greet(terminal, api, wish, about)
+    if wish.thread:
+        terminal.note(await host.resume(wish.thread))
+    listing = asyncio.create_task(_list(host), name="threads for completion")
+    try:
+        await _hold(api, wish, terminal, ending, host, lines)
+    finally:
+        listing.cancel()
+    tell_thread(terminal, host.thread)
+    return OK
+
+
+async def _hold(api: Api, wish: Wish, terminal: Terminal, ending: Ending, host: Host, lines: Lines) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    interrupted = False
+    while not host.leaving:
+        if host.again is not None:
+            (message, images), host.again = host.again, None
+            await _ask(api, wish, terminal, ending, host, message, images)
+            continue
+        ending.listen(task.cancel)
+        try:
+            line = await lines.read(f"{one_line(wish.agent, 60)}> ")
+        except EOFError:
+            terminal.settle()
+            return
+        except Interrupted as stopped:
+            if interrupted and stopped.empty:
+                return
+            interrupted = True
+            terminal.note("(ctrl-c again or ctrl-d leaves)" if stopped.empty else "(thrown away)")
+            continue
+        interrupted = False
+        message = typed(line)
+        if not message.strip():
+            continue
+        command = read(message if line.lstrip()[:1] == "/" else "")
+        if command.command:
+            outcome = await COMMANDS.run(host, command)
+            if outcome.text:
+                terminal.table(sanitize(outcome.text), "" if outcome.ok else RED)
+            continue
+        images, host.images = tuple(host.images), []
+        await _ask(api, wish, terminal, ending, host, _unslashed(line, message), images)
+
+
+async def _ask(
+    api: Api,
+    wish: Wish,
+    terminal: Terminal,
+    ending: Ending,
+    host: Host,
+    message: str,
+    images: tuple[Image, ...],
+) -> None:
+    turn = Turn(api, wish.agent, terminal)
+    ending.listen(turn.cancel)
+    before = host.thread
+    answer = await turn.ask(host.body(message, images), stream=host.streams)
+    tell_end(terminal, answer)
+    facts = await run_facts(api, answer.run) if answer.fault is None and not answer.cancelled else {}
+    host.answered(answer, facts)
+    if answer.fault is not None and images:
+        host.images = [*images, *host.images]  # they were not taken
+    if terminal.err_tty and answer.fault is None and not answer.cancelled:
+        terminal.note(figures(answer, facts))
+    if host.thread != before:
+        tell_thread(terminal, host.thread)
+
+
+def _unslashed(line: str, message: str) -> str:
+    return message[1:] if line.startswith("//") else message
+
+
+def _greet(terminal: Terminal, api: Api, wish: Wish, about: Mapping[str, Any]) -> None:
+    if not terminal.err_tty:
+        return
+    llm = about.get("llm")
+    model = str(llm.get("name") or "") if isinstance(llm, dict) else ""
+    where = "a fleet for this call" if api.own else api.place.origin
+    parts = [wish.agent, model, where, "/help lists commands", "ctrl-d leaves"]
+    terminal.note(" · ".join(one_line(part, 100) for part in parts if part), BOLD)
+    if description := one_line(str(about.get("description") or ""), 200):
+        terminal.note(description, DIM)
+
+
+def _lines(terminal: Terminal, host: Host, base: Path) -> Lines:
+    if terminal.out_tty and sys.stdin.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return Edited(terminal, host, base)
+    return Plain(terminal)
+
+
+async def _list(host: Host) -> None:
+    with suppress(Fault):
+        await host.threads()

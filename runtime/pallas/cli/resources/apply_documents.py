@@ -1,0 +1,142 @@
+"""`pallas apply`: things as documents say they shall be. Everything is checked before anything is changed."""
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.config.notes import Notes
+
+from .document_checks import Current, check_alone, check_together, place_of, references
+from .document_reader import Document, read
+from .fleet_requests import OK, REFUSED, Reach, Wrong, ask, complain, told, warn_of
+from .foreseeing import foresee
+from .resource_documents import same
+from .resource_kinds import KINDS, ORDER
+
+if TYPE_CHECKING:
+    from pallas.client import Api
+
+_AT_ONCE: Final = 8
+
+
+def apply(sources: Sequence[str], dry_run: bool, reach: Reach) -> int:
+    """Read, check and apply every document of the sources, and print what became of each.
+
+    The status is 1 when something is wrong; when that is known beforehand, nothing was changed.
+    """
+    if not sources:
+        complain("pallas apply: say what: -f FILE, -f DIR, or -f - for stdin")
+        return 2
+    notes = Notes()
+    try:
+        documents, names = read(sources, notes)
+    except Wrong as error:
+        complain(str(error))
+        return 2
+    specs = check_alone(documents, notes)
+    if not documents and not _errors(notes, names):
+        complain("pallas apply: there is no document in that")
+        return 2
+
+    async def work(api: "Api") -> int:
+        current = await _current(api, documents, specs)
+        check_together(documents, specs, current, notes)
+        foresee(documents, specs, current, await _servers(api, specs), notes)
+        for mistake in notes.sorted(names):
+            text = str(mistake)
+            if mistake.level == "warning":
+                text = text.replace(f"{mistake.where}: ", f"{mistake.where}: warning: ", 1)
+            complain(text)
+        if _errors(notes, names):
+            complain("nothing was changed")
+            return REFUSED
+        statuses = [
+            await _one(api, document, specs[document.title], current, dry_run)
+            for kind in ORDER
+            for document in documents
+            if document.kind == kind
+        ]
+        return max(statuses, default=OK)
+
+    return ask(reach, work)
+
+
+def _errors(notes: Notes, names: Sequence[str]) -> bool:
+    return any(mistake.level == "error" for mistake in notes.sorted(names))
+
+
+async def _current(api: "Api", documents: Sequence[Document], specs: Mapping[str, dict[str, Any]]) -> Current:
+    """What there is now of everything that is given or referred to."""
+    wanted: set[tuple[str, str]] = {(document.kind, document.name) for document in documents}
+    for document in documents:
+        spec = specs.get(document.title, {})
+        wanted |= {(kind, name) for kind, name, _ in references(document.kind, spec)}
+    bound = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(kind: str, name: str) -> dict[str, Any] | None:
+        async with bound:
+            return await find(api, kind, name)
+
+    pairs = sorted(wanted)
+    return dict(zip(pairs, await asyncio.gather(*(look(*pair) for pair in pairs)), strict=True))
+
+
+async def _servers(api: "Api", specs: Mapping[str, dict[str, Any]]) -> list[str] | None:
+    """The servers of the folder's configuration, which its own project has; None where nobody needs them."""
+    if not any(spec.get("servers") for spec in specs.values()):
+        return None
+    async for body in api.items(KINDS["project"].path):
+        if isinstance(body, Mapping) and body.get("source", "api") != "api":
+            return [each for each in body.get("servers") or [] if isinstance(each, str)]
+    return None
+
+
+async def find(api: "Api", kind: str, name: str) -> dict[str, Any] | None:
+    """What the fleet says of a thing, exactly; None where there is none. Raises Fault."""
+    from pallas.client.rest_client import part
+    from pallas.model import Fault
+
+    try:
+        body = await api.get(f"{KINDS[kind].path}/{part(name)}", visible=False)
+    except Fault as fault:
+        if fault.data.get("reason") == "not_found":
+            return None
+        raise
+    return body if isinstance(body, dict) else None
+
+
+async def _one(api: "Api", document: Document, spec: dict[str, Any], current: Current, dry_run: bool) -> int:
+    from pallas.model import Fault
+
+    now = current[document.kind, document.name]
+    try:
+        if now is None:
+            became = "created" if dry_run else await _create(api, document, spec)
+        elif same(document.kind, spec, now):
+            became = "unchanged"
+        else:
+            became = "configured" if dry_run else await _change(api, document, spec, now)
+    except Fault as fault:
+        where, key = place_of(document, fault)
+        problem = fault.message
+        complain(f"{where}: {key}: {problem}" if key and key not in problem else f"{where}: {told(fault)}")
+        return REFUSED
+    print(f"{document.title} {became}{' (dry run)' if dry_run else ''}")
+    sys.stdout.flush()
+    return OK
+
+
+async def _create(api: "Api", document: Document, spec: dict[str, Any]) -> str:
+    made = await api.post(KINDS[document.kind].path, {"name": document.name, **spec})
+    warn_of(document.title, made)
+    return "created"
+
+
+async def _change(api: "Api", document: Document, spec: dict[str, Any], now: dict[str, Any] | Any) -> str:
+    from pallas.client.rest_client import part
+
+    after = await api.put(f"{KINDS[document.kind].path}/{part(document.name)}", spec)
+    warn_of(document.title, after)
+    changed = not isinstance(after, dict) or after.get("version") != now.get("version")
+    return "configured" if changed else "unchanged"

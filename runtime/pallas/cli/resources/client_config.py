@@ -1,0 +1,252 @@
+"""`pallas connect`: the lines that make an MCP client know an agent."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.catalog.resource_names import slug
+from pallas.model.safe_text import one_line
+
+from .fleet_requests import NO_FLEET, OK, USAGE, Reach, Wrong, complain, project_at
+from .mcp_clients import CLIENTS, Target
+
+if TYPE_CHECKING:
+    from pallas.client import Place
+    from pallas.config import Project
+
+_TIMEOUT: Final = 3.0
+_MAX_BODY: Final = 4 * 1024 * 1024
+_SERVERS: Final = "/v0.1/servers"
+_BRIDGES: Final = ("command", "url")
+_BRIDGE_PATH: Final = "/mcp"
+_RUN_TIMEOUT: Final = 1800  # seconds; what agents of a fleet elsewhere have unless they say otherwise
+_PING: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was typed; ``project`` names one of the fleet's projects, all of whose agents are meant.
+
+    ``bridge`` is how the client reaches the one door to all agents: ``command``, ``url``, or not at all.
+    """
+
+    agent: str = ""
+    client: str = "generic"
+    virtual: bool = False
+    project: str = ""
+    bridge: str = ""
+
+
+def connect(wish: Wish, reach: Reach) -> int:
+    """Print the snippet on stdout and what to do with it on stderr; returns the exit status.
+
+    Nothing is needed but the project's files and its ledger, which has the agents that were made over the
+    API. Never a token: only the name of the variable that holds it.
+    """
+    from pallas.client import NoFleet
+    from pallas.config import ConfigError
+    from pallas.model import Fault
+
+    try:
+        if wish.client not in CLIENTS:
+            raise Wrong(f"--client {wish.client[:40]}: there are {', '.join(CLIENTS)}")
+        if wish.project and (wish.agent or wish.virtual):
+            raise Wrong("--project is all agents of a project at one address: leave AGENT and --virtual out")
+        if wish.bridge and wish.bridge not in _BRIDGES:
+            raise Wrong(f"--bridge {one_line(wish.bridge, 40)}: there are {', '.join(_BRIDGES)}")
+        if wish.bridge and (wish.agent or wish.virtual or wish.project):
+            raise Wrong("--bridge is all agents at once: leave AGENT, --virtual and --project out")
+        targets = _targets(wish, reach)
+    except NoFleet as fault:
+        complain(fault.message)
+        return NO_FLEET
+    except (Wrong, ConfigError, Fault) as error:
+        complain(f"pallas connect: {error}" if isinstance(error, Wrong) else str(error))
+        return USAGE
+    client = CLIENTS[wish.client]
+    print(client.text(targets))
+    sys.stdout.flush()
+    for line in (f"{client.title}: {client.words(targets)[0]}", *client.words(targets)[1:]):
+        complain(f"# {line}")
+    if not (wish.agent or wish.virtual or wish.project or wish.bridge) and len(targets) > 1:
+        complain("# one entry in place of all these: pallas connect --bridge command, or --bridge url")
+    return OK
+
+
+def _targets(wish: Wish, reach: Reach) -> list[Target]:
+    from pallas.client import URL_VARIABLE, place_of
+
+    named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
+    project = None if named else project_at(reach.folder)
+    place = place_of(reach.url, project)
+    published = _published(place, needed=project is None)
+    if wish.project and published is not None:
+        _check_project(place, wish.project)
+    if project is not None:
+        return _of_project(wish, project, published)
+    assert published is not None
+    return _of_fleet(wish, place, published)
+
+
+def _check_project(place: "Place", name: str) -> None:
+    """Raises Wrong where the fleet that runs has no project of that name."""
+    try:
+        there = _http(place, "POST", f"{place.origin}/projects/{_part(name)}/mcp", _PING)[0] != 404
+    except OSError:
+        return  # whoever uses the address finds out
+    if not there:
+        raise Wrong(f"there is no project {one_line(name, 60)}; see: pallas get projects")
+
+
+def _of_project(wish: Wish, project: "Project", published: Mapping[str, str] | None) -> list[Target]:
+    """Addresses as agents.yaml makes them, of the agents that the fleet publishes where it runs."""
+    from pallas.surfaces.published_agent import AGENTS, base_url, resource_url
+
+    base = base_url(project)
+    if wish.bridge == "command":
+        return [_bridge(wish, base, project)]
+    asked = project.rbac is not None and project.rbac.enabled is not False
+    if wish.project or (wish.virtual and not wish.agent):
+        name = wish.project or project.name
+        auth = project.auth is not None and not project.auth.off
+        return [Target(name, f"{base}/projects/{_part(name)}/mcp", asked or auth)]
+    if published is None:
+        complain("# no fleet of this project runs: addresses are those that it will have")
+    if wish.bridge:
+        return [_bridge(wish, base, project)]
+    found: dict[str, Target] = {}
+    for agent in project.agents.values():
+        auth = agent.auth is not None and not agent.auth.off
+        url = resource_url(project, agent)
+        found[agent.name] = Target(agent.name, url, asked or auth, agent.run_timeout)
+    known = {slug(name) for name in project.agents}
+    auth = project.auth is not None and not project.auth.off
+    for name in _made(project, published):
+        if name not in known:
+            found[name] = Target(name, f"{base}/{AGENTS}/{_part(name)}/mcp", asked or auth)
+    return _chosen(wish, found, base)
+
+
+def _made(project: "Project", published: Mapping[str, str] | None) -> list[str]:
+    """Agents that were made over the API: those that the fleet publishes, else those in its ledger."""
+    if published is None:
+        from pallas.client.own_fleet import made_agents
+
+        return list(asyncio.run(made_agents(project)) or ())
+    names = [(full, full.rpartition("/")[2]) for full in published]
+    return [name for full, name in names if full == f"{project.namespace}/{name}"]
+
+
+def _of_fleet(wish: Wish, place: "Place", published: Mapping[str, str]) -> list[Target]:
+    """Addresses as a fleet elsewhere publishes them."""
+    if wish.bridge:
+        return [_bridge(wish, place.origin, None, token=_asks(place, place.origin + _BRIDGE_PATH))]
+    if wish.project:
+        url = f"{place.origin}/projects/{_part(wish.project)}/mcp"
+        return [Target(wish.project, url, _asks(place, url))]
+    if wish.virtual and not wish.agent:
+        raise Wrong("--virtual needs AGENT with --url; --project NAME is all agents of a project")
+    found = {name.rpartition("/")[2]: url for name, url in published.items()}
+    chosen = [wish.agent] if wish.agent else list(found)
+    token = {name: _asks(place, found[name]) for name in chosen if name in found}
+    targets = {name: Target(name, url, token.get(name, False)) for name, url in found.items()}
+    return _chosen(wish, targets, place.origin)
+
+
+def _bridge(wish: Wish, base: str, project: "Project | None", *, token: bool = False) -> Target:
+    """The one door to all agents. A project is named by its folder: a fleet is started where none runs."""
+    seconds = _RUN_TIMEOUT
+    if project is not None:
+        token = (project.auth is not None and not project.auth.off) or (
+            project.rbac is not None and project.rbac.enabled is not False
+        )
+        seconds = max((agent.run_timeout for agent in project.agents.values()), default=seconds)
+    name = f"{project.name}-fleet" if project is not None else "fleet"
+    where = ("--url", base) if project is None else ("--project", str(project.root.absolute()))
+    command = (_program(), "bridge", *where) if wish.bridge == "command" else ()
+    return Target(name, base + _BRIDGE_PATH, token, seconds, command)
+
+
+def _program() -> str:
+    """This very program by its whole path: a program of a desktop that starts it may have another PATH."""
+    own = Path(sys.argv[0])
+    if own.name == "pallas" and own.is_file():
+        return str(own.absolute())
+    return shutil.which("pallas") or "pallas"
+
+
+def _chosen(wish: Wish, found: Mapping[str, Target], base: str) -> list[Target]:
+    if not wish.agent:
+        if not found:
+            raise Wrong("the fleet has no agents")
+        return list(found.values())
+    slugs = {slug(name): name for name in found}
+    name = wish.agent if wish.agent in found else slugs.get(slug(wish.agent))
+    if name is None:
+        raise Wrong(f"there is no agent {one_line(wish.agent, 60)}; there are {', '.join(sorted(found))}")
+    target = found[name]
+    if wish.virtual:
+        url = f"{base}/virtual/agent-{_part(name)}/mcp"
+        return [Target(f"agent-{name}", url, target.token, target.seconds)]
+    return [target]
+
+
+def _published(place: "Place", *, needed: bool) -> dict[str, str] | None:
+    """Names and addresses in the fleet's registry; None where none answers and none is needed."""
+    from pallas.client import NoFleet
+
+    try:
+        status, body = _http(place, "GET", place.origin + _SERVERS)
+        entries = json.loads(body)["servers"] if status == 200 else None
+        if entries is not None:
+            servers = [entry["server"] for entry in entries]
+            return {str(each["name"]): str(each["remotes"][0]["url"]) for each in servers}
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    if needed:
+        raise NoFleet(f"no registry of a fleet answers at {place.origin}; see --url")
+    return None
+
+
+def _asks(place: "Place", url: str) -> bool:
+    """Whether what is there wants to know who calls; False where that cannot be found out."""
+    try:
+        return _http(place, "POST", url, _PING)[0] == 401
+    except OSError:
+        return False
+
+
+def _http(place: "Place", method: str, url: str, document: Any = None) -> tuple[int, bytes]:
+    """Status and body. Raises OSError."""
+    import httpx2
+
+    try:
+        with httpx2.Client(
+            timeout=_TIMEOUT, trust_env=not place.is_loopback, verify=place.trust(), follow_redirects=False
+        ) as http:
+            request = http.build_request(
+                method, url, json=document, headers=_ACCEPT if document is not None else None
+            )
+            answer = http.send(request, stream=True)
+            body = b""
+            for chunk in answer.iter_bytes():
+                body += chunk
+                if len(body) > _MAX_BODY or answer.status_code != 200:
+                    break
+            answer.close()
+            return answer.status_code, body
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise OSError(str(error)) from error
+
+
+def _part(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")

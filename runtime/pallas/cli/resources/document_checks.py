@@ -1,0 +1,120 @@
+"""What can be known to be wrong with documents before anything is changed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pallas.catalog.resource_names import check_name
+from pallas.catalog.specs import read_spec
+from pallas.config.models import Where
+from pallas.config.notes import Notes, did_you_mean
+from pallas.model import Fault
+from pallas.model.params import KEYS, Params
+
+from .document_reader import Document
+from .resource_documents import same
+
+Current = Mapping[tuple[str, str], Mapping[str, Any] | None]
+"""What there is now, by kind and name; None for what is not there."""
+
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {"llm": ("type", "model"), "secret": ("data",)}
+
+
+def check_alone(documents: Sequence[Document], notes: Notes) -> dict[str, dict[str, Any]]:
+    """Note what is wrong with each by itself, and what is there twice.
+
+    The specs, by title, with the keys and forms that the API has; of what is wrong as far as it goes.
+    """
+    seen: dict[str, Document] = {}
+    specs: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        first = seen.setdefault(document.title, document)
+        if first is not document:
+            notes.error(document.where, document.title, f"is here twice, first at {first.where}")
+            continue
+        try:
+            check_name(document.kind, document.name)
+        except Fault as fault:
+            notes.error(document.line_of_name(), "metadata.name", _problem(fault))
+        specs[document.title] = _spec(document, notes)
+    return specs
+
+
+def _spec(document: Document, notes: Notes) -> dict[str, Any]:
+    """Key by key, so that no mistake hides another."""
+    found: dict[str, Any] = {}
+    for key, value in document.spec.items():
+        try:
+            given = read_spec(document.kind, {key: value}, at="spec").given()
+        except Fault as fault:
+            path = str(fault.data.get("key") or f"spec.{key}")
+            notes.error(document.line_of(path.removeprefix("spec.")), path, _problem(fault))
+            continue
+        if twice := next((name for name in given if name in found), None):
+            notes.error(document.line_of(key), f"spec.{key}", f"is given twice, as {twice} too")
+        found |= given
+        if isinstance(params := given.get("defaultParams"), dict):
+            _warn_of_extras(document, key, params, notes)
+    return found
+
+
+def _warn_of_extras(document: Document, at: str, params: Mapping[str, Any], notes: Notes) -> None:
+    """A key that is no parameter is meant for the provider, or is a slip of the pen."""
+    for name in params:
+        near = did_you_mean(name, KEYS)
+        if near and name != "extra" and "extra" in Params.read({name: params[name]}, strict=False).values:
+            where = document.line_of(f"{at}.{name}")
+            notes.warn(where, f"spec.{at}.{name}", "is no parameter and goes to the provider as extra", near)
+
+
+def references(kind: str, spec: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Kind, name and key of everything that a checked spec refers to."""
+    found = []
+    if kind == "agent":
+        found = [(key, spec[key], key) for key in ("llm", "project") if spec.get(key)]
+    elif kind == "llm" and spec.get("apiKeyRef"):
+        found = [("secret", spec["apiKeyRef"]["name"], "apiKeyRef")]
+    return found
+
+
+def check_together(
+    documents: Sequence[Document], specs: Mapping[str, Mapping[str, Any]], current: Current, notes: Notes
+) -> None:
+    """Note references to what is neither here nor there, and what is missing from something new."""
+    here = {(document.kind, document.name) for document in documents}
+    for document in documents:
+        spec = specs.get(document.title, {})
+        for kind, name, key in references(document.kind, spec):
+            if (kind, name) not in here and current.get((kind, name)) is None:
+                known = [n for k, n in here if k == kind]
+                hint = did_you_mean(name, known) or f"apply it too, or: pallas create {kind} {name}"
+                notes.error(document.line_of(key), f"spec.{key}", f"there is no {kind} {name}", hint)
+        now = current.get((document.kind, document.name))
+        if now is None:
+            for key in _NEEDED.get(document.kind, ()):
+                if not document.has(key):
+                    notes.error(document.where, document.title, _missing(document, key))
+        elif document.kind == "secret" and "data" not in spec and not same("secret", spec, now):
+            hint = "write data: {KEY: value}"
+            notes.error(document.line_of("keys"), "spec.keys", "are not those that there are", hint)
+
+
+def _missing(document: Document, key: str) -> str:
+    if document.kind == "secret" and document.has("keys"):
+        return "is not there, and a secret is shown without its values; write spec.data: {KEY: value}"
+    return f"is new and needs spec.{key}"
+
+
+def _problem(fault: Fault) -> str:
+    return fault.message.removeprefix(f"{fault.data.get('key')}: ")
+
+
+def place_of(document: Document, fault: Fault) -> tuple[Where, str]:
+    """The line and the key that a refusal of the fleet is about."""
+    key = str(fault.data.get("key") or "").removeprefix("spec.")
+    if not key:
+        return document.where, ""
+    # A parameter may be named without the mapping that it stands in.
+    for candidate in (key, f"defaultParams.{key}"):
+        if document.has(candidate.partition(".")[0]):
+            return document.line_of(candidate), f"spec.{candidate}"
+    return document.where, key

@@ -1,0 +1,136 @@
+"""A command's way to the fleet: where it is, what it refuses, and the exit status that says so."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pallas.model.safe_text import sanitize
+
+if TYPE_CHECKING:
+    from pallas.client import Api
+    from pallas.config import Project
+    from pallas.model import Fault
+
+OK: Final = 0
+REFUSED: Final = 1
+"""The fleet said no, or it failed."""
+USAGE: Final = 2
+"""Wrong words on the command line, or a project that cannot be read."""
+NO_FLEET: Final = 3
+
+CONTROL_VARIABLE: Final = "PALLAS_CONTROL_TOKEN"
+HOW: Final = (
+    "start the fleet of this project with `pallas --serve` or `pallas dev`, or say where another one is "
+    "with --url http://host:port"
+)
+
+
+class Wrong(Exception):
+    """Something on the command line cannot be done as it is written; the message says why."""
+
+
+class Refused(Exception):
+    """It was told on stderr already; the status is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which fleet is meant: that of the project in ``folder`` unless ``url`` or PALLAS_URL names another."""
+
+    folder: Path
+    url: str = ""
+    token: str = field(default="", repr=False)
+
+
+def ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
+    """Do ``work`` with the API of the fleet; returns the exit status, having said on stderr what is wrong."""
+    from pallas.client import NoFleet
+    from pallas.config import ConfigError
+    from pallas.model import Fault
+
+    try:
+        status = asyncio.run(_ask(reach, work))
+        sys.stdout.flush()
+        return status
+    except Wrong as error:
+        complain(str(error))
+        return USAGE
+    except Refused:
+        return REFUSED
+    except ConfigError as error:
+        complain(str(error))
+        return USAGE
+    except NoFleet as fault:
+        complain(f"{fault.message}; {HOW}")
+        return NO_FLEET
+    except Fault as fault:
+        complain(told(fault))
+        return REFUSED
+    except BrokenPipeError:
+        # Whoever read it has seen enough (`| head`); the interpreter must not say so at its end.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        return 130
+
+
+def project_at(folder: Path) -> "Project":
+    """The project in a folder, with its ``.env`` in the environment. Raises ConfigError."""
+    from pallas.config import export_env, load_project
+
+    export_env(folder)
+    return load_project(folder)
+
+
+def warn_of(title: str, body: object) -> None:
+    """Say on stderr what is not well with something that was just made or changed."""
+    if not isinstance(body, Mapping):
+        return
+    for key in ("warning", "problem"):
+        if body.get(key):
+            complain(f"{title}: warning: {body[key]}")
+    if body.get("state") == "error":
+        complain(f"{title}: warning: it is in error; see: pallas describe {title}")
+
+
+def complain(text: str) -> None:
+    """Lines on stderr, with nothing in them that drives a terminal."""
+    print(sanitize(text), file=sys.stderr)
+
+
+def told(fault: "Fault") -> str:
+    """A Fault as a line for people: what is wrong, at which key."""
+    key = str(fault.data.get("key") or "")
+    # Faults of parameters name the key themselves.
+    named = fault.message.startswith((key, key.rpartition(".")[2]))
+    head = f"{key}: " if key and not named else ""
+    return head + fault.message
+
+
+async def _ask(reach: Reach, work: Callable[["Api"], Awaitable[int]]) -> int:
+    from pallas.client import URL_VARIABLE, connect, place_of, token_of
+    from pallas.client.own_fleet import is_there
+
+    named = reach.url.strip() or os.environ.get(URL_VARIABLE, "").strip()
+    project = None if named else await asyncio.to_thread(project_at, reach.folder)
+    place, token = place_of(reach.url, project), token_of(reach.token)
+    if project is not None and place.is_loopback and not token:
+        # What the fleet was started with is there for who works in its folder, too.
+        token = os.environ.get(CONTROL_VARIABLE, "").strip()
+    if token and place.in_the_clear:
+        complain("# warning: the token goes to another machine unencrypted; use `ssh -L`, or TLS")
+    async with AsyncExitStack() as stack:
+        if project is None or await is_there(place):
+            api = await stack.enter_async_context(connect(place, token))
+        else:
+            from .offline_api import offline
+
+            api = await stack.enter_async_context(offline(project, place))
+            complain(f"# no fleet of {project.name} runs: its ledger is asked; agents start with the fleet")
+        return await work(api)

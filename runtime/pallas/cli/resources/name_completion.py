@@ -1,0 +1,72 @@
+"""Names that a shell completes: asked of the running fleet, in a moment or not at all."""
+
+import http.client
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_TIMEOUT: Final = 0.2
+_MAX_BODY: Final = 2 * 1024 * 1024
+_DEFAULT_PORT: Final = 24200
+_PORT: Final = re.compile(rb"^(?:registry_port|port):\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
+
+# The first that is not at the top: `organism:` comes before all else that has one.
+_ORGANISM_PORT: Final = re.compile(rb"^\s+port:\s*([0-9]{1,5})\s*(?:#.*)?$", re.MULTILINE)
+
+
+def names(kind: str, folder: Path, url: str = "", token: str = "") -> list[str]:
+    """The names there are of a kind; none where no fleet says them at once. Never raises."""
+    from .resource_kinds import KINDS
+
+    try:
+        key = "name" if KINDS[kind].made else "id"
+        body = _get(folder, url, token, f"{KINDS[kind].path}?limit=200")
+        return [str(each[key]) for each in body["items"] if isinstance(each.get(key), str)]
+    except Exception:
+        # Whatever it is: a shell that completes must not be told.
+        return []
+
+
+def _get(folder: Path, url: str, token: str, path: str) -> Any:
+    """JSON of the API, tried with what this user has of tokens."""
+    origin = url or os.environ.get("PALLAS_URL", "") or f"http://127.0.0.1:{_port(folder)}"
+    parts = urlsplit(origin if "://" in origin else f"http://{origin}")
+    given = token or os.environ.get("PALLAS_TOKEN", "")
+    status, body = _ask(parts.scheme, parts.netloc, path, given)
+    if status == 401 and not given and parts.hostname in ("127.0.0.1", "localhost", "::1"):
+        from pallas.surfaces.control.token_file import find
+
+        for kept in find(parts.port or _DEFAULT_PORT)[:2]:
+            status, body = _ask(parts.scheme, parts.netloc, path, kept.token)
+            if status == http.client.OK:
+                break
+    return json.loads(body)
+
+
+def _ask(scheme: str, host: str, path: str, token: str) -> tuple[int, bytes]:
+    kind: Callable[..., http.client.HTTPConnection] = (
+        http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    )
+    connection = kind(host, timeout=_TIMEOUT)
+    try:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", f"/api/v1{path}", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(_MAX_BODY)
+    finally:
+        connection.close()
+
+
+def _port(folder: Path) -> int:
+    """The fleet's port, read without the reader of projects, which takes longer than all of this."""
+    path = folder / (os.environ.get("PALLAS_AGENTS_CONFIG") or "agents.yaml")
+    pattern, default = _PORT, _DEFAULT_PORT
+    if not path.exists() and (organism := folder / "organism.yaml").exists():
+        path, pattern, default = organism, _ORGANISM_PORT, 8765
+    with path.open("rb") as stream:
+        found = pattern.findall(stream.read(1 << 20))
+    return int(found[0]) if found else default

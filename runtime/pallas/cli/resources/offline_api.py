@@ -1,0 +1,121 @@
+"""The API of a project whose fleet does not run: over its ledger, in this process, with nothing started."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.client import Api, NoFleet, Place
+from pallas.config import Project
+from pallas.model import FleetSnapshot, FleetState, Principal
+
+if TYPE_CHECKING:
+    from pallas.ledger import Ledger
+
+_BASE: Final = "http://127.0.0.1/api/v1"
+
+
+class OfflineApi(Api):
+    """Asks an application of this process instead of a fleet elsewhere."""
+
+    def __init__(self, place: Place, app: Any) -> None:
+        import httpx2
+
+        super().__init__(place)
+        self._elsewhere = self._http
+        self._http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=_BASE)
+        self.own = True
+
+    async def close(self) -> None:
+        """End it."""
+        await super().close()
+        await self._elsewhere.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asleep:
+    """What the catalog asks of a fleet, by one that does not run: agents are made when it starts."""
+
+    files: Project
+
+    async def update(self) -> None: ...
+    async def remove(self, name: str) -> None: ...
+    def removed(self, name: str) -> None: ...
+
+    def status(self, name: str) -> Mapping[str, Any]:
+        agent = self.files.agents.get(name)
+        return {"kind": agent.kind, "capabilities": agent.capabilities} if agent is not None else {}
+
+    def shadow(self, name: str) -> str:
+        slug = name.replace("_", "-")
+        return next((str(each.where) for each in self.files.agents.values() if each.slug == slug), "")
+
+
+@asynccontextmanager
+async def offline(project: Project, place: Place) -> AsyncIterator[Api]:
+    """The API over the ledger of a project; whoever may read its database may do everything.
+
+    Raises NoFleet for a project that keeps nothing, and what the ledger and the secrets' key raise.
+    """
+    from pallas.config.database import MEMORY
+    from pallas.ledger import database_url_of
+    from pallas.telemetry.log import close_logging, redact_project, setup_logging
+
+    url = database_url_of(project, os.environ)
+    if url == MEMORY:
+        raise NoFleet(f"no fleet of {project.name} runs, and it keeps nothing (database_url: memory)")
+    async with AsyncExitStack() as stack:
+        setup_logging(project.log_level, stderr=False)
+        stack.callback(close_logging)
+        redact_project(project)
+        app = await _app(project, url, stack)
+        api = OfflineApi(place, app)
+        stack.push_async_callback(api.close)
+        yield api
+
+
+async def _app(project: Project, url: str, stack: AsyncExitStack) -> Any:
+    """The REST API, with a kernel that has no agents."""
+    from pallas.access.grants import Grants
+    from pallas.catalog import Catalog
+    from pallas.catalog.secret_seal import seal_of
+    from pallas.ledger import open_ledger
+    from pallas.ledger.ledger_address import default_path
+    from pallas.model.grant_rules import CONTROL_FULL
+    from pallas.runs.kernel import Kernel
+    from pallas.sessions.thread_access import Threads
+    from pallas.surfaces.rest.rest_app import RestParts, rest_app
+    from pallas.tasks import Tasks
+    from pallas.telemetry.event_hub import Hub
+
+    ledger: Ledger = await open_ledger(url)
+    stack.push_async_callback(ledger.close)
+    seal = await asyncio.to_thread(seal_of, os.environ, default_path(project).parent)
+    catalog = Catalog(ledger.resources, seal, _Asleep(project))
+    await catalog.start()
+    stack.callback(catalog.close)
+    grants, hub = Grants(), Hub()
+    kernel = Kernel(hub)
+    snapshot = FleetSnapshot(project.name, FleetState.STOPPED, time(), "")
+    rest = rest_app(
+        RestParts(
+            kernel=kernel,
+            threads=Threads(ledger, grants),
+            catalog=catalog,
+            grants=grants,
+            authenticate=lambda scope: Principal(CONTROL_FULL),
+            project=lambda: project,
+            snapshot=lambda: snapshot,
+            ledger=ledger,
+            tasks=Tasks(ledger, kernel, hub, grants),
+        )
+    )
+    stack.push_async_callback(rest.close)
+
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        await rest({**scope, "root_path": "/api/v1"}, receive, send)
+
+    return mounted

@@ -1,0 +1,124 @@
+"""`pallas describe`: everything that is known of one thing."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.model.safe_text import one_line
+
+from .fleet_requests import OK, USAGE, Reach, ask, complain
+from .resource_kinds import Kind, NoSuchKind, split
+from .text_output import as_yaml, seconds
+from .text_output import when as clock
+from .text_tables import pairs
+
+if TYPE_CHECKING:
+    from pallas.client import Api
+
+_COUNTED: Final = 1_000
+_LAST: Final = ("systemPrompt", "partial", "fault")
+"""Texts of many lines stand at the end."""
+_LABELS: Final = {
+    "id": "ID",
+    "url": "URL",
+    "llm": "LLM",
+    "apiKeyRef": "API key",
+    "ownerId": "Owner",
+    "proxyModelName": "Proxy model",
+    "threadId": "Thread",
+    "lastTurnAt": "Last turn",
+    "seconds": "Took",
+}
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def describe(words: Sequence[str], reach: Reach) -> int:
+    """Print it, one thing after the other; returns the exit status."""
+    try:
+        wanted = split(list(words))
+    except NoSuchKind as error:
+        complain(f"pallas describe: {error}")
+        return USAGE
+    if not all(name for _, name in wanted):
+        complain(
+            f"pallas describe: say which {wanted[0][0].word}; `pallas get {wanted[0][0].plural}` lists them"
+        )
+        return USAGE
+
+    async def work(api: "Api") -> int:
+        for number, (kind, name) in enumerate(wanted):
+            print(("\n" if number else "") + await _described(api, kind, name))
+        return OK
+
+    return ask(reach, work)
+
+
+async def _described(api: "Api", kind: Kind, name: str) -> str:
+    from pallas.client.rest_client import part
+
+    body = await api.get(f"{kind.path}/{part(name)}")
+    facts = dict(body) if isinstance(body, Mapping) else {}
+    if message := facts.pop("healthMessage", None):
+        facts["health"] = {"status": facts.get("health"), "message": f"({one_line(str(message), 400)})"}
+    more = await _more(api, kind, str(facts.get("name") or name), facts)
+    rows = [(_label(key), _value(key, value)) for key, value in facts.items() if key not in _LAST]
+    rows += more
+    rows += [(_label(key), _value(key, facts[key])) for key in _LAST if facts.get(key)]
+    return pairs([(label, value or "-") for label, value in rows])
+
+
+async def _more(api: "Api", kind: Kind, name: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What others have to do with it."""
+    from pallas.client.rest_client import part
+
+    if kind.word == "agent":
+        return [("Threads", await _count(api, "/threads", agent=name))]
+    if kind.word == "project":
+        return [("Agents", await _names(api, f"/projects/{part(name)}/agents", lambda _: True))]
+    if kind.word == "llm":
+        return [("Used by", await _names(api, "/agents", lambda each: _refers(each.get("llm"), name)))]
+    if kind.word == "secret":
+        return [("Used by", await _names(api, "/llms", lambda each: _refers(each.get("apiKeyRef"), name)))]
+    return []
+
+
+async def _count(api: "Api", path: str, *, agent: str) -> str:
+    found = [each async for each in api.items(path, most=_COUNTED + 1, agent=agent)]
+    return f"more than {_COUNTED}" if len(found) > _COUNTED else str(len(found))
+
+
+async def _names(api: "Api", path: str, wanted: Callable[[Mapping[str, Any]], bool]) -> str:
+    found = [each async for each in api.items(path, most=_COUNTED) if isinstance(each, Mapping)]
+    return ", ".join(str(each.get("name")) for each in found if wanted(each))
+
+
+def _refers(value: Any, name: str) -> bool:
+    if isinstance(value, Mapping):
+        return value.get("name") == name
+    return isinstance(value, str) and value.partition("/")[0] == name
+
+
+def _label(key: str) -> str:
+    word = _LABELS.get(key) or _HUMP.sub(" ", key).replace("_", " ").lower().capitalize()
+    return word.removesuffix(" at")
+
+
+def _value(key: str, value: Any) -> str:
+    if value in (None, "", [], {}):
+        return ""
+    if key.endswith("At") and isinstance(value, str):
+        return clock(value) or value
+    if key == "seconds":
+        return seconds(value)
+    if key in ("llm", "project") and isinstance(value, Mapping):
+        return str(value.get("name") or value.get("id"))
+    if key == "apiKeyRef" and isinstance(value, Mapping):
+        return f"{value.get('name')}/{value.get('key')}"
+    if key == "health" and isinstance(value, Mapping):
+        return " ".join(str(value[each]) for each in ("status", "message") if value.get(each))
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    if isinstance(value, Mapping | list):
+        # A line feed before it: it begins below its label.
+        return "\n" + as_yaml([value])
+    return str(value).rstrip("\n")

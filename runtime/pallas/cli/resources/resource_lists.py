@@ -1,0 +1,228 @@
+"""`pallas get`: lists and single things, as a table, or as what `pallas apply` takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .fleet_requests import OK, USAGE, Reach, Wrong, ask, complain
+from .resource_documents import document_of, list_of
+from .resource_kinds import Kind, NoSuchKind, split
+from .text_output import FORMATS, as_json, as_yaml, seconds, when
+from .text_tables import table, width_of
+from .transcript import conversation
+
+if TYPE_CHECKING:
+    from pallas.client import Api
+
+MOST: Final = 10_000
+USUAL: Final = 100
+"""Rows of a list where nothing is said."""
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was typed. ``project`` and the following narrow lists; ``limit`` is 0 for the usual number."""
+
+    words: tuple[str, ...]
+    output: str = "table"
+    project: str = ""
+    agent: str = ""
+    thread: str = ""
+    status: str = ""
+    limit: int = 0
+
+
+def get(wish: Wish, reach: Reach) -> int:
+    """Print it; returns the exit status."""
+    try:
+        wanted = split(list(wish.words))
+        if wish.output not in FORMATS:
+            raise Wrong(f"--output {wish.output[:40]}: allowed: {', '.join(FORMATS)}")
+        if not all(name for _, name in wanted) and len(wanted) > 1:
+            raise Wrong("a name is missing after a /")
+        _narrowing(wish, wanted[0][0], alone=bool(wanted[0][1]))
+    except (NoSuchKind, Wrong) as error:
+        complain(f"pallas get: {error}")
+        return USAGE
+
+    async def work(api: "Api") -> int:
+        if wanted[0][1]:
+            return await _named(api, wanted, wish)
+        return await _listed(api, wanted[0][0], wish)
+
+    return ask(reach, work)
+
+
+def _narrowing(wish: Wish, kind: Kind, *, alone: bool) -> None:
+    """Raises Wrong for an option that says nothing about that kind."""
+    allowed = {"agent": ("project",), "thread": ("agent",), "run": ("agent", "thread", "status")}
+    for option, value in (
+        ("project", wish.project),
+        ("agent", wish.agent),
+        ("thread", wish.thread),
+        ("status", wish.status),
+    ):
+        if value and (alone or option not in allowed.get(kind.word, ())):
+            shown = "project-name" if option == "project" else option
+            raise Wrong(
+                f"--{shown} is not for {kind.word + ' ' if alone else ''}{'NAME' if alone else kind.plural}"
+            )
+
+
+async def _listed(api: "Api", kind: Kind, wish: Wish) -> int:
+    from pallas.client.rest_client import part
+
+    path = f"/projects/{part(wish.project)}/agents" if wish.project else kind.path
+    most = min(wish.limit or USUAL, MOST)
+    query = {"agent": wish.agent, "thread": wish.thread, "status": wish.status}
+    # One more than is shown says whether there are more.
+    found = [item async for item in api.items(path, most=most + 1, visible=wish.output == "table", **query)]
+    shown = found[:most]
+    _show(kind, shown, wish.output, alone=False)
+    if len(found) > most:
+        complain(f"… and more: --limit {min(10 * most, MOST)}")
+    elif not found and wish.output == "table":
+        complain(f"no {kind.plural}")
+    return OK
+
+
+async def _named(api: "Api", wanted: Sequence[tuple[Kind, str]], wish: Wish) -> int:
+    from pallas.client.rest_client import part
+
+    groups: dict[str, tuple[Kind, list[Body]]] = {}
+    for kind, name in wanted:
+        body = await api.get(f"{kind.path}/{part(name)}", visible=wish.output == "table")
+        if kind.word == "thread":
+            await _messages(api, body, wish)
+        groups.setdefault(kind.word, (kind, []))[1].append(body)
+    for number, (kind, bodies) in enumerate(groups.values()):
+        if number:
+            print("---" if wish.output == "yaml" else "")
+        _show(kind, bodies, wish.output, alone=len(wanted) == 1)
+    return OK
+
+
+async def _messages(api: "Api", body: Body, wish: Wish) -> None:
+    """The last messages of a thread, the oldest of them first."""
+    from pallas.client.rest_client import part
+
+    most = min(wish.limit or USUAL, MOST)
+    path = f"/threads/{part(str(body.get('id')))}/messages"
+    found = [each async for each in api.items(path, most=most, visible=wish.output == "table", order="desc")]
+    total = body.get("messages")
+    body["messages"] = found[::-1]
+    if isinstance(total, int) and total > len(found):
+        complain(f"the last {len(found)} of {total} messages: --limit {total}")
+
+
+def _show(kind: Kind, bodies: Sequence[Body], output: str, *, alone: bool) -> None:
+    if output == "table":
+        if kind.word == "thread" and bodies and isinstance(bodies[0].get("messages"), list):
+            print("\n\n".join(conversation(body) for body in bodies))
+        elif bodies:
+            columns = COLUMNS[kind.word]
+            rows = [[cell(body) for cell in columns.values()] for body in bodies]
+            print(table(list(columns), rows, width_of()))
+        return
+    # Of two agents of one name the one that was made over the API is what can be applied.
+    bodies = [body for body in bodies if not (kind.made and body.get("shadows"))]
+    documents = [document_of(kind.word, body) if kind.made else body for body in bodies]
+    if output == "yaml":
+        print(as_yaml(documents) if documents or alone else "[]")
+    elif alone:
+        print(as_json(documents[0]))
+    else:
+        print(as_json(list_of(documents) if kind.made else {"items": documents}))
+
+
+def _text(key: str) -> Callable[[Body], str]:
+    return lambda body: str(body.get(key) if body.get(key) is not None else "")
+
+
+def _name(key: str) -> Callable[[Body], str]:
+    def cell(body: Body) -> str:
+        value = body.get(key)
+        return str((value.get("name") if isinstance(value, Mapping) else value) or "")
+
+    return cell
+
+
+def _time(key: str) -> Callable[[Body], str]:
+    return lambda body: when(body.get(key))
+
+
+def _state(body: Body) -> str:
+    if body.get("shadowed"):
+        return "shadowed"
+    state, health = str(body.get("state") or ""), body.get("health")
+    word = str(health.get("status") if isinstance(health, Mapping) else health or "")
+    return f"{state} ({word})" if word and word not in ("ok", state) else state or "not running"
+
+
+def _source(body: Body) -> str:
+    shadowed = body.get("shadowed")
+    return f"{body.get('source')} (shadowed by {shadowed})" if shadowed else str(body.get("source") or "")
+
+
+def _key(body: Body) -> str:
+    ref = body.get("apiKeyRef")
+    return f"{ref.get('name')}/{ref.get('key')}" if isinstance(ref, Mapping) else str(ref or "")
+
+
+def _names(key: str) -> Callable[[Body], str]:
+    def cell(body: Body) -> str:
+        values = body.get(key)
+        each = values if isinstance(values, list) else []
+        return ", ".join(str(item.get("name", "?") if isinstance(item, Mapping) else item) for item in each)
+
+    return cell
+
+
+def _count(key: str) -> Callable[[Body], str]:
+    return lambda body: str(len(body.get(key) or []))
+
+
+COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Body], str]]]] = {
+    "agent": {
+        "NAME": _text("name"),
+        "KIND": _text("kind"),
+        "STATE": _state,
+        "LLM": _name("llm"),
+        "PROJECT": _name("project"),
+        "SOURCE": _source,
+        "DESCRIPTION": _text("description"),
+    },
+    "llm": {
+        "NAME": _text("name"),
+        "TYPE": _text("type"),
+        "MODEL": _text("model"),
+        "URL": _text("url"),
+        "KEY": _key,
+        "DESCRIPTION": _text("description"),
+    },
+    "secret": {"NAME": _text("name"), "KEYS": _names("keys"), "CHANGED": _time("updatedAt")},
+    "project": {
+        "NAME": _text("name"),
+        "SERVERS": _names("servers"),
+        "PROMPTS": _count("prompts"),
+        "DESCRIPTION": _text("description"),
+    },
+    "thread": {
+        "ID": _text("id"),
+        "AGENT": _text("agent"),
+        "MESSAGES": _text("messages"),
+        "LAST TURN": _time("lastTurnAt"),
+        "TITLE": _text("title"),
+    },
+    "run": {
+        "ID": _text("id"),
+        "AGENT": _text("agent"),
+        "STATUS": _text("status"),
+        "STARTED": _time("startedAt"),
+        "TOOK": lambda body: seconds(body.get("seconds")),
+        "STEPS": _text("steps"),
+        "TOOLS": _text("tools"),
+        "THREAD": _text("threadId"),
+    },
+}

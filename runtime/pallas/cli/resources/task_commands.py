@@ -1,0 +1,209 @@
+"""`pallas tasks`: tasks of a fleet in tables, as documents, and followed to their end."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pallas.model.safe_text import one_line
+
+from .fleet_requests import OK, REFUSED, USAGE, Reach, Wrong, ask, complain, told
+from .text_output import FORMATS, as_json, as_yaml, when
+from .text_tables import pairs, table, width_of
+
+if TYPE_CHECKING:
+    from pallas.client import Api
+
+USUAL: Final = 50
+MOST: Final = 10_000
+STATUSES: Final = ("working", "input_required", "completed", "failed", "cancelled")
+_LEAST: Final = 8
+_WHOLE: Final = 32
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was typed for a list; ``limit`` is 0 for the usual number."""
+
+    output: str = "table"
+    agent: str = ""
+    status: str = ""
+    limit: int = 0
+
+
+def show_list(wish: Wish, reach: Reach) -> int:
+    """Print tasks; returns the exit status."""
+    if problem := _wrong(wish.output, wish.status):
+        complain(f"pallas tasks list: {problem}")
+        return USAGE
+
+    async def work(api: "Api") -> int:
+        most = min(wish.limit or USUAL, MOST)
+        query = {"agent": wish.agent, "status": wish.status}
+        plain = wish.output == "table"
+        found = [each async for each in api.items("/tasks", most=most + 1, visible=plain, **query)]
+        shown = found[:most]
+        if wish.output == "json":
+            print(as_json({"items": shown}))
+        elif wish.output == "yaml":
+            print(as_yaml(shown) if shown else "[]")
+        elif shown:
+            print(table(list(_COLUMNS), [_row(body) for body in shown], width_of()))
+        else:
+            complain("no tasks")
+        if len(found) > most:
+            complain(f"… and more: --limit {min(10 * most, MOST)}")
+        return OK
+
+    return ask(reach, work)
+
+
+def show(task: str, output: str, reach: Reach) -> int:
+    """Print one task; returns the exit status."""
+    if problem := _wrong(output):
+        complain(f"pallas tasks show: {problem}")
+        return USAGE
+
+    async def work(api: "Api") -> int:
+        body = await api.get(f"/tasks/{await _which(api, task)}", visible=output == "table")
+        _print(body, output)
+        return OK
+
+    return ask(reach, work)
+
+
+def cancel(found: Sequence[str], reach: Reach) -> int:
+    """Cancel each; the status is 1 where one was refused."""
+    from pallas.model import Fault
+
+    async def work(api: "Api") -> int:
+        status = OK
+        for task in found:
+            try:
+                body = await api.delete(f"/tasks/{await _which(api, task)}")
+            except Fault as fault:
+                if fault.data.get("reason") is None:
+                    raise
+                complain(f"{one_line(task, 40)}: {told(fault)}")
+                status = REFUSED
+                continue
+            over = body.get("status") not in ("working", "input_required")
+            print(f"{body.get('id')} {'was over: ' + str(body.get('status')) if over else 'is cancelled'}")
+        return status
+
+    return ask(reach, work)
+
+
+def attach(task: str, output: str, reach: Reach) -> int:
+    """Follow a task to its end, its progress on stderr; the status says whether it was answered."""
+    from pallas.client.following import follow
+
+    if problem := _wrong(output):
+        complain(f"pallas tasks attach: {problem}")
+        return USAGE
+
+    async def work(api: "Api") -> int:
+        which, said, body = await _which(api, task), "", {}
+        try:
+            async with aclosing(follow(api.open, f"/tasks/{which}/events", api.place.origin)) as stream:
+                async for body in stream:
+                    line = _progress(body)
+                    if line and line != said:
+                        complain(line)
+                        said = line
+        except asyncio.CancelledError:
+            complain(f"the task goes on: pallas tasks attach {which}")
+            raise
+        return _ended(body, output)
+
+    return ask(reach, work)
+
+
+def _ended(body: Body, output: str) -> int:
+    status = body.get("status")
+    if output != "table":
+        print(as_json(body) if output == "json" else as_yaml([body]))
+    elif status == "completed":
+        print(body.get("text") or "")
+    else:
+        complain(f"{status}: {_fault(body)}" if _fault(body) else str(status))
+    return OK if status == "completed" else REFUSED
+
+
+def _print(body: Body, output: str) -> None:
+    if output == "json":
+        print(as_json(body))
+        return
+    if output == "yaml":
+        print(as_yaml([body]))
+        return
+    rows = [
+        ("Task", body.get("id")),
+        ("Agent", body.get("agent")),
+        ("Status", body.get("status")),
+        ("Asked by", body.get("ownerId")),
+        ("With", body.get("kind")),
+        ("Began", when(body.get("createdAt"))),
+        ("Changed", when(body.get("updatedAt"))),
+        ("Kept until", when(body.get("expiresAt"))),
+        ("Thread", body.get("threadId")),
+        ("Run", body.get("runId")),
+        ("Progress", body.get("progress")),
+        ("Question", "\n".join(_questions(body))),
+        ("Message", body.get("preview")),
+        ("Fault", _fault(body)),
+    ]
+    print(pairs([(label, str(value)) for label, value in rows if value]))
+    if body.get("text"):
+        print(f"\n{body['text']}")
+
+
+def _progress(body: Body) -> str:
+    """How far it is, in a line."""
+    if body.get("status") == "input_required":
+        return f"waits for an answer: {'; '.join(one_line(each, 300) for each in _questions(body))}"
+    return str(body.get("progress") or "") if body.get("status") == "working" else ""
+
+
+def _questions(body: Body) -> list[str]:
+    asked = body.get("request")
+    each = asked.values() if isinstance(asked, Mapping) else ()
+    params = [one.get("params") for one in each if isinstance(one, Mapping)]
+    return [str(one.get("message") or "") for one in params if isinstance(one, Mapping)]
+
+
+def _fault(body: Body) -> str:
+    fault = body.get("fault")
+    return str(fault.get("error") or "") if isinstance(fault, Mapping) else ""
+
+
+async def _which(api: "Api", task: str) -> str:
+    """The whole id of a task. Raises Wrong for a beginning that several have, Fault where none has it."""
+    from pallas.client.rest_client import part
+
+    if not _LEAST <= len(task) < _WHOLE:
+        return part(task)
+    found = [each["id"] async for each in api.items("/tasks", most=1_000) if each["id"].startswith(task)]
+    if len(found) > 1:
+        raise Wrong(f"{one_line(task, 40)}: {len(found)} tasks begin so; write more of it")
+    return str(found[0]) if found else part(task)
+
+
+def _wrong(output: str, status: str = "") -> str:
+    if output not in FORMATS:
+        return f"--output {one_line(output, 40)}: allowed: {', '.join(FORMATS)}"
+    if status and status not in STATUSES:
+        return f"--status {one_line(status, 40)}: allowed: {', '.join(STATUSES)}"
+    return ""
+
+
+_COLUMNS: Final = ("ID", "AGENT", "STATUS", "STARTED", "CHANGED", "PROGRESS", "MESSAGE")
+
+
+def _row(body: Body) -> list[str]:
+    texts = [str(body.get(key) or "") for key in ("id", "agent", "status")]
+    said = _fault(body) or str(body.get("progress") or "")
+    times = [when(body.get("createdAt")), when(body.get("updatedAt"))]
+    return [*texts, *times, one_line(said, 80), str(body.get("preview") or "")]

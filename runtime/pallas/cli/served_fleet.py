@@ -1,0 +1,243 @@
+"""A fleet on a thread of its own, while the main thread hears signals whatever the agents' code does."""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from pallas.config import ConfigError, Project
+from pallas.event_loop import run
+from pallas.fleet import gc_policy
+from pallas.fleet.fleet import Fleet
+from pallas.fleet.port import offer_control
+from pallas.fleet.storage import url_of
+from pallas.model import Fault
+from pallas.telemetry.event_hub import Hub
+from pallas.telemetry.log import close_logging, is_on_stderr, log_state
+
+from .child_processes import adopting, children, end_children
+from .exit_codes import BLOCKED, CLEAN, CUT, SECOND_SIGNAL, UNUSABLE
+from .process_signals import DONE, DRAINING, RELOAD_SIGNAL, STOP_SIGNALS, Signals
+from .sighup import Reloading
+from .startup_report import Narrator
+from .systemd_notify import Notifier, ServiceReport
+
+log = logging.getLogger(__name__)
+
+_PULSE: Final = 1.0
+_SWEEPS: Final = 5
+_SETTLE: Final = 0.05
+_STANDSTILL: Final = 10.0
+"""Seconds without a sign of this thread after which a fleet that shall stop is ended, whatever holds it."""
+PATIENCE: Final = 6.0
+"""Seconds that a fleet without runs has to notice that it shall stop, and after its drain to have stopped."""
+
+
+class Serving:
+    """Serves a project until it is told to stop. ``agent`` serves that one alone; ``dev`` binds loopback."""
+
+    def __init__(
+        self,
+        project: Project,
+        signals: Signals,
+        notifier: Notifier,
+        log_file: Path,
+        *,
+        agent: str | None = None,
+        dev: bool = False,
+        watch: bool = False,
+    ) -> None:
+        self._project = project
+        self._agent = agent
+        self._dev = dev
+        self._watch = watch
+        self._log_file = log_file
+        self._signals = signals
+        self._notifier = notifier
+        self._narrator = Narrator(project.name, logged=is_on_stderr())
+        self._reloading = Reloading(self._narrator)
+        self._fleet: Fleet | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._end_by = 0.0
+        self._asked = threading.Event()
+        self._outcome: Future[int] = Future()
+
+    def run(self) -> int:
+        """Serve; the exit status. Does not return when the process has to be ended by force."""
+        others = children()
+        with adopting():
+            threading.Thread(target=self._main, name="fleet", daemon=True).start()
+            try:
+                return self._heed()
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+                self._sweep(others)
+
+    def _sweep(self, others: frozenset[int]) -> None:
+        """End what is left below this process; ending one may bring those below it here."""
+        for _ in range(_SWEEPS):
+            if not (left := end_children(but=others)):
+                return
+            log.warning("%d processes that did not end with the fleet were killed", left)
+            sleep(_SETTLE)
+
+    def _heed(self) -> int:
+        while True:
+            heard = self._signals.wait()
+            if heard == DONE:
+                return self._outcome.result()
+            if heard == RELOAD_SIGNAL:
+                self._reloading.asked_early = True  # heeded where there is no loop yet
+                self._call(self._reloading.ask)
+            elif heard in STOP_SIGNALS:
+                return self._end()
+
+    def _end(self) -> int:
+        """Ask the fleet to stop and see to it that it does."""
+        self._end_by = monotonic() + self._project.drain_timeout
+        self._asked.set()
+        self._call(self._stop.set)
+        # With runs in flight a loop that does not answer may be busy with them, and they have their time.
+        deadline = (self._end_by if self._in_flight() else monotonic()) + PATIENCE
+        while True:
+            heard = self._hear(deadline)
+            if heard == DONE:
+                return self._outcome.result()
+            if heard == DRAINING:
+                deadline = self._end_by + PATIENCE
+            elif heard == RELOAD_SIGNAL:
+                self._narrator.warn("warning: reload was not done: the fleet is stopping")
+            elif heard in STOP_SIGNALS:
+                self._at_once(signal.Signals(heard))
+            elif heard is None:
+                self._give_up()
+
+    def _hear(self, deadline: float) -> int | None:
+        """What comes before the deadline, if anything; a thread in C watches that this thread goes on.
+
+        Code in C that keeps the interpreter would keep this thread from ending the process. Where it
+        stood is then written to stderr, and the status is 1.
+        """
+        while True:
+            faulthandler.dump_traceback_later(_STANDSTILL, exit=True)
+            heard = self._signals.wait(min(_PULSE, max(0.0, deadline - monotonic())))
+            if heard is not None or monotonic() >= deadline:
+                return heard
+
+    def _call(self, what: Callable[[], None]) -> None:
+        """Have the fleet's loop do it, if there is one by now."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(what)
+
+    def _main(self) -> None:
+        try:
+            self._outcome.set_result(run(self._serve()))
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        finally:
+            self._signals.note(DONE)
+
+    async def _serve(self) -> int:
+        self._loop = asyncio.get_running_loop()
+        if self._asked.is_set():
+            return CLEAN
+        hub = Hub()
+        hub.listen(self._narrator.hear)
+        try:
+            fleet = self._fleet = Fleet(
+                self._project,
+                hub=hub,
+                dev=self._dev,
+                only=self._agent,
+                watch=self._watch,
+                database=url_of(self._project),
+            )
+            fleet.reserve()
+        except (Fault, ConfigError) as error:
+            self._narrator.warn(str(error), bare=True)
+            return UNUSABLE
+        report = ServiceReport(self._notifier, fleet.snapshot, self._project.drain_timeout)
+        hub.listen(report.hear)
+        offer_control(fleet, self._log_file)
+        self._introduce(fleet)
+        starting = asyncio.create_task(fleet.start(), name="fleet start")
+        stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
+        beside = [
+            asyncio.create_task(report.signs_of_life(), name="watchdog"),
+            asyncio.create_task(self._reloading.run(fleet, report, starting), name="reload on SIGHUP"),
+        ]
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                # What the start made stays. Looking through it for garbage would hold up every caller for
+                # a quarter of a second now and then, and cost a fifth of each message.
+                gc_policy.settle()
+                await stopped
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=1.0)
+            self._signals.note(DRAINING)
+            drained = await fleet.drain(max(0.0, self._end_by - monotonic()))
+        except Fault as fault:
+            self._narrator.warn(fault.message, bare=True)
+            return UNUSABLE
+        finally:
+            for task in (starting, stopped, *beside[1:]):
+                task.cancel()
+            await asyncio.wait({starting, stopped}, timeout=1.0)
+            await fleet.stop()
+            beside[0].cancel()
+        return CUT if drained.cut else CLEAN
+
+    def _introduce(self, fleet: Fleet) -> None:
+        self._narrator.say(f"log {self._log_file}")
+        state = log_state()
+        if state is not None and state.path != state.wanted:
+            self._narrator.warn(f"warning: the log {state.wanted} cannot be written; it goes to {state.path}")
+        if fleet.registry_url:
+            self._narrator.say(f"registry {fleet.registry_url}")
+        if fleet.control_api is not None:
+            self._narrator.say(f"attach with: pallas dev --attach {fleet.ports.origin}")
+
+    def _in_flight(self) -> int:
+        return len(self._fleet.kernel.in_flight) if self._fleet is not None else 0
+
+    def _at_once(self, number: signal.Signals) -> None:
+        cut = self._in_flight()
+        _force(
+            SECOND_SIGNAL + number,
+            f"a second signal ({number.name}) ended the fleet at once"
+            + (f", {cut} of its runs with it" if cut else ""),
+            self._narrator,
+        )
+
+    def _give_up(self) -> None:
+        cut = self._in_flight()
+        blocked = "the fleet did not stop: an agent's code blocks it; ended by force"
+        if self._fleet is None or (self._fleet.state.value == "starting" and not cut):
+            # Nobody was told yet that it serves: nothing is lost.
+            _force(CLEAN, "the start was given up: an agent's code blocks it", self._narrator)
+        _force(BLOCKED, blocked + (f", {cut} of its runs with it" if cut else ""), self._narrator)
+
+
+def _force(status: int, text: str, narrator: Narrator) -> None:
+    """End the process now, and its children."""
+    # Even the log may be in the hands of what blocks: it gets a second.
+    last = threading.Timer(1.0, os._exit, (status,))
+    last.daemon = True
+    last.start()
+    end_children()
+    narrator.warn(text)
+    log.error("%s", text)
+    close_logging()
+    os._exit(status)

@@ -1,0 +1,294 @@
+"""A fleet for one call: where none runs, the project's is started in this process and ended with it."""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from pallas.config import Project
+from pallas.config.network import local_port
+from pallas.model import Event, Fault, FaultType, Notice
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line, sanitize
+
+from .client_faults import NoFleet
+from .fleet_address import Place, place_of
+from .rest_client import Api, connect
+
+if TYPE_CHECKING:
+    from pallas.fleet.fleet import Fleet
+
+START_TIMEOUT: Final = 180.0
+"""Seconds for the whole start: agents have their own, shorter ones."""
+STOP_TIMEOUT: Final = 10.0
+PORTS_TIMEOUT: Final = 60.0
+"""Seconds that another call of the same project has to end, where both need the same ports."""
+_LOOPBACK: Final = "127.0.0.1"
+_GLANCE: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def running_or_own(
+    project: Project,
+    agent: str = "",
+    token: str = "",
+    *,
+    starting: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> AsyncIterator[Api]:
+    """The API of the project's fleet: the one that runs, else one in this process for as long as this lasts.
+
+    Of an own one only ``agent`` and what it depends on are started, on loopback; its ledger is the project's,
+    so its threads are there afterwards. ``starting`` hears that before it begins: from then on the process
+    is in the project's folder, and code of the agents runs in it. ``tell`` gets what is wrong with the fleet,
+    a line each. Raises Fault, with ``not_found`` where nobody has declared or made such an agent.
+    """
+    place = place_of(project=project, environ={})
+    if await is_there(place):
+        async with connect(place, token) as api:
+            yield api
+        return
+    if agent and agent not in project.agents:
+        made = await made_agents(project)
+        if made is not None and agent not in (*made, *made.values()):
+            known = ", ".join([*project.agents, *made][:20])
+            shown = f"{one_line(agent, 100)} in {one_line(project.name, 60)}"
+            raise not_found(f"there is no agent {shown}; there are {known}")
+    starting()
+    async with own_fleet(project, agent, tell) as origin, connect(Place(origin, project.root), token) as api:
+        api.own = True
+        yield api
+
+
+async def is_there(place: Place) -> bool:
+    """Whether the fleet that is meant answers there: one of another project that has its port does not."""
+    if is_anothers(place):
+        return False
+    api = Api(place, connect_timeout=_GLANCE)
+    try:
+        await api.get("/whoami", timeout=10.0)
+    except NoFleet:
+        return False
+    except Fault:
+        return True
+    else:
+        return True
+    finally:
+        await api.close()
+
+
+def is_anothers(place: Place) -> bool:
+    """Whether a fleet of another project of this user is known to have that port."""
+    if place.project is None or not place.is_loopback:
+        return False
+    from pallas.surfaces.control.token_file import NotPrivate, find
+
+    with suppress(NotPrivate, OSError):
+        kept = find(place.port)
+        wanted = str(place.project.resolve())
+        return bool(kept) and all(each.project and each.project != wanted for each in kept)
+    return False
+
+
+async def made_agents(project: Project) -> dict[str, str] | None:
+    """Names and ids of the agents that were made over the API; None where the ledger cannot be read.
+
+    A ledger that is not there yet is not made.
+    """
+    from pallas.ledger import open_ledger
+    from pallas.ledger.ledger_address import address_of, database_url_of
+
+    try:
+        url = database_url_of(project, os.environ)
+        path = address_of(url, project.root).path
+        if path is not None and not path.exists():
+            return {}
+        ledger = await open_ledger(url)
+    except Fault:
+        return None
+    try:
+        found = await ledger.resources.everything()
+    finally:
+        await ledger.close()
+    return {each.name: each.id for each in found.agents if each.values["made"]}
+
+
+def needed(project: Project, agent: str) -> Project:
+    """The project with ``agent`` and what it depends on alone, on loopback and a free port.
+
+    Only what others of them call has a port of its own then. An agent that no file declares may need any of
+    the others, so all of them stay.
+    """
+    wanted: set[str] = set()
+    waiting = [agent] if agent in project.agents else list(project.agents)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted and name in project.agents:
+            wanted.add(name)
+            waiting += project.agents[name].depends_on
+    called = {local_port(each.url) for each in project.downstreams.values() if each.url}
+    if agent in project.agents and not any(agent in project.agents[name].depends_on for name in wanted):
+        called.discard(project.agents[agent].port)
+    agents = {
+        name: each if each.port in called else replace(each, port=0)
+        for name, each in project.agents.items()
+        if name in wanted
+    }
+    port = _free_port()
+    return replace(
+        project,
+        agents=agents,
+        port=port,
+        registry_port=port,
+        public_url="",
+        bind=_LOOPBACK,
+        allowed_hosts=(),
+        tls=None,
+    )
+
+
+@asynccontextmanager
+async def own_fleet(
+    project: Project,
+    agent: str,
+    tell: Callable[[str], None],
+    begun: Callable[[str], None] = lambda origin: None,
+    started: Callable[["Fleet"], None] = lambda fleet: None,
+    patience: float = PORTS_TIMEOUT,
+) -> AsyncIterator[str]:
+    """The origin of a fleet on a thread and loop of its own, which no code of an agent can block for us.
+
+    ``begun`` hears it before the agents are started, ``started`` gets the fleet in its own loop after that.
+    ``patience`` is for how many seconds ports that another fleet of the project has are waited for.
+    Raises Fault.
+    """
+    own = _Own(needed(project, agent), tell, begun, started, patience)
+    try:
+        async with asyncio.timeout(START_TIMEOUT):
+            origin = await asyncio.wrap_future(own.begin())
+    except TimeoutError:
+        await own.end()
+        raise Fault(
+            FaultType.TIMEOUT, f"the fleet of {project.name} did not start in {START_TIMEOUT:.0f} s"
+        ) from None
+    except BaseException:
+        await own.end()
+        raise
+    try:
+        yield origin
+    finally:
+        await own.end()
+
+
+class _Own:
+    def __init__(
+        self,
+        project: Project,
+        tell: Callable[[str], None],
+        begun: Callable[[str], None],
+        started: Callable[["Fleet"], None],
+        patience: float,
+    ) -> None:
+        self._project = project
+        self._tell = tell
+        self._begun = begun
+        self._started = started
+        self._patience = patience
+        self._caller = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._asked = threading.Event()
+        self._ready: Future[str] = Future()
+        self._thread = threading.Thread(target=self._main, name="fleet", daemon=True)
+
+    def begin(self) -> Future[str]:
+        self._thread.start()
+        return self._ready
+
+    async def end(self) -> None:
+        self._asked.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
+
+    def _main(self) -> None:
+        from pallas.event_loop import run
+
+        try:
+            run(self._serve())
+        except BaseException as error:
+            log.error("the fleet of one call ended", exc_info=error)
+            if not self._ready.done():
+                self._ready.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    async def _serve(self) -> None:
+        from pallas.fleet.fleet import Fleet
+        from pallas.fleet.port import offer_control
+        from pallas.fleet.storage import url_of
+        from pallas.telemetry.event_hub import Hub
+        from pallas.telemetry.log.log_path import log_path
+
+        self._loop = asyncio.get_running_loop()
+        hub = Hub()
+        hub.listen(self._hear)
+        fleet = Fleet(self._project, hub=hub, dev=True, database=url_of(self._project))
+        await self._reserve(fleet)
+        offer_control(fleet, log_path())
+        with suppress(RuntimeError):  # the caller has just gone
+            self._caller.call_soon_threadsafe(self._begun, fleet.ports.origin)
+        try:
+            await self._start(fleet)
+            if not self._asked.is_set():
+                self._started(fleet)
+                self._ready.set_result(fleet.ports.origin)
+                await self._stop.wait()
+        finally:
+            await fleet.stop()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Notice) and event.level == "error":
+            with suppress(RuntimeError):  # the caller has just gone
+                self._caller.call_soon_threadsafe(self._tell, sanitize(event.text))
+
+    async def _reserve(self, fleet: "Fleet") -> None:
+        """Take the ports, once another call of this kind has ended. Raises Fault (CONFIG)."""
+        began = monotonic()
+        while True:
+            try:
+                fleet.reserve()
+                return
+            except Fault as fault:
+                # Who has them is of this project, or does not serve yet and cannot say what it is.
+                waits = str(self._project.root) in fault.message or "that is starting" in fault.message
+                if not waits or monotonic() - began > self._patience or self._asked.is_set():
+                    raise
+            await asyncio.sleep(0.3)
+
+    async def _start(self, fleet: "Fleet") -> None:
+        starting = asyncio.create_task(fleet.start(), name="fleet start")
+        stopped = asyncio.create_task(self._stop.wait(), name="fleet stop asked")
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+        finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.wait({starting, stopped}, timeout=1.0)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind((_LOOPBACK, 0))
+        port: int = sock.getsockname()[1]
+        return port

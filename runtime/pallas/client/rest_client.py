@@ -1,0 +1,230 @@
+"""Requests to one fleet: bounded in size and time, every failure one Fault."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from pallas import __version__
+from pallas.config import Project
+from pallas.model import Fault, FaultType, codec
+
+from .chat_stream import ChatStream
+from .client_faults import BASE, bounded, lost, refusal
+from .fleet_address import Place, place_of
+from .tokens import Tokens
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_TIMEOUT: Final = 5.0
+ANSWER_TIMEOUT: Final = 60.0
+"""Seconds without a byte after which a request or a stream is given up; streams have heartbeats."""
+RUN_TIMEOUT: Final = 3600.0
+"""Seconds for an answer that comes as a whole."""
+_MAX_PAGES: Final = 1_000
+_CONTROL: Final = "/fleet"
+
+
+class Api:
+    """The API of the fleet at ``place``. Paths stand below ``/api/v1``. Belongs to one event loop.
+
+    Every method raises Fault: the fleet's own, NoFleet where none answers, TIMEOUT where it takes too long.
+    Text that comes is made visible (``sanitize``), unless ``visible`` is false: then the caller
+    shows it has to.
+    """
+
+    def __init__(self, place: Place, token: str = "", *, connect_timeout: float = CONNECT_TIMEOUT) -> None:
+        import httpx2
+
+        self.place = place
+        self.own = False
+        # Who may control the fleet is somebody else than who talks to its agents, and has other threads.
+        self._tokens, self._control = Tokens(place, token), Tokens(place, token, sole=False)
+        self._connect_timeout = connect_timeout
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=place.origin + BASE,
+                # A small answer must not unfold to a large one.
+                headers={"user-agent": f"pallas/{__version__}", "accept-encoding": "identity"},
+                # A proxy of the environment is not meant for the fleets of this machine.
+                trust_env=not place.is_loopback,
+                verify=place.trust(),
+                follow_redirects=False,
+            )
+        except (httpx2.InvalidURL, OSError) as error:
+            raise lost(error, place.origin) from error
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def get(
+        self, path: str, *, timeout: float = ANSWER_TIMEOUT, visible: bool = True, **query: Any
+    ) -> Any:
+        """The JSON at ``path``; of ``query`` what is not None and not empty."""
+        return await self.ask("GET", path, timeout=timeout, visible=visible, query=query)
+
+    async def post(self, path: str, document: Any = None, *, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """What comes back for a document that is made or done something with."""
+        return await self.ask("POST", path, document, timeout=timeout)
+
+    async def put(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """What comes back for a document that is changed: keys that are absent stay as they are (C17)."""
+        return await self.ask("PUT", path, document, timeout=timeout)
+
+    async def patch(self, path: str, document: Any, *, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """The same, by its other name."""
+        return await self.ask("PATCH", path, document, timeout=timeout)
+
+    async def delete(self, path: str, *, timeout: float = ANSWER_TIMEOUT) -> Any:
+        """What comes back for something that goes; None where nothing does."""
+        return await self.ask("DELETE", path, timeout=timeout)
+
+    async def items(
+        self, path: str, *, most: int = 0, visible: bool = True, **query: Any
+    ) -> AsyncIterator[Any]:
+        """Everything of a list, page by page; with ``most`` so many at most."""
+        cursor, told = "", 0
+        for _ in range(_MAX_PAGES):
+            limit = min(200, most - told) if most else 200
+            page = await self.get(path, visible=visible, limit=limit, cursor=cursor, **query)
+            for item in _list(page, "items"):
+                yield item
+                told += 1
+                if most and told >= most:
+                    return
+            cursor = str(page.get("next") or "")
+            if not cursor:
+                return
+
+    async def answer(self, agent: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """One message and its whole answer (AG-16). When this is cancelled, so is the run."""
+        document = await self.ask(
+            "POST", f"/agents/{part(agent)}/chat", {**body, "stream": False}, timeout=RUN_TIMEOUT
+        )
+        if not isinstance(document, dict):
+            raise Fault(FaultType.PROTOCOL, f"{self.place.origin} answered something that is no answer")
+        return document
+
+    def chat(self, agent: str, body: Mapping[str, Any]) -> ChatStream:
+        """One message and its answer while it is written: the chunks of AG-15, and ``thinking`` (AG-30).
+
+        The run goes on when this is merely closed: see ``cancel``.
+        """
+        return ChatStream(self.open, f"/agents/{part(agent)}/chat", body, self.place.origin)
+
+    async def cancel(self, run: str) -> None:
+        """Ask for a run to be cancelled; nothing for one that is over or unknown."""
+        try:
+            await self.ask("DELETE", f"/runs/{part(run)}", timeout=10.0)
+        except Fault as fault:
+            if fault.data.get("reason") not in ("not_found", "conflict"):
+                raise
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        visible: bool = True,
+        query: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Any request; the JSON that comes back, None for an empty answer."""
+        connected = False
+        import httpx2
+
+        try:
+            async with self.open(method, path, document, timeout=timeout, query=query) as answer:
+                connected = True
+                body = await bounded(answer)
+        except httpx2.HTTPError as error:
+            raise lost(error, self.place.origin, connected=connected) from error
+        if not body:
+            return None
+        try:
+            found = codec.loads(body)
+        except codec.Undecodable as error:
+            raise Fault(
+                FaultType.PROTOCOL, f"{self.place.origin} answered something that is not understood: {error}"
+            ) from error
+        return codec.visible(found) if visible else found
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator["httpx2.Response"]:
+        """A success, not yet read. Raises Fault, and httpx2's own errors while it is read."""
+        import httpx2
+
+        content = codec.dumps(document) if document is not None else None
+        tokens = self._control if path.startswith(_CONTROL) else self._tokens
+        params = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+        while True:
+            sent, token = dict(headers or {}), tokens.token
+            if content is not None:
+                sent["content-type"] = "application/json"
+            if token:
+                sent["authorization"] = f"Bearer {token}"
+            request = self._http.build_request(
+                method,
+                path,
+                content=content,
+                params=params or None,
+                headers=sent,
+                timeout=httpx2.Timeout(timeout, connect=self._connect_timeout),
+            )
+            try:
+                answer = await self._http.send(request, stream=True)
+            except httpx2.HTTPError as error:
+                raise lost(error, self.place.origin) from error
+            try:
+                if answer.status_code == 401 and tokens.next(token):
+                    continue
+                if not answer.is_success:
+                    fault = await refusal(answer, self.place.origin)
+                    if answer.status_code == 401:
+                        fault = Fault(fault.type, fault.message + tokens.advice(fault), data=fault.data)
+                    raise fault
+                yield answer
+            finally:
+                await answer.aclose()
+            return
+
+
+@asynccontextmanager
+async def connect(where: Place | Project | str, token: str = "") -> AsyncIterator[Api]:
+    """The API of a fleet, by its place, its project, or a URL; nothing is asked yet.
+
+    ``token`` goes along with everything; see ``place_of`` and ``token_of`` for where people say both.
+    """
+    if isinstance(where, Project):
+        where = place_of(project=where, environ={})
+    elif isinstance(where, str):
+        where = place_of(where)
+    api = Api(where, token)
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+def part(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
+
+
+def _list(page: Any, name: str) -> list[Any]:
+    found = page.get(name) if isinstance(page, dict) else None
+    if not isinstance(found, list):
+        raise Fault(FaultType.PROTOCOL, "the fleet answered something that is no list")
+    return found

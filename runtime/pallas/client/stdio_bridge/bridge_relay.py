@@ -1,0 +1,173 @@
+"""Between a client's stdin and stdout and a fleet: each line is understood as far as passing it on needs."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from pallas.model import Fault, FaultType
+
+from .bridge_requests import Forward, shown
+from .bridge_target import Target
+from .jsonrpc_lines import (
+    CANCELLED,
+    INITIALIZE,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    error,
+    failed,
+    modern,
+)
+from .stdio_wire import MAX_LINE, TooLong, Wire
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+log = logging.getLogger(__name__)
+
+MAX_REQUESTS: Final = 256
+"""Requests of one client that are under way at once."""
+GRACE_S: Final = 0.25
+"""How long requests under way have for their answers once stdin has ended. The rest is cancelled."""
+
+
+class Relay:
+    """One client, until its stdin ends or ``stop`` is set. What is under way then is cancelled.
+
+    Requests are passed on at once, each on its own; what the client begins with, and notifications, keep
+    their order.
+    """
+
+    def __init__(self, wire: Wire, target: Target) -> None:
+        self._wire = wire
+        self._target = target
+        self._forward = Forward(target, wire.say)
+        self._requests: dict[tuple[type, Any], asyncio.Task[None]] = {}
+        self._era: dict[tuple[type, Any], bool] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._first: asyncio.Task[None] | None = None
+
+    async def run(self, stop: asyncio.Event, ended: Callable[[], object] = lambda: None) -> None:
+        """Pass everything on; returns when it is over. ``ended`` is called as soon as stdin has ended."""
+        self._wire.begin()
+        asked = asyncio.ensure_future(stop.wait())
+        try:
+            await self._listen(asked)
+            if not asked.done():
+                ended()
+            await self._finish(asked)
+        finally:
+            asked.cancel()
+            for task in tuple(self._tasks):
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=1.0)
+            await self._forward.forget()
+            await self._forward.close()
+
+    async def _listen(self, asked: "asyncio.Future[Any]") -> None:
+        while True:
+            coming = asyncio.ensure_future(self._wire.line())
+            await asyncio.wait({coming, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                return
+            line = coming.result()
+            if line is None:
+                return
+            await self._take(line)
+
+    async def _finish(self, asked: "asyncio.Future[Any]") -> None:
+        """Stdin has ended: answers that are about to be there are still written."""
+        if self._tasks and not asked.done() and not self._wire.gone:
+            answered = asyncio.ensure_future(asyncio.wait(self._tasks))
+            await asyncio.wait({answered, asked}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            answered.cancel()
+
+    async def _take(self, line: bytes | TooLong) -> None:
+        if isinstance(line, TooLong):
+            text = f"a message has {line.size} bytes; at most {MAX_LINE} are read"
+            await self._wire.say(error(None, INVALID_REQUEST, text))
+            return
+        if not line.strip():
+            return
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            await self._wire.say(
+                error(None, PARSE_ERROR, "a line on stdin is no JSON; write one message a line")
+            )
+            return
+        if not isinstance(document, dict) or document.get("jsonrpc") != "2.0":
+            text = 'a message is one JSON object with "jsonrpc": "2.0"'
+            await self._wire.say(error(None, INVALID_REQUEST, text))
+            return
+        if not isinstance(document.get("method"), str):
+            self._in_order(lambda: self._forward.notify(document, line))  # an answer of the client's
+        elif "id" not in document:
+            self._heed(document, line)
+        elif not isinstance(document["id"], str | int) or isinstance(document["id"], bool):
+            await self._wire.say(error(None, INVALID_REQUEST, "an id is a string or a whole number"))
+        elif len(self._requests) >= MAX_REQUESTS:
+            data = {"limit": MAX_REQUESTS}
+            await self._wire.say(failed(document, Fault(FaultType.TRANSPORT, "Server overloaded", data=data)))
+        else:
+            self._ask(document, line)
+
+    def _ask(self, document: dict[str, Any], line: bytes) -> None:
+        key = (type(document["id"]), document["id"])
+        if document["method"] == INITIALIZE:
+            task = self._in_order(lambda: self._answered(document, line))
+        else:
+            task = self._own(_after(self._first, lambda: self._answered(document, line)))
+        self._requests[key], self._era[key] = task, bool(modern(document))
+
+        def over(done: "asyncio.Task[None]") -> None:
+            if self._requests.get(key) is done:
+                del self._requests[key], self._era[key]
+
+        task.add_done_callback(over)
+
+    def _heed(self, document: dict[str, Any], line: bytes) -> None:
+        """A notification. A cancelled request ends here and now, so that no answer to it is written.
+
+        In the newer protocol the closed connection cancels the run; in the older one the fleet is told.
+        """
+        if document["method"] == CANCELLED:
+            params = document.get("params")
+            wanted = params.get("requestId") if isinstance(params, dict) else None
+            key = (type(wanted), wanted if isinstance(wanted, str | int) else None)
+            task = self._requests.get(key)
+            if task is None:
+                return  # it is over
+            told = not self._era[key] and self._target.started.is_set()
+            task.cancel()
+            if told:
+                self._own(self._forward.notify(document, line))
+            return
+        self._in_order(lambda: self._forward.notify(document, line))
+
+    async def _answered(self, document: dict[str, Any], line: bytes) -> None:
+        try:
+            await self._forward.request(document, line)
+        except Exception as problem:
+            log.error("a request could not be passed on: %s", shown(problem), exc_info=problem)
+            text = f"the bridge failed inside ({type(problem).__name__}); the log has the details"
+            await self._wire.say(failed(document, Fault(FaultType.INTERNAL, text)))
+
+    def _in_order(self, work: Work) -> "asyncio.Task[None]":
+        self._first = self._own(_after(self._first, work))
+        return self._first
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _after(before: "asyncio.Task[None] | None", work: Work) -> None:
+    """``work``, once what keeps its order is done, however that ended."""
+    if before is not None and not before.done():
+        await asyncio.wait({before})
+    await work()

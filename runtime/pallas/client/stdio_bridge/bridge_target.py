@@ -1,0 +1,224 @@
+"""The fleet that is spoken to: the one that runs, another client's, else one that is started for this."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pallas.client.fleet_address import Place, place_of
+from pallas.client.own_fleet import is_anothers, own_fleet
+from pallas.config import ConfigError, Project
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line, sanitize
+
+log = logging.getLogger(__name__)
+
+Whose = Literal["running", "shared", "own"]
+
+_LOOK: Final = 3.0
+_LOOK_AGAIN: Final = 1.0
+
+
+class Target:
+    """Where requests go. ``listening`` is set once something answers there, ``started`` once agents do.
+
+    ``whose`` it is: one that runs by itself, one that was started for another client of the same project, or
+    our own. ``fault`` says why there will be no fleet; both are set then as well.
+    """
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
+        self.place: Place | None = None
+        self.whose: Whose = "running"
+        self.fault: Fault | None = None
+        self.listening = asyncio.Event()
+        self.started = asyncio.Event()
+        self.lost = asyncio.Event()
+
+    def at(self, place: Place, whose: Whose) -> None:
+        """It is there."""
+        self.place, self.whose = place, whose
+        self.listening.set()
+
+    def failed(self, fault: Fault) -> None:
+        """There is none, and will be none."""
+        self.fault = fault
+        self.listening.set()
+        self.started.set()
+
+    def lose(self, place: Place) -> bool:
+        """What answered there does not any more. Whether another fleet is looked for: the client that it was
+        started for took it along."""
+        if self.place is not place:  # somebody has noticed before
+            return True
+        if self.whose != "shared":
+            return False
+        self.place = None
+        self.listening.clear()
+        self.started.clear()
+        self.lost.set()
+        return True
+
+
+async def keep(
+    target: Target,
+    project: Project | None,
+    url: str,
+    stop: asyncio.Event,
+    *,
+    tell: Callable[[str], None],
+) -> None:
+    """Find or start the fleet, and keep one of our own until ``stop``; never raises Fault."""
+    try:
+        while not stop.is_set():
+            target.lost.clear()
+            await _find(target, project, url, stop, tell)
+            await _either(stop.wait(), target.lost.wait())
+    except Exception as problem:
+        fault = _why(problem)
+        tell(fault.message)
+        target.failed(fault)
+    await stop.wait()
+
+
+def _why(problem: Exception) -> Fault:
+    if isinstance(problem, Fault):
+        return problem
+    if isinstance(problem, ConfigError):
+        return Fault(FaultType.CONFIG, sanitize(str(problem), 2_000))
+    log.error("the fleet could not be started", exc_info=problem)
+    kind = type(problem).__name__
+    return Fault(FaultType.INTERNAL, f"the fleet could not be started ({kind}); the log has the details")
+
+
+async def _find(
+    target: Target, project: Project | None, url: str, stop: asyncio.Event, tell: Callable[[str], None]
+) -> None:
+    if url or project is None:
+        target.at(place_of(url, project), "running")
+        target.started.set()
+        return
+    name = one_line(project.name, 60)
+    if await runs(place := place_of(project=project, environ={})):
+        tell(f"the fleet of {name} that runs at {place.origin} is spoken to")
+        target.at(place, "running")
+        target.started.set()
+    elif (shared := await _shared(project.root)) is not None:
+        tell(f"the fleet of {name} that another client started is spoken to")
+        target.at(shared, "shared")
+        target.started.set()
+    else:
+        tell(f"no fleet of {name} runs: it is started for this client")
+        await _own(target, project, stop, tell)
+
+
+async def _own(target: Target, project: Project, stop: asyncio.Event, tell: Callable[[str], None]) -> None:
+    begun: list[str] = []
+
+    def has_begun(origin: str) -> None:
+        begun.append(origin)
+        target.at(Place(origin, project.root), "own")
+
+    async def other() -> Place:
+        """One that another client started at the same time has the ports that ours waits for."""
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN)
+            if not begun and (found := await _shared(project.root)) is not None:
+                return found
+
+    entering = own_fleet(project, "", tell, has_begun)
+    start = asyncio.ensure_future(entering.__aenter__())
+    others = asyncio.ensure_future(other())
+    asked = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({start, others, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():  # in the middle of its start: what was begun is ended where it waits
+            start.cancel()
+            await asyncio.wait({start})
+            if others.done() and not asked.done():
+                tell("another client has started one meanwhile, which is spoken to")
+                target.at(others.result(), "shared")
+                target.started.set()
+            return
+        start.result()
+    finally:
+        others.cancel()
+        asked.cancel()
+    target.started.set()
+    tell(f"the fleet of {one_line(project.name, 60)} is there")
+    try:
+        with _told(project.root, begun[0]):
+            await stop.wait()
+    finally:
+        await entering.__aexit__(None, None, None)
+
+
+def _folder() -> Path:
+    """Where fleets that were started for a client are noted, for its user's other clients."""
+    from pallas.surfaces.control.token_file import token_folder
+
+    return token_folder().with_name("bridge")
+
+
+@contextmanager
+def _told(root: Path, origin: str) -> Iterator[None]:
+    """Meanwhile other clients of the project find this fleet."""
+    from pallas.surfaces.control.token_file import NotPrivate, drop, keep
+
+    note: Path | None = None
+    with suppress(NotPrivate, OSError):  # then they start one of their own
+        note = keep("", root, urlsplit(origin).port or 0, _folder())
+    try:
+        yield
+    finally:
+        if note is not None:
+            drop(note, "")
+
+
+async def _shared(root: Path) -> Place | None:
+    """The fleet that another client of the project started, where that is there and takes requests."""
+    from pallas.surfaces.control.token_file import NotPrivate, find_project
+
+    with suppress(NotPrivate, OSError):
+        for each in find_project(root, _folder()):
+            place = Place(f"http://127.0.0.1:{each.port}", root)
+            if each.pid != os.getpid() and await runs(place):
+                return place
+    return None
+
+
+async def runs(place: Place) -> bool:
+    """Whether a fleet of ours answers at the fleet's port of the project, and none of another project."""
+    import httpx2
+
+    if is_anothers(place):
+        return False
+    try:
+        async with httpx2.AsyncClient(trust_env=False, verify=place.trust(), timeout=_LOOK) as http:
+            answer = await http.get(f"{place.origin}/healthz")
+            found = answer.json() if len(answer.content) < 1_000_000 else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError):
+        return False
+    return isinstance(found, dict) and found.get("status") == "ok" and "providers" in found
+
+
+def no_answer(target: Target, fault: Fault) -> Fault:
+    """The same Fault, with what to do where a fleet that ran does not answer any more."""
+    if target.whose == "own":
+        return fault
+    text = f"{fault.message}: the fleet is not there (any more); start it again, or restart this bridge"
+    return Fault(FaultType.TRANSPORT, text, data={**fault.data, "stage": "connect"})
+
+
+async def _either(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them is over; the others are given up."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,148 @@
+"""From a module or a card to a FastAgent object."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from fast_agent import FastAgent
+
+from pallas.config import AgentConfig, Project
+from pallas.config.files import module_file
+from pallas.executors.project_imports import LOADING, ground, import_fault, module_of
+from pallas.executors.project_imports import forget as forget
+from pallas.mcp_client import library_hooks, mcp_seam
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import reapply_logging
+
+from . import (
+    answers_seam,
+    auth_seam,
+    changes_seam,
+    commands_seam,
+    elicitation_seam,
+    environment_seam,
+    filter_seam,
+    forward_trace,
+    lean_seam,
+    log_seam,
+    oauth_seam,
+    quick_connect,
+    sampling_seam,
+    servers_seam,
+    settings_seam,
+    stderr_seam,
+    trace_seam,
+    transport_seam,
+    wire_seam,
+)
+from .agent_definition import define
+from .preload import files_of
+from .reimport import note
+from .seam import introduce, keep_apart, plain_argv, silence
+
+
+def load(project: Project, agent: AgentConfig, *, fresh: bool = False) -> FastAgent:
+    """The agent's FastAgent, silenced. Blocks for as long as the user's code takes to import.
+
+    ``fresh`` imports the agent's module anew, and what of the project that imports; the other agents go on
+    with what they have, and so does this one when it fails. Raises Fault (CONFIG): the module does not
+    import, has no ``fast``, or the card is not one. The message names the file and line inside the project;
+    the traceback is the fault's cause.
+    """
+    with LOADING, plain_argv():
+        for each in (
+            commands_seam,
+            answers_seam,
+            log_seam,
+            filter_seam,
+            forward_trace,
+            trace_seam,
+            mcp_seam,
+            # Before the wire record: what was not taken is in none.
+            transport_seam,
+            wire_seam,
+            stderr_seam,
+            oauth_seam,
+            quick_connect,
+            servers_seam,
+            lean_seam,
+            changes_seam,
+            elicitation_seam,
+            environment_seam,
+            sampling_seam,
+        ):
+            each.install()
+        library_hooks.install(auth_seam.PREPARE)
+        library_hooks.install(settings_seam.SETTINGS)
+        library_hooks.tell()
+        try:
+            # A definition is nobody's code.
+            with ground(project, agent.name, fresh=fresh and agent.definition is None):
+                fast = _made(project, agent, fresh=fresh)
+        except Fault:
+            raise
+        except BaseException as error:  # a user's module may raise anything, and it is only that
+            place = str(agent.card.name if agent.card else agent.module or agent.where)
+            raise import_fault(project, place, error) from error
+        finally:
+            reapply_logging()  # the user's code may have set up anything
+        note(files_of(project, agent))
+        silence(fast)
+        keep_apart(fast)
+        introduce(fast)
+        return fast
+
+
+def defined_at(project: Project, agent: AgentConfig, source: tuple[str, int]) -> str:
+    """Where an agent is defined, relative to the project; its card or module if ``source`` is elsewhere."""
+    if agent.definition is not None:
+        return str(agent.where)
+    file, line = source
+    path = Path(file) if file else agent.card
+    if path is None or not path.is_absolute() or not path.is_relative_to(project.root):
+        path = agent.card or module_file(project.root, agent.module or "")
+        line = 0
+    if path is None:
+        return one_line(agent.module or "")
+    shown = path.relative_to(project.root) if path.is_relative_to(project.root) else path
+    return one_line(f"{shown}:{line}" if line else f"{shown}")
+
+
+def _imported(project: Project, name: str, *, fresh: bool) -> ModuleType:
+    """The module. One of an installed package is run again for a fresh start: two have two ``fast``."""
+    if not fresh or module_file(project.root, name) is not None or (before := sys.modules.get(name)) is None:
+        return module_of(project.root, name)
+    del sys.modules[name]
+    try:
+        return module_of(project.root, name)
+    except BaseException:
+        sys.modules[name] = before
+        raise
+
+
+def _module(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
+    assert agent.module
+    module = _imported(project, agent.module, fresh=fresh)
+    fast = getattr(module, "fast", None)
+    if not isinstance(fast, FastAgent):
+        found = "no `fast`" if fast is None else f"`fast` is {type(fast).__name__}"
+        raise Fault(
+            FaultType.CONFIG,
+            f"{agent.module} has {found}; write `fast = FastAgent(...)` at its top level",
+        )
+    return fast
+
+
+def _made(project: Project, agent: AgentConfig, *, fresh: bool) -> FastAgent:
+    if agent.definition is not None:
+        return define(project, agent)
+    return _card(project, agent) if agent.card else _module(project, agent, fresh=fresh)
+
+
+def _card(project: Project, agent: AgentConfig) -> FastAgent:
+    assert agent.card
+    fast = FastAgent(agent.name, parse_cli_args=False, quiet=True)
+    if not fast.load_agents(agent.card):
+        raise Fault(FaultType.CONFIG, f"{agent.card.name} defines no agent; see docs/configuration.md, cards")
+    return fast

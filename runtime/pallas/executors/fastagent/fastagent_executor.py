@@ -1,0 +1,506 @@
+"""The executor of agents that fast-agent defines."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from fast_agent import FastAgent
+from fast_agent.core.harness import AgentHarness
+
+from pallas.access.bearer_lease import Grant, Slot, connecting, lending
+from pallas.bounds.images import check_images
+from pallas.config import AgentConfig, Capabilities, Project
+from pallas.config.files import shown
+from pallas.config.models import DownstreamConfig
+from pallas.config.survey import sought
+from pallas.executors.peer_port import PeerPort
+from pallas.model import ANONYMOUS, Fault, FaultType
+from pallas.model.fingerprint import fingerprint
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from . import (
+    auth_seam,
+    forward_trace,
+    lean_seam,
+    model_registry,
+    params_seam,
+    retry_policy,
+    seam,
+    servers_seam,
+)
+from .agent_loader import defined_at, load
+from .fastagent_faults import ProviderFault, fault_of, refused_fault
+from .import_thread import beside
+from .instance_pool import Pool
+from .instance_servers import Servers, hanging_of, served
+from .instance_turn import Instance, generate
+from .message_conversion import keep
+from .peer_tools import PeerCalls
+from .peers_fleet import FleetPeers
+from .peers_seam import PeerTools, check
+from .preload import files_of, preload
+from .providers import Asked, Providers, refuse_model
+from .providers_failover import Heard, answered, with_id
+from .providers_llm import Models, answer_with, note_failures
+from .read_files import Reads, noting
+from .run_progress import RunProgress, stream_listener
+from .tools_seam import tools_of
+
+log = logging.getLogger(__name__)
+
+_TRIM_EVERY: Final = 60.0
+# Characters of an agent's instruction that are told of it.
+MAX_INSTRUCTION: Final = 100_000
+
+
+class FastAgentExecutor:
+    """Runs turns on a pool of warm instances; a conversation's history is loaded for each run."""
+
+    def __init__(self, project: Project, config: AgentConfig) -> None:
+        self._project = project
+        self._config = config
+        self._info = ExecutorInfo()
+        self._fast: FastAgent | None = None
+        self._harness: AgentHarness | None = None
+        self._name = ""
+        self._forwards = False
+        self._fresh = False
+        self._reads = Reads(project)
+        self._providers = Providers(project, config)
+        # Whose the instance of a conversation is, where callers' bearers are forwarded.
+        self._shown: dict[str, str] = {}
+        self._pool = self._new_pool()
+        self._owner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._instances: dict[str, Instance] = {}
+        self._unconfigured: dict[str, str] = {}
+        self._first: tuple[Any, ...] | None = None
+        self._listing: set[asyncio.Task[None]] = set()
+        self._tell_failed: Callable[[str], None] | None = None
+        self._peers: PeerCalls | None = None
+        self._renamed: set[str] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """None: it runs in this process."""
+        return None
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """Model, vision and downstream names, known once ``load`` has run."""
+        return self._info
+
+    def problems(self) -> tuple[str, ...]:
+        """Downstreams that an instance has to do without now, those aside that want a caller's bearer."""
+        found = (name for each in self._instances.values() for name in each.servers.missing())
+        return tuple({name: None for name in found if not self._forwarding(name)})
+
+    def doubt(self, servers: frozenset[str]) -> None:
+        """A health probe did not reach these downstreams, and did reach the others."""
+        for each in self._instances.values():
+            each.servers.doubt(servers)
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait for a free instance."""
+        return self._pool.waiting
+
+    def reach_peers(self, port: PeerPort) -> None:
+        """Its peers are asked through this; to be said before ``load``."""
+        self.call_peers(FleetPeers(port, self._config.name))
+
+    def call_peers(self, calls: PeerCalls) -> None:
+        """As ``reach_peers``, for one that does not run in the fleet's own process."""
+        self._peers = calls if self._config.peers else None
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Import the agent's code. Raises Fault (CONFIG) with file, line and reason."""
+        self._fresh = fresh
+        if fresh:  # others answer meanwhile: what the code imports of others is imported beside the loop
+            await asyncio.to_thread(preload, self._project, self._config)
+        self._reads.add(*await asyncio.to_thread(files_of, self._project, self._config))
+        try:
+            fast = await beside(self._heard, f"import {self._config.name}", self._project.root)
+        except Fault as fault:
+            if isinstance(fault.__cause__, ImportError):
+                self._reads.add(*sought(self._project.root, fault.__cause__))
+            raise
+        finally:
+            self._info = ExecutorInfo(files=self._files())
+        name, settings = seam.default_agent(fast)
+        if name is None:
+            raise Fault(
+                FaultType.CONFIG,
+                f"{self._config.module or self._config.card}: no agent is defined; decorate a function "
+                "with @fast.agent(...)",
+            )
+        self._providers.load()
+        model = (getattr(settings, "model", None) or "").partition("?")[0]
+        model = model.partition(".")[2] if "." in model else model
+        model = self._providers.default.model if self._providers else model or self._project.model
+        self._declare(model)
+        servers = seam.all_servers(fast)
+        named = (*seam.models_of(fast, without=name if self._providers else ""), *self._providers.specs)
+        capabilities = self._config.model_capabilities
+        names = self._providers.names or (model,)
+        opted_in = [each for each in servers if self._forwarding(each)]
+        known = ((each, self._downstream(each)) for each in servers)
+        self._unconfigured = {
+            name: each.not_configured for name, each in known if each is not None and each.not_configured
+        }
+        auth_seam.forward_to(fast, opted_in)
+        self._forwards = bool(opted_in)
+        self._pool = self._new_pool()
+        self._fast, self._name = fast, name
+        self._info = ExecutorInfo(
+            model=model,
+            vision=any(model_registry.has_vision(each, capabilities) for each in names),
+            # A thread that one of them takes in whole, all of them do.
+            window=min(model_registry.window(each, capabilities) for each in names),
+            servers=servers,
+            keeps_history=self._config.instance_scope != "request"
+            and bool(getattr(settings, "use_history", True)),
+            instruction=sanitize(redact_text(self._instruction(settings)), MAX_INSTRUCTION),
+            defined=defined_at(self._project, self._config, seam.source_of(fast, name)),
+            files=self._files(),
+            children=seam.children_of(fast, name),
+            providers=model_registry.providers_of(named, self._project),
+            names_models=all(named),
+            providers_known=self._providers.facts(),
+            capabilities=self._config.capabilities,
+        )
+
+    def load_agent(self) -> FastAgent:
+        """The definition that answers, imported. Raises Fault (CONFIG)."""
+        return load(self._project, self._config, fresh=self._fresh)
+
+    def _heard(self) -> FastAgent:
+        with noting(self._reads):
+            try:
+                return self.load_agent()
+            finally:
+                if threads := self._reads.threads:
+                    log.warning(
+                        "%s: importing it starts threads (%s), which outlive each version of it; start them "
+                        "where a tool needs them first",
+                        self._config.name,
+                        one_line(", ".join(threads), 200),
+                        extra={"agent": self._config.name},
+                    )
+
+    async def start(self) -> None:
+        """Enter the harness and warm one instance.
+
+        Raises Fault (CONFIG) when the agent itself is wrong. A downstream that is away is not: the
+        agent starts without, ``problems`` names it, and it is connected when it is back.
+        """
+        if self._fast is None:
+            await self.load()
+        self._declare(self._info.model)  # a later version may have said something else
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            with noting(self._reads):
+                self._owner = asyncio.create_task(
+                    self._own_harness(started), name=f"harness {self._config.name}"
+                )
+            await started
+            try:
+                await self._pool.warm(ANONYMOUS.id if self._forwards else None)
+            except Fault as fault:
+                if fault.type is FaultType.CONFIG:
+                    raise
+                log.warning("%s: started without an instance: %s", self._config.name, fault.message)
+        finally:
+            self._reads.finish()
+            self._info = replace(self._info, files=self._files())
+        if (everyone := self._first) is not None:
+            self._first = None
+            await self._list_tools(everyone)
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn on a leased instance. Raises Fault."""
+        forward_trace.name_run(turn.run_id)
+        heard = Heard(emit)
+        progress = RunProgress(
+            turn.run_id, turn.agent, heard.emit, own=self._name, with_text=turn.stream_text
+        )
+        grant = Grant(turn.run_id, turn.agent, turn.bearer, emit)
+        try:
+            async with self._pool.lease(self._owner_of(turn), grant if self._forwards else None) as instance:
+                with lending(grant, instance.slot):
+                    async with served(instance.servers, turn, heard.emit, self._config.required):
+                        if instance.peers is None:
+                            return await self._answered(instance, turn, progress, heard)
+                        return await self._with_peers(instance.peers, instance, turn, progress, heard)
+        except Fault:
+            raise
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("%s: run %s failed", turn.agent, turn.run_id, extra={"agent": turn.agent})
+            raise fault_of(error) from error
+        finally:
+            grant.revoke()
+            progress.abandon()
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` hears the reason when the harness ends by itself."""
+        self._tell_failed = tell
+
+    def release(self, lease: str) -> None:
+        """End the instance a conversation had for itself, and its downstreams with it."""
+        if self._config.instance_scope == "conversation":
+            self._pool.release(self._shown.pop(lease, lease))
+
+    async def park(self, timeout: float) -> None:
+        """End the instances and leave the harness; what was imported stays for another ``start``."""
+        await self.close(timeout)
+        self._stop = asyncio.Event()
+        self._owner = None
+        self._pool = self._new_pool()
+
+    async def close(self, timeout: float) -> None:
+        """End the instances, then leave the harness; each has half of ``timeout``.
+
+        An instance that gets ready after its harness is left stays alive until the loop ends: only who is
+        about to end that should be in a hurry.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout / 2):
+                await self._pool.close()
+        for task in self._listing:
+            task.cancel()
+        self._stop.set()
+        if self._owner is not None:
+            _, late = await asyncio.wait({self._owner}, timeout=timeout / 2)
+            if late:
+                self._owner.cancel()
+                await asyncio.wait({self._owner}, timeout=1.0)
+
+    def _declare(self, model: str) -> None:
+        if model:
+            model_registry.register(model, self._config.model_capabilities or Capabilities())
+
+    def _instruction(self, settings: Any) -> str:
+        if self._config.definition is not None:  # as it was written, without what keeps it literal
+            return self._config.definition.instruction
+        return str(getattr(settings, "instruction", ""))
+
+    def _files(self) -> tuple[str, ...]:
+        return tuple(sorted(shown(self._project.root, path) for path in self._reads.files))
+
+    def _new_pool(self) -> Pool[Instance]:
+        return Pool(
+            self._make,
+            self._drop,
+            limit=self._config.max_instances,
+            pinned=self._forwards or self._config.instance_scope == "conversation",
+        )
+
+    def _downstream(self, server: str) -> DownstreamConfig | None:
+        definition = self._config.definition
+        own = definition.own_servers if definition is not None else ()
+        return next((each for each in own if each.name == server), self._project.downstreams.get(server))
+
+    def _forwarding(self, server: str) -> bool:
+        downstream = self._project.downstreams.get(server)
+        return downstream is not None and downstream.forward_inbound_auth
+
+    async def _list_tools(self, everyone: tuple[Any, ...]) -> None:
+        """Note what the servers offer, as the agents of an instance found it."""
+        found = await asyncio.to_thread(tools_of, everyone, self._info.servers, self.problems())
+        self._info = replace(self._info, tools=found)
+
+    def _owner_of(self, turn: Turn) -> str | None:
+        """Whose instance a turn needs.
+
+        A connection that carries a caller's bearer serves that bearer alone: what it was told at its
+        opening (lists, a session) was told to that credential, and not to the caller's next one.
+        """
+        lease = turn.lease if self._config.instance_scope == "conversation" else None
+        if not self._forwards or (lease is None and self._config.instance_scope == "conversation"):
+            return lease
+        shown = f"bearer:{fingerprint(turn.bearer)}" if turn.bearer else ANONYMOUS.id
+        if lease is None:
+            return shown
+        before, owner = self._shown.get(lease), f"{lease} {shown}"
+        if before not in (None, owner):
+            self._pool.release(str(before))
+        self._shown[lease] = owner
+        return owner
+
+    async def _own_harness(self, started: asyncio.Future[None]) -> None:
+        # A harness is entered and left in the same task: this one.
+        assert self._fast is not None
+        try:
+            async with self._fast.harness() as harness:
+                seam.silence_consoles()
+                if self._providers:
+                    answer_with(harness, self._name, self._providers)
+                self._harness = harness
+                if not started.done():  # whoever asked for the start may have gone
+                    started.set_result(None)
+                try:
+                    await self._keep_trim()
+                except Exception as error:
+                    # Before what it ran is ended: a run in flight is told of this, not of its consequences.
+                    self._fell(error)
+                    raise
+        except Exception as error:
+            log.exception("%s: the harness failed", self._config.name, extra={"agent": self._config.name})
+            if not started.done():
+                fault = fault_of(error)
+                fault.__cause__ = error
+                started.set_exception(fault)
+            else:
+                self._fell(error)
+        finally:
+            self._harness = None
+            if not started.done():
+                started.cancel()
+
+    async def _keep_trim(self) -> None:
+        while not self._stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TRIM_EVERY):
+                    await self._stop.wait()
+            if self._config.instance_scope != "conversation":  # those end with theirs
+                await self._pool.trim()
+
+    def _fell(self, error: Exception) -> None:
+        """Tell, once, that nothing can be answered any more."""
+        if self._tell_failed is not None and not self._stop.is_set():
+            self._stop.set()
+            self._tell_failed("its harness ended; the log has the details")
+
+    async def _make(self, number: int, grant: Grant | None) -> Instance:
+        if self._harness is None or self._fast is None:
+            raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
+        key = f"pool-{number}"
+        slot = Slot(grant)
+        hanging = hanging_of(each.servers for each in self._instances.values())
+        until = asyncio.get_running_loop().time()
+        until += min(servers_seam.CONNECT_SECONDS, self._config.start_timeout / 2)
+        try:
+            with (
+                connecting(slot),
+                noting(self._reads),
+                servers_seam.planned(servers_seam.Plan(until, hanging | self._unconfigured.keys())),
+            ):
+                session = await self._harness.session(key)
+        except Exception as error:
+            log.warning(
+                "%s: an instance could not be made: %s",
+                self._config.name,
+                one_line(str(error)),
+                exc_info=error,
+                extra={"agent": self._config.name},
+            )
+            raise refused_fault(slot.refused) or fault_of(error) from error
+        finally:
+            slot.grant = None
+        app = session.agent_app
+        agent: Any = app.get_agent(self._name)
+        if self._peers is not None:
+            check(agent, self._config.name, str(self._config.module or self._config.card or ""))
+        everyone = tuple(each for name in self._fast.agents if (each := app.get_agent(name)) is not None)
+        if number == 1:
+            self._first = everyone
+        servers = Servers(
+            self._config.name,
+            everyone,
+            slot,
+            unconfigured=self._unconfigured,
+            forwarded=frozenset(each for each in self._info.servers if self._forwarding(each)),
+            skipped=hanging,
+            returned=partial(self._returned, everyone),
+        )
+        instance = Instance(key, agent, everyone, [keep(m) for m in agent.message_history], slot, servers)
+        self._instances[key] = instance
+        if self._peers is not None:
+            instance.peers = PeerTools(agent, self._config.peers, self._peers, self._renamed)
+
+        def text(piece: str, reasoning: bool) -> None:
+            if instance.text is not None:
+                instance.text(piece, reasoning, False)
+
+        def rollback() -> None:
+            if instance.text is not None:
+                instance.text("", False, True)
+
+        def prepare(each: Any) -> None:
+            seam.retry_sooner(each)
+            retry_policy.apply(getattr(each, "llm", None))
+            lean_seam.merge_once(each)
+            params_seam.prepare(each)
+            model_registry.keep_to(each, self._config.model_capabilities)
+            note_failures(each)
+            if each is agent and hasattr(agent, "add_stream_listener"):
+                instance.remove.append(agent.add_stream_listener(stream_listener(text, rollback)))
+
+        for each in everyone:
+            lean_seam.no_panels(each)
+            prepare(each)
+        if self._providers:
+            instance.models = Models(agent, self._providers, prepare)
+        return instance
+
+    async def _drop(self, instance: Instance) -> None:
+        self._instances.pop(instance.key, None)
+        await instance.servers.close()
+        for remove in instance.remove:
+            remove()
+        if instance.models is not None:
+            await instance.models.close()
+        if self._harness is not None and not self._stop.is_set():  # else it ends its sessions itself
+            await self._harness.sessions.delete(instance.key)
+
+    def _returned(self, everyone: tuple[Any, ...]) -> None:
+        """A server of these agents is connected again."""
+        task = asyncio.create_task(self._list_tools(everyone), name=f"list tools of {self._config.name}")
+        self._listing.add(task)
+        task.add_done_callback(self._listing.discard)
+
+    async def _with_peers(
+        self, peers: PeerTools, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
+    ) -> TurnResult:
+        """The same, with the agents among its tools that there are now."""
+        await peers.refresh()
+        progress.labels = peers.labels
+        with peers.serving(turn, heard.emit):
+            return await self._answered(instance, peers.spelled(turn), progress, heard)
+
+    async def _answered(
+        self, instance: Instance, turn: Turn, progress: RunProgress, heard: Heard
+    ) -> TurnResult:
+        """Have the turn answered by the model that is meant, or one that stands in for it."""
+        if instance.models is None:
+            provider = model_registry.provider_of(getattr(instance.agent, "llm", None))
+            if turn.provider:
+                self._providers.asked(turn.provider, "")
+            if wanted := turn.params.get("model"):
+                refuse_model(wanted, self._info.model, provider)
+            try:
+                return await generate(self._config, instance, turn, self._info.model, progress, heard.emit)
+            except Exception as error:
+                fault = fault_of(error)
+                if not isinstance(fault, ProviderFault):
+                    raise
+                raise with_id(fault, provider) from error
+
+        async def answer(turn: Turn, asked: Asked) -> TurnResult:
+            check_images(
+                turn.images,
+                vision=model_registry.has_vision(asked.model, self._config.model_capabilities),
+                model=asked.model,
+            )
+            turn = replace(turn, params=turn.params.over(asked.params))
+            return await generate(self._config, instance, turn, asked.model, progress, heard.emit)
+
+        return await answered(self._providers, instance.models, turn, heard, answer)

@@ -1,0 +1,294 @@
+"""The MCP servers of one instance: which of them are missing, and how they are connected again."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pallas.access.bearer_lease import Slot, context_of
+from pallas.mcp_client.stdio_seam import end_of
+from pallas.model import CredentialSource, Fault, FaultType, ServerMissing
+from pallas.model.safe_text import one_line
+
+from ..base import Emit, Turn
+from . import servers_seam
+from .fastagent_faults import refused_fault
+
+log = logging.getLogger(__name__)
+
+# How long a run waits for servers that were missing before; they failed at once the last time.
+SETTLE_SECONDS: Final = 2.0
+# How long a run waits for one that was lost since the last run: a program takes a while to start.
+LOST_SECONDS: Final = 10.0
+# How long one attempt beside the runs may take: a command may have to be downloaded first.
+RETRY_SECONDS: Final = 120.0
+_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 15.0
+_REFUSED: Final[Mapping[CredentialSource, str]] = {
+    "forwarded": "refused the caller's bearer (HTTP {status})",
+    "configured": "refused the configured credential (HTTP {status})",
+    "none": "asks for a credential (HTTP {status})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a server is missing, in a few words. ``refused`` is the HTTP status and credential of a 401 or 403.
+
+    ``hangs``: it did not fail, it did not answer. ``ended``: it was ended for what it wrote. ``detail`` is
+    one line for operators.
+    """
+
+    why: str
+    refused: tuple[int, CredentialSource] | None = None
+    hangs: bool = False
+    detail: str = ""
+    ended: bool = False
+
+
+class Servers:
+    """Connects the missing servers of an instance: before each run, and beside the runs until they are back.
+
+    ``unconfigured`` says of servers why they are never called. ``forwarded`` are those that get the caller's
+    bearer: without a run there is none, so only runs connect them. ``slot`` is the instance's. ``returned``
+    is called when a server was connected again.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        agents: Iterable[Any],
+        slot: Slot,
+        *,
+        unconfigured: Mapping[str, str],
+        forwarded: frozenset[str],
+        skipped: frozenset[str] = frozenset(),
+        returned: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._agent = agent
+        self._slot = slot
+        # Connections that are opened for all runs: how that goes says nothing of any of them.
+        self._idle_slot = Slot()
+        self._forwarded = forwarded
+        self._unconfigured = unconfigured
+        self._returned = returned
+        self._agents = tuple(each for each in agents if servers_seam.aggregator_of(each) is not None)
+        found = (servers_seam.aggregator_of(each) for each in self._agents)
+        # With the names of its servers: a closed one cannot be asked for them.
+        self._aggregators = tuple((each, servers_seam.wanted(each)) for each in found)
+        self._why: dict[str, Missing] = {}
+        self._attempts: dict[str, asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._closed = False
+        self._doubted: frozenset[str] = frozenset()
+        self._checked: set[str] = set()
+        self._told: frozenset[str] = frozenset()
+        for aggregator, _ in self._aggregators:
+            for name, error in servers_seam.errors_of(aggregator).items():
+                self._why[name] = _why(error, slot.refused.get(name))
+        for name in skipped:
+            self._why.setdefault(name, Missing("does not answer", hangs=True))
+        self._log_news()
+        self._keep_trying()
+        # The servers that are missing in the agents' instructions.
+        self._unsaid = frozenset(self.missing())
+
+    def missing(self) -> dict[str, Missing]:
+        """The servers that are not connected now, by name, and why."""
+        found: dict[str, Missing] = {}
+        for aggregator, wanted in self._aggregators:
+            for name in wanted:
+                if name in self._unconfigured:
+                    found[name] = Missing(self._unconfigured[name])
+                elif not servers_seam.connected(aggregator, name):
+                    found[name] = self._why.get(name) or Missing("cannot be reached")
+        return found
+
+    def doubt(self, names: frozenset[str]) -> None:
+        """A health probe did not reach these: the next run asks them, once, before it relies on them."""
+        self._checked &= names
+        self._doubted = names
+
+    async def settle(self) -> dict[str, Missing]:
+        """Try the missing ones again, for a run that begins; those that are missing then.
+
+        A server that did not answer at all the last time is not waited for.
+        """
+        missing = self.missing()
+        doubted = [name for name in self._doubted - self._checked if name not in missing]
+        self._checked.update(doubted)
+        tried = {
+            name: self._attempt(name)
+            for name, each in missing.items()
+            if name not in self._unconfigured and not each.hangs
+        }
+        tried |= {name: self._attempt(name, doubted=True) for name in doubted if self._calls(name)}
+        for name in self._forwarded & missing.keys() - tried.keys() - self._unconfigured.keys():
+            self._attempt(name)  # only a run can; a later one has what comes of it
+        lost = [task for name, task in tried.items() if name not in self._why]
+        if tried:
+            await asyncio.wait(tried.values(), timeout=SETTLE_SECONDS)
+            if lost:
+                await asyncio.wait(lost, timeout=LOST_SECONDS - SETTLE_SECONDS)
+            for name, task in tried.items():
+                if not task.done():
+                    self._why[name] = Missing("does not answer", hangs=True)
+        missing = self.look()
+        if self._unsaid != missing.keys():  # between two runs: none is told another instruction in its middle
+            self._unsaid = frozenset(missing)
+            for agent in self._agents:
+                await servers_seam.instruct(agent)
+        return missing
+
+    def look(self) -> dict[str, Missing]:
+        """Those that are missing after a run; they are tried again beside the runs from now on."""
+        self._log_news()
+        self._keep_trying()
+        return self.missing()
+
+    async def close(self) -> None:
+        """End the attempts that still run."""
+        self._closed = True
+        tasks = {*self._attempts.values(), *([self._watch] if self._watch is not None else [])}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=10.0)
+
+    def _log_news(self) -> None:
+        """Log each server that is missing once, until it is connected again."""
+        missing = self.missing()
+        before, self._told = self._told, frozenset(missing)
+        for name, each in missing.items():
+            if name not in before:
+                why = f"{each.why} ({each.detail})" if each.detail else each.why
+                self._log(logging.WARNING, name, f"is missing: {why}")
+
+    def _log(self, level: int, name: str, text: str) -> None:
+        extra = {"agent": self._agent, "downstream": name}
+        log.log(level, "%s: server %s %s", self._agent, one_line(name, 80), text, extra=extra)
+
+    def _keep_trying(self) -> None:
+        if not self._closed and (self._watch is None or self._watch.done()) and self._retried():
+            self._watch = _apart(self._try_again(), "connect servers again")
+
+    def _retried(self) -> list[str]:
+        return [
+            name for name in self.missing() if name not in self._unconfigured and name not in self._forwarded
+        ]
+
+    async def _try_again(self) -> None:
+        pause = _PAUSE
+        while names := self._retried():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            # One that does not answer must not keep the others from being tried.
+            await asyncio.wait([self._attempt(name) for name in names], timeout=_LONGEST_PAUSE)
+
+    def _calls(self, name: str) -> bool:
+        return any(name in wanted for _, wanted in self._aggregators)
+
+    def _attempt(self, name: str, *, doubted: bool = False) -> asyncio.Task[None]:
+        """The attempt to connect that server, one at a time; nothing of a run's context goes along.
+
+        One that is ``doubted`` is asked first, and connected again where it does not answer.
+
+        Only where the server gets the caller's bearer is it made on behalf of the run.
+        """
+        slot = self._slot if name in self._forwarded else self._idle_slot
+        if (task := self._attempts.get(name)) is None or task.done():
+            work = self._check(name, slot) if doubted else self._connect(name, slot)
+            task = asyncio.create_task(work, name=f"connect {name}", context=context_of(slot))
+            self._attempts[name] = task
+        return task
+
+    async def _check(self, name: str, slot: Slot) -> None:
+        for aggregator, wanted in self._aggregators:
+            if name in wanted and not await servers_seam.answers(aggregator, name, SETTLE_SECONDS / 2):
+                await self._connect(name, slot, lost=aggregator)
+
+    async def _connect(self, name: str, slot: Slot, *, lost: Any = None) -> None:
+        slot.refused.pop(name, None)
+        for aggregator, wanted in self._aggregators:
+            there = aggregator is not lost and servers_seam.connected(aggregator, name)
+            if name not in wanted or there:
+                continue
+            error = await servers_seam.attach(aggregator, name, RETRY_SECONDS)
+            if error is not None:
+                self._why[name] = _why(error, slot.refused.get(name))
+                return
+        self._why.pop(name, None)
+        self._log(logging.INFO, name, "is connected again")
+        self._told -= {name}
+        self._returned()
+
+
+def hanging_of(others: Iterable[Servers]) -> frozenset[str]:
+    """Servers that did not answer at all the last time: a new instance connects them when it is there."""
+    found = (each for servers in others for each in servers.missing().items())
+    return frozenset(name for name, missing in found if missing.hangs)
+
+
+@asynccontextmanager
+async def served(servers: Servers, turn: Turn, emit: Emit, required: Collection[str]) -> AsyncIterator[None]:
+    """Connect what is missing before the run, and tell before it and after it what it has to do without.
+
+    Raises Fault where one of those that are ``required`` is missing.
+    """
+    told: set[str] = set()
+
+    def tell(missing: Mapping[str, Missing]) -> None:
+        for name in missing.keys() - told:
+            told.add(name)
+            server, why = one_line(name, 80), missing[name].why
+            emit(ServerMissing(run_id=turn.run_id, agent=turn.agent, server=server, why=why))
+
+    missing = await servers.settle()
+    tell(missing)
+    if lacking := {name: each for name, each in missing.items() if name in required}:
+        raise fault_for(lacking)
+    try:
+        yield
+    finally:
+        tell(servers.look())
+
+
+def fault_for(missing: Mapping[str, Missing]) -> Fault:
+    """The Fault of a run that cannot do without these servers."""
+    refused = {name: each.refused for name, each in missing.items() if each.refused is not None}
+    if (fault := refused_fault(refused)) is not None:
+        return fault
+    names = ", ".join(one_line(name, 80) for name in missing)
+    hints = {each.why for each in missing.values() if each.why.startswith("not configured")}
+    if hints:
+        return Fault(
+            FaultType.CONFIG, f"downstream {names} is {'; '.join(sorted(hints))}; set it and restart"
+        )
+    ended = sorted({each.why for each in missing.values() if each.ended})
+    why = f" ({one_line('; '.join(ended), 400)})" if ended else ""
+    return Fault(
+        FaultType.UPSTREAM,
+        f"downstream {names} cannot be reached{why}; start it or correct its entry under mcp.servers",
+        retryable=True,
+    )
+
+
+def _why(error: Exception, refused: tuple[int, CredentialSource] | None) -> Missing:
+    # fast-agent's own text says where to look, the last line of its details what happened.
+    said = (str(getattr(error, "details", "")) or str(error)).strip().splitlines()
+    detail = one_line(said[-1], 300) if said else type(error).__name__
+    if refused is not None:
+        status, source = refused
+        return Missing(_REFUSED[source].format(status=status), refused, detail=detail)
+    if isinstance(error, TimeoutError):
+        return Missing("does not answer", hangs=True, detail=detail)
+    if reason := end_of(error):
+        return Missing(reason, ended=True, detail=reason)
+    return Missing("cannot be reached", detail=detail)
+
+
+def _apart(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.create_task(work, name=name, context=Context())

@@ -1,0 +1,161 @@
+"""One turn of a warm instance: its history in, the model and its tools asked, what was said out."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Any
+
+from fast_agent.mcp.auth.context import request_bearer_token
+from fast_agent.types import PromptMessageExtended
+
+from pallas.access.bearer_lease import Slot
+from pallas.config import AgentConfig
+from pallas.model import Message, Params, TextDelta, Usage
+from pallas.model.safe_text import one_line, sanitize
+
+from ..base import Emit, Turn, TurnResult
+from . import model_registry as models
+from . import params_seam, sampling_seam, seam
+from .fastagent_faults import provider_failure, raise_failure
+from .instance_servers import Servers
+from .loop_guard import LoopGuard
+from .message_conversion import Kept, are_many_new, keep, natives, text_of, to_message, user_message
+from .peers_seam import PeerTools
+from .providers_llm import Models, failure_of
+from .run_progress import RunProgress
+from .text_seam import asking_for_text
+from .text_stream import Saying
+
+
+@dataclass(slots=True)
+class Instance:
+    """One harness session's agents: ``agent`` answers, ``all`` are cleared after each run."""
+
+    key: str
+    agent: Any
+    all: tuple[Any, ...]
+    prefix: list[Kept]
+    slot: Slot
+    servers: Servers
+    models: Models | None = None
+    peers: PeerTools | None = None
+    text: Callable[[str, bool, bool], None] | None = None
+    remove: list[Callable[[], None]] = field(default_factory=list)
+
+
+async def generate(
+    config: AgentConfig,
+    instance: Instance,
+    turn: Turn,
+    model: str,
+    progress: RunProgress,
+    emit: Emit,
+) -> TurnResult:
+    """Ask the model that the instance holds now; ``model`` is its name. Raises Fault, and what it raises."""
+    agent = instance.agent
+    # Thousands of new entries are built beside the loop, where others are answered.
+    many = are_many_new(turn.history)
+    built = await asyncio.to_thread(natives, turn.history) if many else natives(turn.history)
+    loaded = [*instance.prefix, *built]
+    guard = LoopGuard(
+        turn.run_id,
+        turn.agent,
+        emit,
+        threshold=config.loop_repeat_threshold,
+        max_iterations=config.max_iterations,
+    )
+    limit = models.max_output(model, config.model_capabilities)
+    prompts = config.definition.prompts if config.definition is not None else ""
+    wish = await params_seam.wish_of(agent, turn.params, limit, prompts)
+    saying = Saying(turn.run_id, turn.agent, emit, native=turn.durable)
+    params = guard.params(tool_execution_handler=progress, emit_loop_progress=True)
+
+    def text(piece: str, reasoning: bool, rollback: bool) -> None:
+        emit(
+            TextDelta(
+                run_id=turn.run_id,
+                agent=turn.agent,
+                text=sanitize(piece),
+                reasoning=reasoning,
+                rollback=rollback,
+            )
+        )
+
+    instance.text = text
+    # Providers that answer on the caller's own account read it here.
+    provider_token = request_bearer_token.set(turn.bearer)
+    try:
+        seam.load_history(agent, loaded)
+        if agent.usage_accumulator is not None:
+            agent.usage_accumulator.reset()
+        # Finished as it comes: the places that copy it are given the same.
+        question = keep(user_message(turn.text, turn.images))
+        wants_text = asking_for_text(turn.stream_text)
+        allowing = sampling_seam.allowing(turn.agent, turn.run_id)
+        watching = guard.watching(instance.all)
+        with wish.held(), saying.heard(agent), watching, wants_text, allowing as allowance:
+            try:
+                answer = await agent.generate([question], wish.over(params), **wish.tools)
+            except Exception as error:
+                if failure_of(agent) is error:  # the model's own, and no tool's
+                    raise provider_failure(error) from error
+                raise
+        raise_failure(answer, failure_of(agent))
+        history = list(agent.message_history)
+        usage = sampling_seam.usage_of([agent, *allowance.models])
+    finally:
+        request_bearer_token.reset(provider_token)
+        instance.text = None
+        # Sub-agents of the same instance remember too: nobody's words stay for the next run.
+        for each in instance.all:
+            each.clear(clear_prompts=False)
+    said = guard.said_by(agent)
+    result = _result(loaded, history, question, answer, usage, len(instance.prefix), said)
+    return replace(result, notices=_notices(model, turn.params, limit))
+
+
+def _notices(model: str, params: Params, limit: int | None) -> tuple[str, ...]:
+    """What the caller is told of its parameters (AG-9)."""
+    wanted = params.get("max_tokens")
+    if wanted is None or limit is not None or not model:
+        return ()
+    return (
+        f"max_tokens {wanted} went to the provider as it is: how much {one_line(model, 100)} can write is "
+        "not known; declare maxOutputTokens of its LLM, or model_capabilities.max_output_tokens of the agent",
+    )
+
+
+def _result(
+    loaded: Sequence[PromptMessageExtended],
+    history: Sequence[PromptMessageExtended],
+    question: PromptMessageExtended,
+    answer: PromptMessageExtended,
+    usage: Usage,
+    prefix: int,
+    said: Sequence[PromptMessageExtended],
+) -> TurnResult:
+    kept_all = len(history) >= len(loaded) and all(map(is_, loaded, history))
+    new = history[len(loaded) :] if kept_all else history[prefix:]
+    if kept_all and not new:  # an agent that records nothing itself: a router, a chain, one without memory
+        new = said or [question, answer]
+    messages: tuple[Message, ...] = tuple(to_message(message) for message in new)
+    turn = new if kept_all else _last_turn(new)
+    texts = tuple(text for message in turn if message.role == "assistant" and (text := text_of(message)))
+    if not texts:
+        texts = (text_of(answer),)
+    reason = answer.stop_reason
+    return TurnResult(
+        texts=texts,
+        messages=messages,
+        usage=usage,
+        stop_reason=str(reason.value) if reason is not None else "endTurn",
+        replaces=not kept_all,
+    )
+
+
+def _last_turn(history: Sequence[PromptMessageExtended]) -> Sequence[PromptMessageExtended]:
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].role == "user" and not history[index].tool_results:
+            return history[index:]
+    return history

@@ -1,0 +1,192 @@
+"""The agents that a model may ask, as it sees them: a tool each. Values and words alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from json import dumps
+from re import sub
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pallas.model import Fault, TraceContext
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
+
+from ..base import Emit, Turn
+
+if TYPE_CHECKING:  # it reads XML, which an agent without peers does not need
+    from pallas.messaging.messaging_port import PeerFacts
+
+SEND_MESSAGE: Final = "send_message"
+"""What is called of an agent that takes text."""
+# What providers let the name and the description of a tool be; the strictest of each.
+_MAX_NAME: Final = 64
+_MAX_DESCRIPTION: Final = 1_000
+_MAX_OWN: Final = 600
+_MAX_FAULT: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTool:
+    """A peer as a tool. ``peer`` is the agent's name, ``schema`` the JSON schema of its arguments.
+
+    ``says`` is the class that a typed handler takes, ``send_message`` for agents that take text.
+    """
+
+    peer: str
+    says: str
+    description: str
+    schema: Mapping[str, Any] = field(repr=False)
+    typed: bool = False
+
+
+class PeerCalls(Protocol):
+    """The peers of one agent, wherever that runs."""
+
+    def tools(self) -> tuple[PeerTool, ...]:
+        """Those that can be asked now; the very same value for as long as nothing changed."""
+        ...
+
+    async def ask(self, peer: str, text: str, turn: Turn, trace: TraceContext | None, emit: Emit) -> str:
+        """What the peer answers, in a run of its own below the call with that span. Raises Fault.
+
+        Cancelling this cancels that run. ``emit`` hears what happens in it, as ``nested`` events of ``turn``.
+        """
+        ...
+
+
+def tool_of(facts: "PeerFacts") -> PeerTool:
+    """A peer as its agent's tool: a typed handler with its class's schema, any other with ``message``."""
+    payload = facts.payload
+    if payload is None:
+        example: Mapping[str, Any] = {"message": "What it is to do, with all that it has to know for it."}
+        return PeerTool(
+            facts.name,
+            SEND_MESSAGE,
+            _described(facts, "It takes text, and knows nothing of this conversation.", example),
+            {
+                "type": "object",
+                "properties": {"message": {"type": "string", "description": f"What to tell {facts.name}."}},
+                "required": ["message"],
+                "additionalProperties": False,
+            },
+        )
+    said = _described(facts, f"It takes one {payload.name}.", payload.example_json)
+    return PeerTool(facts.name, payload.name, said, in_full(payload.json_schema), typed=True)
+
+
+def names_for(peers: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
+    """A name for each peer's tool that every provider takes and none of ``taken`` has, whatever its case.
+
+    A peer that may keep its own name does; which name another gets does not depend on who can be asked now.
+    """
+    used = {name.casefold() for name in taken}
+    found: dict[str, str] = {}
+    for peer in sorted(dict.fromkeys(peers), key=lambda each: _legal(each) != each):
+        name, number = _legal(peer), 1
+        while name.casefold() in used:
+            number += 1
+            end = f"_{number}"
+            name = _legal(peer)[: _MAX_NAME - len(end)] + end
+        used.add(name.casefold())
+        found[peer] = name
+    return found
+
+
+def is_renamed(peer: str, name: str) -> bool:
+    """Whether a peer's tool has another name than its own because that one was taken."""
+    return name != _legal(peer)
+
+
+def text_for(tool: PeerTool, arguments: Mapping[str, Any]) -> str | None:
+    """What the peer is sent for a call; None where it takes text and there is none."""
+    if tool.typed:
+        return dumps(arguments, ensure_ascii=False)
+    message = arguments.get("message")
+    return message if isinstance(message, str) and message.strip() else None
+
+
+def told_of(fault: Fault) -> str:
+    """A Fault of a peer as the model reads it: its kind, what was wrong, whether to try again."""
+    kind = fault.type.value
+    if fault.system_code == "validation":
+        kind, then = f"{kind}, validation", " Correct the arguments and call it again."
+    elif fault.retryable:
+        then = " Trying again later may help."
+    else:
+        then = ""
+    text = sanitize(redact_text(fault.message), _MAX_FAULT).strip()
+    written = str(fault.data.get("partial") or "")
+    rest = f"\n\nIt had written by then:\n{sanitize(written, _MAX_FAULT)}" if written else ""
+    return f"Error ({kind}): {text}{'' if text.endswith(('.', '!', '?')) else '.'}{then}{rest}"
+
+
+def in_full(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON schema without ``$schema`` and ``$id``, and each ``$ref`` to its ``$defs`` replaced by what it
+    stands for: not every provider follows them. A class that has itself inside stays a reference."""
+    known = schema.get("$defs", {})
+    left: set[str] = set()
+
+    def whole(node: Any, within: tuple[str, ...]) -> Any:
+        if isinstance(node, list | tuple):
+            return [whole(each, within) for each in node]
+        if not isinstance(node, Mapping):
+            return node
+        name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+        if name in known:
+            if name in within or _has_itself(name, known):
+                left.add(name)
+                return dict(node)
+            beside = {key: value for key, value in node.items() if key != "$ref"}
+            return {**whole(known[name], (*within, name)), **whole(beside, within)}
+        return {key: whole(value, within) for key, value in node.items()}
+
+    top = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$defs")}
+    made: dict[str, Any] = whole(top, ())
+    if left:
+        made["$defs"] = dict(known)
+    return made
+
+
+def _has_itself(name: str, known: Mapping[str, Any]) -> bool:
+    """Whether a definition comes back to itself."""
+    seen: set[str] = set()
+    todo = [name]
+    while todo:
+        for found in _refs(known.get(todo.pop())):
+            if found == name:
+                return True
+            if found not in seen:
+                seen.add(found)
+                todo.append(found)
+    return False
+
+
+def _refs(node: Any) -> Iterable[str]:
+    if isinstance(node, list | tuple):
+        for each in node:
+            yield from _refs(each)
+    elif isinstance(node, Mapping):
+        if "$ref" in node:
+            yield str(node["$ref"]).removeprefix("#/$defs/")
+        for each in node.values():
+            yield from _refs(each)
+
+
+def _described(facts: "PeerFacts", takes: str, example: Mapping[str, Any]) -> str:
+    own = one_line(sanitize(facts.description), _MAX_OWN) or "Another agent."
+    text = f"{own} (Agent {facts.name}.) {takes}"
+    shown = f" Example: {dumps(example, ensure_ascii=False)}"
+    return text + shown if len(text) + len(shown) <= _MAX_DESCRIPTION else text
+
+
+def _legal(peer: str) -> str:
+    """The peer's name in letters that every provider takes: ``calculator.add`` is ``calculator_add``.
+
+    Never with two underscores, as fast-agent has them between a server and its tool.
+    """
+    name = sub(r"_{2,}", "_", sub(r"[^A-Za-z0-9_-]", "_", peer))
+    if not name[:1].isalpha():
+        name = f"agent_{name.lstrip('_-')}"
+    if len(name) > _MAX_NAME:
+        name = f"{name[: _MAX_NAME - 9]}_{blake2b(peer.encode(), digest_size=4).hexdigest()}"
+    return name

@@ -1,0 +1,195 @@
+"""fast-agent's tool and loop callbacks as events of a run."""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, Final, Literal, cast
+
+from pallas.model import StepStarted, TextDelta, ToolEvent, ToolPhase
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.trace_context import begin_call
+
+from ..base import Emit
+
+_LOOP: Final = "agent_loop"
+# What fast-agent calls the server of a tool that is a function of the agent's own.
+_OWN: Final = "local"
+_NO_LABELS: Final[Mapping[str, tuple[str, str]]] = {}
+_STEP: Final = re.compile(r"^step (\d+) \((llm|tool)")
+_NESTED_TOOL: Final = re.compile(r"^([^/\n]+)/([^\n]+): (started|completed|failed)$")
+_NESTED_STEP: Final = re.compile(r"^(\S+) step (\d+) \((llm|tool)\)$")
+_NESTED_TEXT: Final = re.compile(r"(\S{1,100}) » (.*)", re.DOTALL)
+# One piece of text from further down; whoever sends more at once is no agent of ours.
+_MAX_PIECE: Final = 64_000
+MAX_LINES: Final = 20_000
+"""Progress lines of servers that one run tells of."""
+
+
+class RunProgress:
+    """The tool execution handler of one run: fast-agent calls it, events come out.
+
+    A line that a sub-agent sent up as progress of its tool call becomes an event of this run, marked
+    nested. Labels are sanitised here. The counters are read when the run is over. ``labels`` are the server
+    and tool that tools of the agent's own are told as, by their names in lower case: its peers. ``own`` is
+    what the agent's code calls it, where that is another name than its configured one.
+    """
+
+    def __init__(
+        self, run_id: str, agent: str, emit: Emit, *, own: str = "", with_text: bool = False
+    ) -> None:
+        self._with_text = with_text
+        self._own = own
+        self._run_id = run_id
+        self._agent = agent
+        self._emit = emit
+        self._ids = count(1)
+        self._loops: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, str]] = {}
+        self._spans: dict[str, str] = {}
+        self._nested: dict[tuple[str, str, str], list[str]] = {}
+        self._lines = 0
+        self.labels = _NO_LABELS
+        self.steps = 0
+        self.tools = 0
+
+    async def on_tool_start(
+        self,
+        tool_name: str,
+        server_name: str,
+        arguments: dict[str, Any] | None,
+        tool_use_id: str | None = None,
+    ) -> str:
+        """A call begins; returns the id by which its end is told."""
+        call_id = f"{self._run_id}.{next(self._ids)}"
+        if tool_name == _LOOP:
+            own = server_name == self._own
+            self._loops[call_id] = self._agent if own else one_line(server_name, 80).replace(" ", "-")
+            return call_id
+        label = self._label(server_name, tool_name)
+        self._calls[call_id] = label
+        self.tools += 1
+        # The call is made in this context, next: what it sends along is this span.
+        self._spans[call_id] = begin_call()
+        self._tool(label, "started", call_id)
+        return call_id
+
+    async def on_tool_progress(
+        self, tool_call_id: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Progress of a call: our own loop's steps, or what a sub-agent reports from further down."""
+        if not message:
+            return
+        actor = self._loops.get(tool_call_id)
+        if actor is not None:
+            if match := _STEP.match(message):
+                self._step(actor, int(match[1]), match[2])
+            return
+        self._lines += 1
+        if self._lines > MAX_LINES:
+            return
+        if match := _NESTED_TEXT.fullmatch(message):
+            self._nested_text(match[1], match[2])
+            return
+        line = one_line(message, 200)
+        if match := _NESTED_TOOL.match(line):
+            self._nested_tool(tool_call_id, match[1], match[2], match[3])
+        elif match := _NESTED_STEP.match(line):
+            self._step(match[1], int(match[2]), match[3])
+
+    async def on_tool_complete(
+        self, tool_call_id: str, success: bool, content: Any, error: str | None
+    ) -> None:
+        """A call ended; the error's text stays out of it, it is the model's to read."""
+        if self._loops.pop(tool_call_id, None) is not None:
+            return
+        label = self._calls.pop(tool_call_id, None)
+        if label is not None:
+            self._tool(label, "completed" if success else "failed", tool_call_id)
+            self._spans.pop(tool_call_id, None)
+
+    async def on_tool_permission_denied(
+        self, tool_name: str, server_name: str, tool_use_id: str | None, error: str | None = None
+    ) -> None:
+        """A call that was not allowed began and failed at once."""
+        await self.on_tool_complete(await self.on_tool_start(tool_name, server_name, None), False, None, None)
+
+    async def get_tool_call_id_for_tool_use(self, tool_use_id: str) -> str | None:
+        """Ids of ours are never derived from the model's."""
+        return None
+
+    async def ensure_tool_call_exists(
+        self, tool_use_id: str, tool_name: str, server_name: str, arguments: dict[str, Any] | None = None
+    ) -> str:
+        """A call announced while the model still writes it: told when it really starts."""
+        return f"{self._run_id}.announced"
+
+    def abandon(self) -> None:
+        """End every call that is still open: a cancelled run leaves none running on screen."""
+        for call_id, label in list(self._calls.items()):
+            self._tool(label, "failed", call_id)
+        self._calls.clear()
+        self._spans.clear()
+
+    def _label(self, server: str, tool: str) -> tuple[str, str]:
+        # One that was refused before it was called comes with its own name for both.
+        if self.labels and server in (_OWN, tool) and (label := self.labels.get(tool.casefold())):
+            return label
+        return one_line(server, 80).replace("/", "-"), one_line(tool, 80)
+
+    def _step(self, actor: str, step: int, kind: str) -> None:
+        if actor == self._agent:
+            self.steps = max(self.steps, step)
+        self._emit(
+            StepStarted(
+                run_id=self._run_id,
+                agent=self._agent,
+                actor=actor,
+                step=step,
+                kind=cast(Literal["llm", "tool"], kind),
+            )
+        )
+
+    def _tool(self, label: tuple[str, str], phase: ToolPhase, call_id: str, nested: bool = False) -> None:
+        self._emit(
+            ToolEvent(
+                run_id=self._run_id,
+                agent=self._agent,
+                server=label[0],
+                tool=label[1],
+                phase=phase,
+                call_id=call_id,
+                nested=nested,
+                span_id=self._spans.get(call_id, ""),
+            )
+        )
+
+    def _nested_tool(self, parent: str, server: str, tool: str, phase: str) -> None:
+        # Lines carry no id: the oldest open call of that name under that parent is the one that ends.
+        key = (parent, server, tool)
+        if phase == "started":
+            call_id = f"{parent}.{next(self._ids)}"
+            self._nested.setdefault(key, []).append(call_id)
+        else:
+            open_calls = self._nested.get(key) or [f"{parent}.{next(self._ids)}"]
+            call_id = open_calls.pop(0)
+        self._tool((server, tool), cast(ToolPhase, phase), call_id, nested=True)
+
+    def _nested_text(self, actor: str, text: str) -> None:
+        # Nobody below speaks in the agent's own name, and nobody at all unless the caller asked.
+        if self._with_text and (name := one_line(actor, 80)) != self._agent:
+            text = sanitize(text, _MAX_PIECE)
+            self._emit(TextDelta(run_id=self._run_id, agent=self._agent, actor=name, text=text))
+
+
+def stream_listener(
+    emit_text: Callable[[str, bool], None], rollback: Callable[[], None]
+) -> Callable[[Any], None]:
+    """A listener for fast-agent's stream chunks: deltas go to ``emit_text(text, reasoning)``."""
+
+    def listen(chunk: Any) -> None:
+        if chunk.event == "rollback":
+            rollback()
+        elif chunk.event == "delta" and chunk.text:
+            emit_text(chunk.text, chunk.is_reasoning)
+
+    return listen

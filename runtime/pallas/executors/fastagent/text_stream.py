@@ -1,0 +1,65 @@
+"""What the agent says within its loop, told when it is complete: calls before they are made, and answers.
+
+A run that ends in the middle of its loop leaves no history, so what it had come to is told on the way.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from fast_agent.agents.tool_runner import ToolRunner, ToolRunnerHooks
+from fast_agent.types import PromptMessageExtended
+
+from pallas.model import Said
+from pallas.model.packed import packed_of
+from pallas.model.safe_text import sanitize
+
+from ..base import Emit
+from .merge import both
+from .message_conversion import to_message
+
+
+class Saying:
+    """Tells the messages of one agent's loop in one run. ``native`` adds the library's own form to each."""
+
+    def __init__(self, run_id: str, agent: str, emit: Emit, *, native: bool) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._emit = emit
+        self._native = native
+
+    @contextmanager
+    def heard(self, agent: Any) -> Iterator[None]:
+        """Stand among the hooks of the agent that answers until the block ends; sub-agents are not told."""
+        if not hasattr(agent, "tool_runner_hooks"):
+            yield
+            return
+        before: ToolRunnerHooks | None = agent.tool_runner_hooks
+        hooks = before or ToolRunnerHooks()
+        agent.tool_runner_hooks = replace(
+            hooks,
+            before_tool_call=both(hooks.before_tool_call, self._tell),
+            after_tool_call=both(hooks.after_tool_call, self._tell),
+        )
+        try:
+            yield
+        finally:
+            agent.tool_runner_hooks = before
+
+    async def _tell(self, runner: ToolRunner, said: PromptMessageExtended) -> None:
+        message = to_message(said)
+        self._emit(
+            Said(
+                run_id=self._run_id,
+                agent=self._agent,
+                role=message.role,
+                text=sanitize(message.text, _MAX_TEXT),
+                calls=message.calls,
+                answers=message.answers,
+                native=(packed_of(message.native) or "") if self._native else "",
+            )
+        )
+
+
+_MAX_TEXT = 8 * 1024 * 1024

@@ -1,0 +1,245 @@
+"""The executor of agents in plain Python."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from pallas.config import AgentConfig, Project
+from pallas.config.files import shown
+from pallas.config.survey import sought, survey
+from pallas.executors.fastagent.import_thread import beside
+from pallas.executors.fastagent.read_files import Reads, noting
+from pallas.handlers import PromptRequest, Session
+from pallas.model import Fault, FaultType, Message, TextDelta
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from .handler_answers import Answer, Drafting, answer_of
+from .handler_faults import raised
+from .handler_loader import load, place_of
+from .handler_shape import Shape, shape_of
+from .handler_tasks import Work
+
+HOOK_SECONDS: Final = 10.0
+"""What a handler's ``on_session_create``, ``on_session_close`` and ``cancel`` may take."""
+# Sessions whose metadata is kept; fleets have fewer (``sessions: max``).
+_MAX_SESSIONS: Final = 10_000
+# Open sessions by their ids: they outlive the version of an agent that they were opened with.
+_open: Final[OrderedDict[str, Session]] = OrderedDict()
+
+
+class HandlerExecutor:
+    """Runs turns on one handler, each in a task of its own. Belongs to one event loop.
+
+    ``handler`` is the object that answers; without one it is the one that was registered with ``config``,
+    else what its ``module:attribute`` names. A handler that does not end when it is cancelled is left to
+    itself and heard no more: nobody waits for it.
+    """
+
+    def __init__(self, project: Project, config: AgentConfig, handler: Any = None) -> None:
+        self._project = project
+        self._config = config
+        own = config.handler
+        registered = own.registered.handler if own is not None and own.registered is not None else None
+        self._given = handler if handler is not None else registered
+        self._path = own.path if own is not None else ""
+        self._capacity = own.capacity if own is not None else 64
+        self._info = ExecutorInfo(capacity=self._capacity)
+        self._shape: Shape | None = None
+        self._room = asyncio.Semaphore(self._capacity)
+        self._waiting = 0
+        self._work = Work(config.name)
+        self._started = False
+
+    @property
+    def pid(self) -> int | None:
+        """None: it runs in this process."""
+        return None
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """What the handler says of itself, known once ``load`` has run."""
+        return self._info
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait because ``capacity`` of them are answered already."""
+        return self._waiting
+
+    def problems(self) -> tuple[str, ...]:
+        """None: it has no downstreams that anybody knows of."""
+        return ()
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Import the handler's code, where it was not given. Raises Fault (CONFIG) with file and line."""
+        if self._shape is not None:
+            return
+        if self._given is not None:
+            self._learn(shape_of(self._given, self._config.name))
+            return
+        reads, root, module = Reads(self._project), self._project.root, self._path.partition(":")[0]
+        reads.add(*(await asyncio.to_thread(survey, root, module)).files)
+        try:
+            with noting(reads):
+                found = await beside(
+                    lambda: load(self._project, self._config, self._path, fresh=fresh),
+                    f"import {self._config.name}",
+                    root,
+                )
+        except Fault as fault:
+            if isinstance(fault.__cause__, ImportError):
+                reads.add(*sought(root, fault.__cause__))
+            raise
+        finally:
+            reads.finish()
+            self._info = replace(self._info, files=self._files(reads))
+        try:
+            self._learn(shape_of(found, f"{self._path} of {self._config.name}"))
+        except Fault as fault:
+            place = place_of(self._project, found)
+            if place:
+                raise Fault(fault.type, f"{place}: {fault.message}", data={"place": place}) from None
+            raise
+
+    async def start(self) -> None:
+        """Answer from now on. Raises what ``load`` raises where that has not run yet."""
+        await self.load()
+        self._started = True
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn. Raises Fault: what a handler raises is told by its kind, its text stays in the
+        log."""
+        if self._shape is None or not self._started:
+            raise Fault(FaultType.TRANSPORT, f"{self._config.name} is not running")
+        if self._room.locked():
+            self._waiting += 1
+            try:
+                await self._room.acquire()
+            finally:
+                self._waiting -= 1
+        else:
+            await self._room.acquire()
+        try:
+            return await self._answered(self._shape, turn, emit)
+        finally:
+            self._room.release()
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """Never told: a handler does not break by itself."""
+
+    def release(self, lease: str) -> None:
+        """Nothing is kept for a conversation: its history comes with each turn."""
+
+    async def park(self, timeout: float) -> None:
+        """Cancel what still runs; the handler stays as it is for another ``start``."""
+        self._started = False
+        await self._work.end(timeout)
+
+    async def close(self, timeout: float) -> None:
+        """Cancel what still runs, and wait for it ``timeout`` seconds at most."""
+        self._started = False
+        await self._work.end(timeout)
+
+    # Sessions (``SessionHooks``)
+
+    async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
+        """``on_session_create``. Raises Fault (UPSTREAM, TIMEOUT): then there is no session (DR-27)."""
+        made = Session(session, self._config.name, MappingProxyType(dict(metadata)))
+        if self._shape is not None and self._shape.created is not None:
+            await self._hook("on_session_create", self._shape.created(made))
+        _open[session] = made
+        while len(_open) > _MAX_SESSIONS:
+            _open.popitem(last=False)
+
+    async def session_closed(self, session: str, reason: str) -> None:
+        """``on_session_close``. Raises Fault as ``session_opened``; the session is forgotten all the same."""
+        known = _open.pop(session, None) or Session(session, self._config.name)
+        if self._shape is not None and self._shape.closed is not None:
+            await self._hook("on_session_close", self._shape.closed(known, reason))
+
+    async def session_cancelled(self, session: str) -> None:
+        """``cancel``, beside the cancelling of the run itself. Raises Fault as ``session_opened``."""
+        known = _open.get(session) or Session(session, self._config.name)
+        if self._shape is not None and self._shape.cancel is not None:
+            await self._hook("cancel", self._shape.cancel(known))
+
+    # How it is done
+
+    def _learn(self, shape: Shape) -> None:
+        self._shape = shape
+        self._info = replace(
+            self._info,
+            vision=shape.vision,
+            defined=place_of(self._project, shape.handler),
+            capabilities=self._config.capabilities or shape.capabilities,
+            providers=(),
+            names_models=True,
+        )
+
+    def _files(self, reads: Reads) -> tuple[str, ...]:
+        return tuple(sorted(shown(self._project.root, Path(path)) for path in reads.files))
+
+    async def _answered(self, shape: Shape, turn: Turn, emit: Emit) -> TurnResult:
+        drafting = Drafting(lambda text: emit(TextDelta(run_id=turn.run_id, agent=turn.agent, text=text)))
+        task = self._work.own(answer_of(shape, self._request(turn), drafting), f"{turn.agent}: {turn.run_id}")
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            await self._work.leave(task, f"run {turn.run_id}")
+            raise
+        finally:
+            drafting.end()
+        answer = self._result_of(task, turn)
+        said = Message("user", turn.text, turn.images), Message("assistant", answer.text)
+        return TurnResult((answer.text,), said, answer.usage, answer.stop_reason)
+
+    def _result_of(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
+        if task.cancelled():  # not by us: then nobody would come here
+            raise Fault(
+                FaultType.UPSTREAM, f"{self._config.name} cancelled its own work; nothing was answered"
+            )
+        error = task.exception()
+        if error is None:
+            return task.result()
+        raise raised(self._config.name, error, self._project.root) from None
+
+    def _request(self, turn: Turn) -> PromptRequest:
+        session = None
+        if turn.session:
+            session = _open.get(turn.session) or Session(turn.session, self._config.name)
+        return PromptRequest(
+            text=turn.text,
+            images=turn.images,
+            # Most have none: what a handler said itself.
+            history=tuple(
+                each if each.native is None else replace(each, native=None) for each in turn.history
+            ),
+            session=session,
+            thread=turn.lease or "",
+            principal=turn.principal,
+            params=MappingProxyType(turn.params.to_json()),
+            run_id=turn.run_id,
+            agent=turn.agent,
+            metadata=session.metadata if session is not None else MappingProxyType({}),
+            stream=turn.stream_text,
+        )
+
+    async def _hook(self, what: str, work: Awaitable[Any]) -> None:
+        """Do that within ``HOOK_SECONDS``. Raises Fault."""
+        task = self._work.own(work, f"{self._config.name}: {what}")
+        try:
+            await asyncio.wait({task}, timeout=HOOK_SECONDS)
+        except asyncio.CancelledError:
+            await self._work.leave(task, what)
+            raise
+        if not task.done():
+            await self._work.leave(task, what)
+            text = f"{what} of {self._config.name} took longer than {HOOK_SECONDS:g} s"
+            raise Fault(FaultType.TIMEOUT, text)
+        if task.cancelled():
+            raise Fault(FaultType.UPSTREAM, f"{what} of {self._config.name} cancelled itself")
+        if (error := task.exception()) is not None:
+            raise raised(self._config.name, error, self._project.root, what) from None

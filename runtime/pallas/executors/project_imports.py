@@ -1,0 +1,84 @@
+"""A project's own code imported into this process, for whichever kind of agent it is."""
+
+import importlib
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from pallas.config import Project
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
+
+from .fastagent.import_environment import kept
+from .fastagent.reimport import anew, file_of, modules_of, unnote
+
+# ``sys.argv``, ``sys.path`` and the table of modules are the process's: one at a time.
+LOADING: Final = threading.Lock()
+
+
+@contextmanager
+def ground(project: Project, agent: str, *, fresh: bool) -> Iterator[None]:
+    """The project's code can be imported in this block; whoever enters it holds ``LOADING``.
+
+    ``fresh`` imports it anew, while others go on with what they have; what it changes of the process is put
+    back where others would suffer from it.
+    """
+    root = str(project.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    with kept(agent), anew(project.root) if fresh else nullcontext():
+        yield
+
+
+def module_of(root: Path, name: str) -> ModuleType:
+    """The project's module of that dotted name, imported."""
+    _evict(name.partition(".")[0], root)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def forget(root: Path) -> None:
+    """Drop the project's modules, so that another project in this process imports its own."""
+    for name in modules_of(root):
+        del sys.modules[name]
+    unnote(root)
+    if str(root) in sys.path:
+        sys.path.remove(str(root))
+    importlib.invalidate_caches()
+
+
+def import_fault(project: Project, place: str, error: BaseException) -> Fault:
+    """What is wrong with code that did not import (CONFIG): the line of the project, and the reason.
+
+    ``place`` stands in where no line of the project has to do with it. The traceback is the fault's cause,
+    which whoever raises it says.
+    """
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, SystemExit):
+        reason = f"it called exit({error.code})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(project.root):
+            place = f"{path.relative_to(project.root)}:{frame.lineno}"
+            break
+    if isinstance(error, SyntaxError) and error.filename:
+        path = Path(error.filename)
+        name = path.relative_to(project.root) if path.is_relative_to(project.root) else path.name
+        place = f"{name}:{error.lineno}"
+    text = f"{place}: {one_line(redact_text(reason), 300)}"
+    return Fault(FaultType.CONFIG, text, data={"place": one_line(place)})
+
+
+def _evict(package: str, root: Path) -> None:
+    """Make room for the project's own package where another project's of that name was imported."""
+    found = sys.modules.get(package)
+    ours = (root / package).is_dir() or (root / f"{package}.py").is_file()
+    if found is not None and ours and not file_of(found).startswith(f"{root}/"):
+        for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+            del sys.modules[name]

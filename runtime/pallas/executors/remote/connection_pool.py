@@ -1,0 +1,97 @@
+"""Connections that wait for the next run of whoever they belong to."""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from .remote_connection import Connection, Key
+
+KEEP: Final = 16
+"""Connections that are kept while nobody uses them; the longest unused are ended."""
+IDLE: Final = 600.0
+"""Seconds after which one is ended that nobody used."""
+
+
+class Pool:
+    """Lends each connection to one run at a time; belongs to one event loop.
+
+    ``make`` gives one that is not open yet.
+    """
+
+    def __init__(self, make: Callable[[Key], Connection], keep: int = KEEP) -> None:
+        self._make = make
+        self._keep = keep
+        self._idle: list[tuple[Connection, float]] = []
+        self._lent: set[Connection] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def take(self, key: Key, told: int | None = None) -> Connection:
+        """A connection of that key; one that waits, or a new one. Give it back.
+
+        With ``told`` one that knows another number of messages is of no use.
+        """
+        for each in reversed(self._idle):
+            connection = each[0]
+            if connection.key != key or key.once:
+                continue
+            self._idle.remove(each)
+            if connection.lost or (told is not None and connection.told != told):
+                self._end(connection)
+                continue
+            self._lent.add(connection)
+            return connection
+        connection = self._make(key)
+        self._lent.add(connection)
+        return connection
+
+    def give(self, connection: Connection, *, keep: bool) -> None:
+        """It is used no more; with ``keep`` the next one may."""
+        if connection not in self._lent:
+            return  # the pool was emptied meanwhile
+        self._lent.discard(connection)
+        if not keep or connection.lost or not connection.used or connection.key.once:
+            self._end(connection)
+            return
+        self._idle.append((connection, monotonic()))
+        while len(self._idle) > self._keep:
+            self._end(self._idle.pop(0)[0])
+
+    def forget(self, lease: str) -> None:
+        """The conversation is over: end the connection that is one with it."""
+        for each in [each for each in self._idle if each[0].key.lease == lease]:
+            self._idle.remove(each)
+            self._end(each[0])
+
+    def empty(self) -> None:
+        """End all that wait: the other side does not know them any more."""
+        for connection, _ in self._idle:
+            self._end(connection)
+        self._idle.clear()
+
+    def sweep(self, now: float | None = None) -> None:
+        """End what waits for too long."""
+        since = (monotonic() if now is None else now) - IDLE
+        while self._idle and self._idle[0][1] < since:
+            self._end(self._idle.pop(0)[0])
+
+    async def close(self, timeout: float) -> None:
+        """End them all, in about ``timeout`` seconds."""
+        self.empty()
+        for connection in self._lent:
+            self._end(connection)
+        self._lent.clear()
+        if not self._ending:
+            return
+        _, late = await asyncio.wait(self._ending, timeout=timeout)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1.0)
+
+    def _end(self, connection: Connection) -> None:
+        if not connection.used:
+            return
+        task = asyncio.create_task(connection.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

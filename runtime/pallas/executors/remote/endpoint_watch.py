@@ -1,0 +1,91 @@
+"""Whether the other side is still there, looked at now and then while nobody asks it anything."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pallas.config.models import DownstreamConfig
+from pallas.health.probe.server_probe import Eras, look, probe_client
+from pallas.model import Reach
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds: ``every`` look while all is well, ``again`` after one that failed, ``look`` for each of them,
+    ``connect`` for a connection. After ``failures`` in a row it is gone."""
+
+    every: float = 10.0
+    again: float = 1.0
+    look: float = 3.0
+    connect: float = 10.0
+    failures: int = 2
+
+
+PACE = Pace()
+
+
+class Watch:
+    """Looks until it is told to stop; ``gone`` hears once, with the reason, that nothing is there.
+
+    No tool and no model is asked (SPEC C7). ``busy`` says that a run is being answered: what answers needs
+    no look. Between two looks ``tidy`` is called.
+    """
+
+    def __init__(
+        self,
+        config: DownstreamConfig,
+        *,
+        pace: Pace,
+        busy: Callable[[], bool],
+        gone: Callable[[str], None],
+        tidy: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._pace = pace
+        self._busy, self._gone, self._tidy = busy, gone, tidy
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.well = True
+        """What the last look said."""
+
+    def start(self, verify: ssl.SSLContext | bool) -> None:
+        """Begin to look."""
+        self.well = True
+        self._task = asyncio.create_task(self._run(verify), name=f"look at {self._config.name}")
+
+    def soon(self) -> None:
+        """Something went wrong: look now."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait({task}, timeout=2.0)
+
+    async def _run(self, verify: ssl.SSLContext | bool) -> None:
+        eras: Eras = {}
+        failed = 0
+        async with probe_client(verify) as client:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pace.again if failed else self._pace.every):
+                        await self._wake.wait()
+                self._wake.clear()
+                self._tidy()
+                if self._busy():
+                    failed = 0
+                    continue
+                finding = await look(self._config, client, eras, self._pace.look)
+                self.well = finding.downstream.reach is Reach.OK
+                # One that asks for a credential answers: who calls it without hears that.
+                failed = failed + 1 if finding.downstream.reach is Reach.UNREACHABLE else 0
+                if failed >= self._pace.failures:
+                    self._gone(f"{finding.downstream.target} does not answer: {finding.downstream.detail}")
+                    return

@@ -1,0 +1,101 @@
+"""A tool's result as an answer: its texts, what it cost, and how the conversation goes on."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pallas.model import Usage
+from pallas.model.safe_text import one_line, sanitize
+
+from .call_arguments import META
+from .call_method import Way
+
+MAX_ANSWER: Final = 1_000_000
+"""Characters of an answer that are taken."""
+_FOOT: Final = re.compile(r"\(threadId: [^()\n]{1,200}\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, sanitised. ``handle`` is the one to go on with, empty where none was told."""
+
+    texts: tuple[str, ...]
+    usage: Usage = field(default_factory=Usage)
+    stop_reason: str = "endTurn"
+    backend: str = ""
+    handle: str = ""
+
+
+def words_of(result: Any) -> str:
+    """All text of a result, as it was sent."""
+    return "\n\n".join(_texts(result))
+
+
+def answer_of(result: Any, way: Way) -> Answer:
+    """What a result that is no error says."""
+    meta: Mapping[str, Any] = result.meta or {}
+    found = list(_texts(result))
+    if way.memory == "returned" and len(found) > 1 and _FOOT.fullmatch(found[-1]):
+        found.pop()  # for models, which read nothing else
+    text = "\n\n".join(found)
+    structured = result.structured_content
+    if way.field:
+        text, found = _field(text, way.field), [text]
+    pictures = sum(getattr(block, "type", "") == "image" for block in result.content)
+    if not found and structured is not None:
+        text = json.dumps(structured, indent=2, ensure_ascii=False)
+    elif not found and pictures:
+        text = f"[{pictures} pictures, which are not passed on]"
+    usage = meta.get(f"{META}/usage")
+    usage = usage if isinstance(usage, Mapping) else {}
+    return Answer(
+        texts=_parts(text, meta.get(f"{META}/finalOffset")),
+        usage=Usage(_number(usage.get("inputTokens")), _number(usage.get("outputTokens"))),
+        stop_reason=one_line(str(meta.get(f"{META}/stopReason", "")), 60) or "endTurn",
+        backend=one_line(str(meta.get(f"{META}/backend", "")), 200),
+        handle=_handle(way, meta, structured),
+    )
+
+
+def _field(text: str, name: str) -> str:
+    """What stands under that name in a JSON object; the text itself where it is none."""
+    with suppress(ValueError, RecursionError):
+        body = json.loads(text)
+        if isinstance(body, dict) and isinstance(body.get(name), str):
+            return str(body[name])
+    return text
+
+
+def _parts(text: str, offset: Any) -> tuple[str, ...]:
+    """What was said on the way, and the answer itself, where it is told where that begins (C4)."""
+    if isinstance(offset, int) and 0 < offset < len(text):
+        before, last = text[:offset].removesuffix("\n\n"), text[offset:]
+        return sanitize(before, MAX_ANSWER), sanitize(last, MAX_ANSWER)
+    return (sanitize(text, MAX_ANSWER),)
+
+
+def _handle(way: Way, meta: Mapping[str, Any], structured: Any) -> str:
+    if way.memory == "minted":
+        found = meta.get(f"{META}/conversationId")
+    elif way.conversation:
+        found = structured.get(way.conversation) if isinstance(structured, Mapping) else None
+        for key in (way.conversation, f"{META}/{way.conversation}"):
+            found = found or meta.get(key)
+    else:
+        found = None
+    return found if isinstance(found, str) and found.isprintable() else ""
+
+
+def _texts(result: Any) -> Iterator[str]:
+    for block in result.content:
+        if getattr(block, "type", "") == "text":
+            yield str(block.text)
+        elif isinstance(inner := getattr(getattr(block, "resource", None), "text", None), str):
+            yield inner
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

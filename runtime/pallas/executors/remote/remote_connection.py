@@ -1,0 +1,198 @@
+"""One connection to the other side, in a task of its own. One run at a time uses it."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pallas import __version__
+from pallas.access.bearer_lease import Slot, connecting
+from pallas.bounds import MAX_MESSAGE
+
+from .remote_credentials import RemoteAuth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp import Client
+    from mcp.shared.dispatcher import ProgressFnT
+
+MAX_EVENT: Final = MAX_MESSAGE
+"""Bytes of one server-sent event: an answer with a long text is more than the client's default of 1 MiB."""
+CLOSE_TIMEOUT: Final = 2.0
+WRITE_TIMEOUT: Final = 30.0
+
+# An owner whose connection broke ends right after the call that it fails.
+_CAUSE_TIMEOUT: Final = 0.5
+_MAX_PAGES: Final = 20
+
+
+class Key(NamedTuple):
+    """Whose a connection is: the caller's credential where it is forwarded, and the conversation where the
+    connection itself is one. ``once``: nobody uses it again."""
+
+    credential: str = ""
+    lease: str = ""
+    once: bool = False
+
+
+class Connection:
+    """An MCP client of ``url`` and the task that owns it.
+
+    ``era`` is ``auto``, ``legacy`` or a version of the newer protocol. ``told`` is how many messages of its
+    conversation the session behind it knows; 0 where it knows none.
+    """
+
+    client: "Client"
+
+    def __init__(
+        self,
+        url: str,
+        key: Key,
+        *,
+        era: str,
+        auth: RemoteAuth,
+        headers: "Mapping[str, str]",
+        verify: ssl.SSLContext | bool,
+        read_timeout: float,
+    ) -> None:
+        self.key = key
+        self.slot = Slot()
+        self.told = 0
+        self.auth = auth
+        self._url, self._era, self._headers = url, era, headers
+        self._verify, self._read_timeout = verify, read_timeout
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was open and is no more."""
+        return self._task is not None and self._task.done()
+
+    @property
+    def used(self) -> bool:
+        """Whether it was opened before now."""
+        return self._task is not None
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that is spoken."""
+        return str(self.client.protocol_version or "")
+
+    async def open(self, timeout: float) -> None:
+        """Connect, once, in ``timeout`` seconds. Raises what the SDK raises, and TimeoutError."""
+        if self._task is not None:
+            return
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with connecting(self.slot):
+            self._task = asyncio.create_task(self._own(ready), name=f"remote {self._url}")
+        try:
+            await asyncio.wait({self._task, ready}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                return
+            if self._task.done():
+                self._task.result()
+            raise TimeoutError
+        except BaseException:
+            await self._end()
+            raise
+        finally:
+            ready.cancel()
+
+    async def tools(self, timeout: float) -> list[Any]:
+        """All tools that are listed, page by page. Raises as ``open`` does."""
+        found: list[Any] = []
+        cursor = None
+        async with asyncio.timeout(timeout):
+            for _ in range(_MAX_PAGES):
+                page = await self.client.list_tools(cursor=cursor)
+                found += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+        return found
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], meta: dict[str, Any], hear: "ProgressFnT"
+    ) -> Any:
+        """The result of a tool; who cancels this cancels the call there."""
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        # Not the client's own `call_tool`: that lists the tools once more, to check what comes back.
+        given: Any = meta
+        params = CallToolRequestParams(name=tool, arguments=arguments, _meta=given)
+        return await self.client.session.send_request(
+            CallToolRequest(params=params), CallToolResult, progress_callback=hear
+        )
+
+    async def cause_of(self, error: Exception) -> BaseException:
+        """Why the owner ended, where that is what made a call fail."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        if self._task is None or not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
+            return error
+        await asyncio.wait({self._task}, timeout=_CAUSE_TIMEOUT)
+        if not self._task.done() or self._task.cancelled():
+            return error
+        return self._task.exception() or error
+
+    async def close(self) -> None:
+        """End it, its session too; within 4 s."""
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
+        await self._end()
+
+    async def _own(self, ready: asyncio.Future[None]) -> None:
+        import httpx2
+        from mcp import Client
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp_types import Implementation
+
+        from pallas.mcp_client import mcp_seam
+
+        mcp_seam.install()
+        timeout = httpx2.Timeout(WRITE_TIMEOUT, read=self._read_timeout)
+        # A proxy of the environment is not meant for what is on this machine.
+        async with (
+            httpx2.AsyncClient(
+                timeout=timeout,
+                trust_env=not is_loopback(self._url),
+                verify=self._verify,
+                headers={**self._headers, "Accept-Encoding": "identity"},
+                auth=self.auth,
+                follow_redirects=False,
+            ) as http,
+            Client(
+                streamable_http_client(self._url, http_client=http, max_sse_event_size=MAX_EVENT),
+                mode=self._era,
+                client_info=Implementation(name="pallas", version=__version__),
+                cache=None,
+            ) as client,
+        ):
+            self.client = client
+            if not ready.done():
+                ready.set_result(None)
+            await self._stop.wait()
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT)
+            if self._task.done() and not self._task.cancelled():
+                self._task.exception()  # looked at: nothing to report at exit
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL is one of this machine."""
+    from ipaddress import ip_address
+
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

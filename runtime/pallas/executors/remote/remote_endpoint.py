@@ -1,0 +1,109 @@
+"""What is at the URL of a remote agent: how it is spoken to and asked, and the connections to it."""
+
+import logging
+import ssl
+from contextlib import nullcontext
+
+from pallas.access.bearer_lease import Grant, lending
+from pallas.config import AgentConfig
+from pallas.config.kinds import RemoteConfig
+from pallas.model import Fault
+
+from ..base import Turn
+from .call_method import Way, find_way, offers_of
+from .connection_pool import Pool
+from .remote_connection import Connection, Key
+from .remote_credentials import Noted, RemoteAuth
+from .remote_faults import Forgotten, Whom, explain
+
+log = logging.getLogger(__name__)
+
+# Seconds beyond a run's own limit after which nothing more is expected on a connection.
+_LEEWAY = 60.0
+_AUTO = "auto"
+_LEGACY = "legacy"
+
+
+class OtherSide:
+    """``way`` is how it is asked, None until that is found out; ``about`` its own words on what it is."""
+
+    def __init__(self, config: AgentConfig, remote: RemoteConfig, whom: Whom) -> None:
+        self._config, self._remote, self._whom = config, remote, whom
+        self._era = _AUTO
+        self.verify: ssl.SSLContext | bool = True
+        self.way: Way | None = None
+        self.about = ""
+        self.pool = Pool(self._connection)
+
+    def forget(self) -> None:
+        """It may be another one from now on."""
+        self._era, self.way = _AUTO, None
+
+    def gone(self) -> None:
+        """It was restarted, as it seems: connections that wait are of no use, but for those which are each a
+        conversation of their own and hear of it by themselves."""
+        if self.way is not None and self.way.memory != "session":
+            self.pool.empty()
+
+    async def find(self, credential: str, noted: Noted, grant: Grant | None = None) -> Way:
+        """What is there, and how it is asked. Raises Fault: CONFIG where nobody can tell."""
+        connection = self.pool.take(Key(credential, once=True))
+        try:
+            with lending(grant, connection.slot) if grant is not None else nullcontext():
+                await connection.open(self._whom.connect)
+                tools = await connection.tools(self._whom.connect)
+            version, client = connection.version, connection.client
+        except Exception as error:  # whatever the transport raises becomes one Fault
+            raise await self._fault(connection, error, noted) from None
+        finally:
+            self.pool.give(connection, keep=False)
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        speaker = client.server_info.name if client.server_info is not None else ""
+        self.about = client.instructions or ""
+        try:
+            way = find_way(offers_of(tools), self._remote, speaker=speaker, instructions=self.about)
+        except Fault as fault:
+            where = f"{self._config.where}: {self._config.name}: {self._whom.url}"
+            raise Fault(fault.type, f"{where}: {fault.message}", data=self._whom.data) from None
+        # The newer protocol of fast-agent has one session for everybody: never that.
+        modern = version in MODERN_PROTOCOL_VERSIONS and way.memory != "session"
+        self._era = version if modern else _LEGACY
+        self.way = way
+        log.info(
+            "%s: %s is %s, asked by %s (%s)", self._whom.name, self._whom.url, way.what, way.tool, version
+        )
+        return way
+
+    def connection(self, way: Way, turn: Turn, credential: str) -> Connection:
+        """The connection for a turn; give it back to the ``pool``.
+
+        A handshake-era session may be a memory: then no two conversations share one.
+        """
+        if self._era != _LEGACY or way.memory not in ("session", "none"):
+            return self.pool.take(Key(credential))
+        if turn.lease is None:
+            return self.pool.take(Key(credential, once=True))
+        return self.pool.take(
+            Key(credential, turn.lease), len(turn.history) if way.memory == "session" else None
+        )
+
+    async def _fault(self, connection: Connection, error: Exception, noted: Noted) -> Fault:
+        try:
+            return explain(await connection.cause_of(error), noted, self._whom)
+        except Forgotten:  # a session that is over before anything was asked
+            return explain(ConnectionResetError(), noted, self._whom)
+
+    def _connection(self, key: Key) -> Connection:
+        remote = self._remote
+        return Connection(
+            remote.url,
+            key,
+            era=self._era,
+            auth=RemoteAuth(
+                self._config.name, remote.url, remote.headers, forward=remote.forward_inbound_auth
+            ),
+            headers=remote.headers,
+            verify=self.verify,
+            read_timeout=self._config.run_timeout + _LEEWAY,
+        )

@@ -1,0 +1,300 @@
+"""An agent that is somebody else's MCP endpoint: another Pallas, a fast-agent, any tool that one talks to."""
+
+import asyncio
+import importlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from pallas.access.bearer_lease import Grant, lending
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import RemoteConfig
+from pallas.config.models import DownstreamConfig
+from pallas.health.probe.server_probe import unprobed
+from pallas.model import Fault, FaultType, Message, Notice
+from pallas.model.fingerprint import fingerprint
+from pallas.model.safe_text import sanitize
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+from .call_arguments import NEW, told
+from .call_method import Way
+from .endpoint_watch import PACE, Pace, Watch
+from .handles import Handles
+from .remote_answer import Answer, answer_of, words_of
+from .remote_connection import Connection
+from .remote_credentials import Noted, configured_in, noting
+from .remote_endpoint import OtherSide
+from .remote_faults import Forgotten, Whom, explain, is_forgotten, reported
+from .remote_progress import Progress
+
+log = logging.getLogger(__name__)
+
+# A conversation may be forgotten there, and the connection too: then it is told once more, and that is all.
+_ATTEMPTS: Final = 3
+_MAX_INSTRUCTION: Final = 4_000
+
+
+class RemoteExecutor:
+    """Has turns answered by the MCP endpoint at ``config.remote.url``, in either era of the protocol.
+
+    What is there is found out when it starts. Our conversations go on there by whatever it takes for that;
+    where it takes nothing, or forgot, the history is told again. ``pace`` is how often it is looked at.
+    """
+
+    def __init__(self, project: Project, config: AgentConfig, *, pace: Pace = PACE) -> None:
+        remote = config.remote or RemoteConfig("")
+        self._config = config
+        self._remote = remote
+        self._name = config.name
+        self._pace = pace
+        self._downstream = DownstreamConfig(
+            config.name,
+            "http",
+            url=remote.url,
+            headers=remote.headers,
+            forward_inbound_auth=remote.forward_inbound_auth,
+        )
+        self._whom = Whom(
+            config.name, unprobed(self._downstream).target, remote.forward_inbound_auth, pace.connect
+        )
+        self._forwards = remote.forward_inbound_auth and not configured_in(remote.headers)
+        self._info = ExecutorInfo(
+            capabilities=config.capabilities, capacity=remote.capacity, providers=(), names_models=True
+        )
+        self._there = OtherSide(config, remote, self._whom)
+        self._handles = Handles()
+        self._room = asyncio.Semaphore(max(1, remote.capacity))
+        self._waiting = self._active = 0
+        self._over = False
+        self._left_out: set[str] = set()
+        self._tell_failed: Callable[[str], None] | None = None
+        self._watch = Watch(
+            self._downstream, pace=pace, busy=self._busy, gone=self._gone, tidy=self._there.pool.sweep
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """It runs somewhere else."""
+        return None
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """What is known of it: the configuration, and once it was reached what it takes."""
+        return self._info
+
+    def problems(self) -> tuple[str, ...]:
+        """The agent's own name while the last look found that something is wrong over there."""
+        return () if self._watch.well else (self._name,)
+
+    @property
+    def waiting(self) -> int:
+        """Runs beyond its capacity."""
+        return self._waiting
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """``tell`` hears that nothing answers there any more."""
+        self._tell_failed = tell
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Import the client, and check what is configured. Raises Fault (CONFIG)."""
+        where = f"{self._config.where}: {self._name}"
+        if self._remote.unset:
+            names = ", ".join(self._remote.unset)
+            raise Fault(FaultType.CONFIG, f"{where}: headers need {names}, which is not set; set it in .env")
+        try:
+            parts = urlsplit(self._remote.url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            httpx2.URL(self._remote.url)
+        except (ValueError, httpx2.InvalidURL):
+            good = False
+        if not good:
+            raise Fault(FaultType.CONFIG, f"{where}: url is not one of http or https; correct it")
+        await asyncio.to_thread(importlib.import_module, "mcp.client.streamable_http")
+        if parts.scheme == "https":  # reads the certificate store
+            self._there.verify = await asyncio.to_thread(httpx2.create_ssl_context)
+
+    async def start(self) -> None:
+        """Find out what is there, and look after it from now on.
+
+        Raises Fault: TRANSPORT, TIMEOUT or UPSTREAM while it is down, AUTH, CONFIG where nobody can tell how
+        to talk to it. One that asks for the caller's own token is found out about when a caller has one.
+        """
+        self._not_over()
+        self._there.forget()
+        self._handles.clear()
+        with noting() as noted:
+            try:
+                self._learned(await self._there.find("", noted))
+            except Fault as fault:
+                if not (self._forwards and fault.type is FaultType.AUTH and noted.status == 401):
+                    raise
+        self._not_over()
+        self._watch.start(self._there.verify)
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Answer one turn there; cancelling it cancels the call there. Raises Fault."""
+        async with self._place():
+            self._not_over()
+            try:
+                answer = await self._answer(turn, emit)
+            except Fault as fault:
+                if fault.type in (FaultType.TRANSPORT, FaultType.TIMEOUT):
+                    self._watch.soon()
+                raise
+        said = Message("user", turn.text, turn.images), Message("assistant", "\n\n".join(answer.texts))
+        return TurnResult(
+            texts=answer.texts,
+            messages=said,
+            usage=answer.usage,
+            stop_reason=answer.stop_reason,
+            backend=answer.backend,
+        )
+
+    def release(self, lease: str) -> None:
+        """Forget by what the other side knows the conversation; a session that is one with it ends."""
+        self._handles.forget(lease)
+        self._there.pool.forget(lease)
+
+    async def park(self, timeout: float) -> None:
+        """End all connections; ``start`` makes new ones."""
+        await self._watch.stop()
+        await self._there.pool.close(timeout)
+
+    async def close(self, timeout: float) -> None:
+        """End all connections, for good."""
+        self._tell_failed, self._over = None, True
+        await self.park(timeout)
+
+    async def _answer(self, turn: Turn, emit: Emit) -> Answer:
+        """The answer, told again where the other side forgot what it is about. Raises Fault."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._attempt(turn, emit)
+            except Forgotten:
+                self._there.gone()
+                log.info("%s: %s forgot a conversation; it is told again", self._name, self._whom.url)
+        raise Fault(
+            FaultType.UPSTREAM,
+            f"{self._name}: {self._whom.url} forgets each conversation at once; is it one server, or several "
+            "without a common memory?",
+            retryable=True,
+            data=self._whom.data,
+        )
+
+    async def _attempt(self, turn: Turn, emit: Emit) -> Answer:
+        credential = fingerprint(turn.bearer) if self._forwards and turn.bearer else ""
+        with noting() as noted:
+            way = self._there.way
+            if way is None:
+                way = self._learned(await self._there.find(credential, noted, _grant(turn, emit)))
+            connection = self._there.connection(way, turn, credential)
+            kept = False
+            try:
+                # The connection's own traffic, too, goes on behalf of the run that holds it.
+                with lending(_grant(turn, emit), connection.slot):
+                    answer = await self._ask(connection, way, turn, emit, noted)
+                kept = True
+                return answer
+            finally:
+                if not kept:  # nobody knows what the other side made of it
+                    self._handles.forget(turn.lease)
+                self._there.pool.give(connection, keep=kept)
+
+    async def _ask(self, connection: Connection, way: Way, turn: Turn, emit: Emit, noted: Noted) -> Answer:
+        handle = self._handles.of(turn.lease, turn.history)
+        reused = connection.used
+        knows = bool(handle) or (way.memory == "session" and connection.told > 0)
+        given = handle or self._new_handle(way, turn)
+        call = told(way, turn, given, knows=knows)
+        self._tell_left_out(way, turn, emit)
+        progress = Progress(turn, emit, way.speaker)
+        try:
+            await connection.open(self._pace.connect)
+            result = await connection.call(way.tool, call.arguments, call.meta, progress.hear)
+        except Exception as error:  # whatever the transport raises becomes one Fault
+            try:
+                fault = explain(await connection.cause_of(error), noted, self._whom)
+            except Forgotten:
+                if reused or handle:
+                    raise
+                fault = Fault(
+                    FaultType.UPSTREAM,
+                    f"{self._name}: {self._whom.url} ended the session while it was asked; send it again",
+                    retryable=True,
+                    data=self._whom.data,
+                )
+            if fault.type is FaultType.INTERNAL:
+                log.warning("%s: asking %s failed", self._name, self._whom.url, exc_info=error)
+            if fault.type is FaultType.PROTOCOL:
+                self._there.forget()  # it may have become another one
+            raise fault from None
+        finally:
+            progress.end()
+        if result.is_error:
+            words = words_of(result)
+            if handle and is_forgotten(words):
+                raise Forgotten
+            raise reported(words, self._whom)
+        answer = answer_of(result, way)
+        known = len(turn.history) + 2
+        self._handles.keep(turn.lease, answer.handle or (given if way.memory == "given" else ""), known)
+        if way.memory == "session" and connection.auth.session:
+            connection.told = known
+        return answer
+
+    def _tell_left_out(self, way: Way, turn: Turn, emit: Emit) -> None:
+        """Parameters of a run are a word between fleets of Pallas; elsewhere it is told once of each."""
+        given = {key for key, value in turn.params.values.items() if value is not None}
+        if not way.params and (left_out := sorted(given - self._left_out)):
+            self._left_out |= given
+            text = f"{self._name} is {way.what} and takes no parameters: left out {', '.join(left_out)}"
+            emit(Notice(level="warning", text=text, agent=self._name))
+
+    def _new_handle(self, way: Way, turn: Turn) -> str:
+        """What is said in place of a handle where there is none yet."""
+        if way.memory == "minted" and turn.lease is not None:
+            return NEW
+        if way.memory == "given" and (turn.lease is not None or way.needs_conversation):
+            return secrets.token_urlsafe(24)
+        return ""
+
+    def _learned(self, way: Way) -> Way:
+        about = sanitize(self._there.about, _MAX_INSTRUCTION)
+        self._info = replace(self._info, vision=bool(way.images), instruction=about)
+        return way
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        self._waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._waiting -= 1
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+            self._room.release()
+
+    def _not_over(self) -> None:
+        # Who waited, or was about to start, when it ended: nobody would end what is begun now.
+        if self._over:
+            raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping", data=self._whom.data)
+
+    def _busy(self) -> bool:
+        return self._active > 0
+
+    def _gone(self, reason: str) -> None:
+        if self._tell_failed is not None:
+            self._tell_failed(reason)
+
+
+def _grant(turn: Turn, emit: Emit) -> Grant:
+    return Grant(turn.run_id, turn.agent, turn.bearer, emit)

@@ -1,0 +1,235 @@
+"""What a caller may know of a failure on the way to the other side, or of one that it reports (SPEC 7.3)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+from pallas.model import Fault, FaultType
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
+
+from .remote_credentials import Noted
+
+# Characters of another side's words that are passed on.
+_MAX_WORDS: Final = 4_000
+# What is passed on of a Fault's data, beside its type and whether to try again.
+_KEPT: Final = ("providerId", "upstreamCode", "stage", "retry_after", "correlationId", "limit", "size")
+# Numbers beyond these are none that anybody meant, and not every reader of JSON could take them.
+_MAX_CODE: Final = 2**31
+_MAX_NUMBER: Final = 2**53
+_GONE: Final = ("not found", "unknown", "expired", "does not exist", "no such")
+_THINGS: Final = ("conversation", "thread", "session", "context")
+
+
+class Forgotten(Exception):
+    """The other side does not know the conversation any more: it has to be told again."""
+
+
+class Whom(NamedTuple):
+    """Who is asked, as a Fault names it: the agent, its URL without secrets, how long a connect may take."""
+
+    name: str
+    url: str
+    forward: bool
+    connect: float
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What stands in each Fault's data."""
+        return {"providerId": self.name}
+
+
+def explain(error: BaseException, noted: Noted, whom: Whom) -> Fault:
+    """The Fault for whatever asking raised. Raises Forgotten where a session is gone."""
+    from httpx2 import ConnectError, TimeoutException, TransportError
+    from mcp import MCPError
+    from pydantic import ValidationError
+
+    leaves = list(_leaves(error))
+
+    def first[Kind: BaseException](*kinds: type[Kind]) -> Kind | None:
+        return next((leaf for leaf in leaves if isinstance(leaf, kinds)), None)
+
+    if fault := first(Fault):
+        return fault
+    if first(TimeoutException, TimeoutError):
+        return Fault(
+            FaultType.TIMEOUT,
+            f"{whom.name}: no answer from {whom.url} in time ({whom.connect:g} s to connect)",
+            data=whom.data,
+        )
+    if first(ConnectError, ConnectionError):
+        return Fault(
+            FaultType.TRANSPORT,
+            f"{whom.name}: nothing answers at {whom.url}; start it, or correct url",
+            data=whom.data,
+        )
+    if first(TransportError):
+        return _broken(whom)
+    if refused := first(MCPError):
+        return _of_mcp(refused, noted, whom)
+    if first(ValidationError):
+        return Fault(
+            FaultType.PROTOCOL,
+            f"{whom.name}: {whom.url} answered with something that is no result of a tool; if it asks for "
+            "input, that cannot be passed on",
+            data=whom.data,
+        )
+    return Fault(
+        FaultType.INTERNAL,
+        f"{whom.name}: asking {whom.url} failed; the log has the details",
+        data=whom.data,
+        cause=type(leaves[0]).__name__,
+    )
+
+
+def of_status(noted: Noted, whom: Whom) -> Fault | None:
+    """The Fault for an HTTP status that says enough by itself (DR-22); None for others."""
+    status = noted.status
+    data: dict[str, Any] = {**whom.data, "upstreamCode": status}
+    if noted.retry_after is not None:
+        data["retry_after"] = noted.retry_after
+    if status in (401, 403):
+        return Fault(FaultType.AUTH, f"{whom.name}: {whom.url} {_refused(noted, whom)}", data=data)
+    if status == 429:
+        text = f"{whom.name}: {whom.url} is over its rate limit (HTTP 429); try again later"
+    elif status >= 500:
+        text = f"{whom.name}: {whom.url} failed (HTTP {status}); try again later"
+    else:
+        return None
+    return Fault(FaultType.UPSTREAM, text, retryable=True, data=data)
+
+
+def reported(text: str, whom: Whom) -> Fault:
+    """The Fault in an error result: that of another Pallas as it is, anything else as its words."""
+    with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        body = json.loads(text)
+        data: Mapping[str, Any] = body["data"]
+        code = int(body["code"])
+        return Fault(
+            FaultType(data["type"]),
+            f"{whom.name}: {_words(str(body['error']))}",
+            code=code if abs(code) < _MAX_CODE else None,
+            retryable=data.get("retryable") is True,
+            data={**whom.data, **_plain(data)},
+        )
+    return Fault(
+        FaultType.UPSTREAM,
+        f"{whom.name}: {_words(text) or 'it answered with an error and no words'}",
+        data=whom.data,
+    )
+
+
+def is_forgotten(text: str) -> bool:
+    """Whether an error result says that the conversation which was named is not there."""
+    with suppress(ValueError, TypeError, AttributeError, RecursionError):
+        body = json.loads(text)
+        if body.get("data", {}).get(REASON) == "not_found":
+            return True
+        text = str(body.get("error", text))
+    line = text[:_MAX_WORDS].lower()
+    return any(word in line for word in _GONE) and any(word in line for word in _THINGS)
+
+
+def _of_mcp(error: Any, noted: Noted, whom: Whom) -> Fault:
+    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+    if fault := of_status(noted, whom):
+        return fault
+    message = str(error.message)
+    line = message.lower()
+    if line.startswith("session") and ("terminated" in line or "not found" in line):
+        raise Forgotten
+    data = error.error.data
+    if isinstance(data, dict) and data.get("type") in tuple(FaultType):  # it may be anything
+        return Fault(
+            FaultType(data["type"]),
+            f"{whom.name}: {_words(message)}",
+            retryable=data.get("retryable") is True,
+            data={**whom.data, **_plain(data)},
+        )
+    if error.code == REQUEST_TIMEOUT:
+        return Fault(FaultType.TIMEOUT, f"{whom.name}: no answer from {whom.url} in time", data=whom.data)
+    if message.startswith("Redirect to "):
+        where = _words(message.split()[2])
+        return Fault(
+            FaultType.CONFIG,
+            f"{whom.name}: {whom.url} redirects to {where}, which is not followed; where that is the one "
+            "that is meant, set it as url",
+            data=whom.data,
+        )
+    if error.code == CONNECTION_CLOSED:
+        return _broken(whom)
+    if noted.status == 404:
+        return Fault(
+            FaultType.UPSTREAM,
+            f"{whom.name}: there is nothing at {whom.url} (HTTP 404); correct url, or start what is there",
+            data={**whom.data, "upstreamCode": 404},
+        )
+    status = f", HTTP {noted.status}" if noted.status >= 400 else ""
+    return Fault(
+        FaultType.PROTOCOL,
+        f"{whom.name}: {whom.url} refused the message: {_words(message)} (error {error.code}{status}); is it "
+        "an MCP endpoint?",
+        data=whom.data,
+    )
+
+
+def _refused(noted: Noted, whom: Whom) -> str:
+    if noted.source == "forwarded":
+        return f"refused the caller's bearer (HTTP {noted.status}); call with one that it accepts"
+    if noted.source == "configured":
+        return f"refused the configured credential (HTTP {noted.status}); correct headers.Authorization"
+    if whom.forward:
+        return f"asks for a credential (HTTP {noted.status}); call with a bearer, which is passed on to it"
+    return (
+        f"asks for a credential (HTTP {noted.status}); give headers.Authorization, or forward_inbound_auth: "
+        "true where it takes the caller's own"
+    )
+
+
+def _broken(whom: Whom) -> Fault:
+    return Fault(
+        FaultType.TRANSPORT,
+        f"{whom.name}: the connection to {whom.url} broke off before the answer was complete; send it again",
+        data=whom.data,
+    )
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a Fault's data, where its values are plain."""
+    kept: dict[str, Any] = {}
+    for key in _KEPT:
+        value = data.get(key)
+        if isinstance(value, str):
+            kept[key] = one_line(redact_text(value[:2_000]), 200)
+        elif _is_number(value):
+            kept[key] = value
+    if data.get("type") == FaultType.PROTOCOL and data.get("system") == "validation":
+        # What was sent does not fit what a typed handler there takes: its sender may mend it.
+        kept["system"] = "validation"
+        if isinstance(field := data.get("field"), str):
+            kept["field"] = one_line(redact_text(field[:2_000]), 100)
+    return kept
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER
+
+
+def _words(text: str) -> str:
+    """Foreign words, sanitised, without what looks like a secret."""
+    return sanitize(redact_text(text[: 2 * _MAX_WORDS]).strip(), _MAX_WORDS)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -1,0 +1,328 @@
+"""The executor of a router: it chooses one of the fleet's agents, says why, and hands the turn on to it."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from pallas.config import AgentConfig, Project
+from pallas.config.kinds import RouterConfig
+from pallas.model import (
+    Event,
+    Fault,
+    FaultType,
+    Message,
+    Principal,
+    Rerouted,
+    Routed,
+    RunRequest,
+    RunResult,
+    ServerMissing,
+    StepStarted,
+    TextDelta,
+    ToolEvent,
+)
+from pallas.model.safe_text import one_line
+from pallas.routing.choice import Candidate, Choice, choose, kept
+from pallas.routing.route_prompt import route_prompt
+from pallas.telemetry.trace_context import begin_call, current_run
+
+from ..base import Emit, ExecutorInfo, Turn, TurnResult
+
+ASK_SECONDS: Final = 60.0
+"""How long a model may take to say who answers; the examples decide then."""
+MAX_KEPT: Final = 10_000
+"""Conversations of which it is known who answers in them; of older ones it is found out anew."""
+_OTHERS: Final = 20
+_WHY: Final = 500
+
+
+class Reach(Protocol):
+    """The fleet as a router reaches it."""
+
+    def candidates(self, agents: Sequence[str], principal: Principal) -> tuple[Candidate, ...]:
+        """Those of ``agents`` that ``principal`` may run, in this order, as they are now."""
+        ...
+
+    def serves(self, agent: str) -> bool:
+        """Whether the fleet has such an agent at all."""
+        ...
+
+    def vision(self, agent: str) -> bool:
+        """Whether an agent takes pictures."""
+        ...
+
+    def principal(self, run_id: str) -> Principal:
+        """Who asked for a run in flight."""
+        ...
+
+    async def run(self, request: RunRequest, listener: Callable[[Event], None] | None = None) -> RunResult:
+        """Have an agent answer; cancelling it cancels the run. Raises Fault."""
+        ...
+
+    def end(self, agent: str, session: str, principal: Principal) -> None:
+        """That conversation with an agent is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Who answers in a conversation. ``session`` is theirs with the router, in which they know as many
+    messages as ``known``; empty where they have to be told again."""
+
+    agent: str
+    principal: Principal
+    session: str = ""
+    known: int = 0
+
+
+class RouterExecutor:
+    """Answers by having another agent answer. A conversation stays with the agent that was chosen first.
+
+    Whoever it chooses runs as if its caller had asked it, with the same principal and bearer, in a run of its
+    own below the router's. It goes on in one conversation of its own for as long as nobody else answers in
+    between: what a program or a server elsewhere keeps of it is kept. Nothing else of it outlives a turn.
+    """
+
+    def __init__(self, project: Project, config: AgentConfig, route: Reach) -> None:
+        self._project = project
+        self._config = config
+        self._reach = route
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    @property
+    def _rules(self) -> RouterConfig:
+        assert self._config.router is not None
+        return self._config.router
+
+    @property
+    def _members(self) -> tuple[str, ...]:
+        rules = self._rules
+        return tuple(dict.fromkeys((*rules.agents, *([rules.fallback] if rules.fallback else ()))))
+
+    @property
+    def pid(self) -> int | None:
+        """It needs no process."""
+        return None
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """It can do what one of those can that it chooses among."""
+        words = (word for each in self._all() for word in each.capabilities)
+        return ExecutorInfo(
+            vision=any(self._reach.vision(name) for name in self._members),
+            instruction=f"Chooses by {self._rules.by} among {', '.join(self._rules.agents)}.",
+            defined=str(self._config.where),
+            providers=(),
+            names_models=True,
+            capabilities=tuple(dict.fromkeys(words)),
+        )
+
+    def _all(self) -> tuple[Candidate, ...]:
+        return self._reach.candidates(self._rules.agents, Principal("control:full"))
+
+    async def load(self, *, fresh: bool = False) -> None:
+        """Raises Fault (CONFIG) where those it names are not served along with it."""
+        named = (*self._members, *([self._rules.ask] if self._rules.ask else ()))
+        missing = [name for name in named if name not in self._project.agents or not self._reach.serves(name)]
+        if missing:
+            raise Fault(
+                FaultType.CONFIG,
+                f"{self._config.where}: {self._config.name} is a router, and this fleet serves it without "
+                f"{', '.join(missing)}; serve the whole project",
+            )
+
+    async def start(self) -> None:
+        """It is ready as it is: whether those it names are is asked with each turn."""
+
+    async def run(self, turn: Turn, emit: Emit) -> TurnResult:
+        """Choose, say so, and have that agent answer. Its Fault comes back with ``data.routed``."""
+        who = self._reach.principal(turn.run_id)
+        choice = await self._choose(turn, who, emit)
+        emit(
+            Routed(
+                run_id=turn.run_id,
+                agent=turn.agent,
+                to=choice.agent,
+                by=choice.by,
+                why=one_line(choice.why, _WHY),
+                others=tuple(each.agent for each in choice.others[:_OTHERS]),
+            )
+        )
+        session, history = self._where(turn, choice.agent, who)
+        vision = self._reach.vision(choice.agent)
+        request = RunRequest(
+            agent=choice.agent,
+            text=turn.text,
+            images=turn.images,
+            principal=who,
+            session=session or None,
+            history=history if vision else _without_images(history),
+            stream_text=turn.stream_text,
+            params=turn.params,
+            provider=turn.provider,
+            bearer=turn.bearer,
+        )
+        try:
+            result = await self._ask(turn, emit, request, _telling(turn, choice.agent, emit))
+        except Fault as fault:
+            raise _told(fault, choice.agent) from fault
+        if turn.lease is not None:
+            self._keep(turn.lease, _Kept(choice.agent, who, session, len(turn.history) + 2))
+        said = Message("user", turn.text, turn.images), Message("assistant", result.text)
+        return TurnResult(
+            texts=result.texts,
+            messages=said,
+            usage=result.usage,
+            stop_reason=result.stop_reason,
+            backend=result.backend,
+            notices=result.notices,
+        )
+
+    async def _choose(self, turn: Turn, who: Principal, emit: Emit) -> Choice:
+        rules = self._rules
+        among = self._reach.candidates(self._members, who)
+        if turn.images:
+            among = tuple(self._if_it_sees(each) for each in among)
+        changed = ""
+        if turn.lease is not None and (before := self._kept.get(turn.lease)) is not None:
+            found = kept(before.agent, among)
+            if isinstance(found, Choice):
+                return found
+            changed = f"{found}; "
+        # Where that was forgotten, as after a restart, the question that began it leads to the same agent.
+        begun = turn.lease is not None and not changed
+        first = next((each.text for each in turn.history if each.role == "user"), "") if begun else ""
+        question = first or turn.text
+        listed = tuple(each for each in among if each.id in rules.agents)
+        said = None
+        if rules.by == "model" and sum(each.status != "unavailable" for each in listed) > 0:
+            said = await self._said(question, listed, turn, who, emit)
+        fallback = next((each for each in among if each.id == rules.fallback), None)
+        # Off the loop: the examples of many agents are read the first time.
+        choice = await asyncio.to_thread(choose, question, listed, by=rules.by, said=said, fallback=fallback)
+        return replace(choice, why=changed + choice.why) if changed else choice
+
+    def _if_it_sees(self, candidate: Candidate) -> Candidate:
+        if candidate.status == "unavailable" or self._reach.vision(candidate.id):
+            return candidate
+        return replace(candidate, status="unavailable", reason="it takes no images")
+
+    async def _said(
+        self, question: str, among: Sequence[Candidate], turn: Turn, who: Principal, emit: Emit
+    ) -> str | None:
+        """What the model answers that is asked; None where it does not."""
+        able = [each for each in among if each.status != "unavailable"]
+        request = RunRequest(
+            agent=self._rules.ask, text=route_prompt(question, able), principal=who, timeout=ASK_SECONDS
+        )
+        try:
+            return (await self._ask(turn, emit, request)).text
+        except Fault as fault:
+            return f"with an error: {fault.message}"
+
+    async def _ask(
+        self,
+        turn: Turn,
+        emit: Emit,
+        request: RunRequest,
+        listener: Callable[[Event], None] | None = None,
+    ) -> RunResult:
+        """A run of another agent as a call of this one: its span shows that the two belong together."""
+        span, call = begin_call(), secrets.token_hex(6)
+        run = current_run()
+        trace = replace(run.context, span_id=span) if run is not None and span else None
+        facts: dict[str, Any] = {
+            "run_id": turn.run_id,
+            "agent": turn.agent,
+            "server": request.agent,
+            "tool": "send_message",
+            "call_id": call,
+            "span_id": span,
+        }
+        emit(ToolEvent(phase="started", **facts))
+        done = False
+        try:
+            request = replace(request, trace=trace, caller=f"router {turn.agent}", surface="router")
+            result = await self._reach.run(request, listener)
+            done = True
+            return result
+        finally:
+            emit(ToolEvent(phase="completed" if done else "failed", **facts))
+
+    def _where(self, turn: Turn, agent: str, who: Principal) -> tuple[str, tuple[Message, ...]]:
+        """In which conversation the chosen agent answers, and what it has to be told of this one.
+
+        Until it has answered it counts as one that knows nothing: nobody can tell what a failure leaves.
+        """
+        history = tuple(turn.history)
+        if turn.lease is None:
+            return "", history
+        before = self._kept.get(turn.lease)
+        self._keep(turn.lease, _Kept(agent, who))
+        if before is not None and (before.agent, before.known) == (agent, len(history)) and before.session:
+            return before.session, ()
+        if before is not None:
+            self._end(before)
+        return f"router-{secrets.token_hex(16)}", history
+
+    def _keep(self, lease: str, kept: _Kept) -> None:
+        self._kept[lease] = kept
+        self._kept.move_to_end(lease)
+        if len(self._kept) > MAX_KEPT:
+            self._end(self._kept.popitem(last=False)[1])
+
+    def _end(self, kept: _Kept) -> None:
+        if kept.session:
+            self._reach.end(kept.agent, kept.session, kept.principal)
+
+    def problems(self) -> tuple[str, ...]:
+        """It calls no downstreams."""
+        return ()
+
+    @property
+    def waiting(self) -> int:
+        """There is always room: those it chooses count their own."""
+        return 0
+
+    def when_failed(self, tell: Callable[[str], None]) -> None:
+        """It does not fail by itself."""
+
+    def release(self, lease: str) -> None:
+        """The conversation is over: who answered in it is forgotten."""
+        if (kept := self._kept.pop(lease, None)) is not None:
+            self._end(kept)
+
+    async def park(self, timeout: float) -> None:
+        """It runs nothing."""
+
+    async def close(self, timeout: float) -> None:
+        """It holds nothing but who answers where."""
+        while self._kept:
+            self._end(self._kept.popitem()[1])
+
+
+def _telling(turn: Turn, agent: str, emit: Emit) -> Callable[[Event], None]:
+    """What the chosen agent writes is what the router writes; its steps are its own."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            actor = "" if event.actor in ("", agent) else event.actor
+            emit(replace(event, seq=0, run_id=turn.run_id, agent=turn.agent, actor=actor))
+        elif isinstance(event, StepStarted | Rerouted | ServerMissing):
+            emit(replace(event, seq=0, run_id=turn.run_id, agent=turn.agent))
+
+    return hear
+
+
+def _told(fault: Fault, agent: str) -> Fault:
+    data: Mapping[str, Any] = {**fault.data, "routed": fault.data.get("routed", agent)}
+    return Fault(
+        fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data, cause=fault.cause
+    )
+
+
+def _without_images(history: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(replace(each, images=()) if each.images else each for each in history)

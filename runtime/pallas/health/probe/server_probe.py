@@ -1,0 +1,231 @@
+"""Whether one MCP server can be reached: no model, no tool, and no session left behind.
+
+Both protocol eras (SPEC C7): ``server/discover`` first, which opens nothing; where that is not understood
+``initialize``, then ``DELETE`` of the session that opened. One deadline covers both.
+"""
+
+import asyncio
+import logging
+import shlex
+import shutil
+import ssl
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import httpx2
+
+from pallas import __version__
+from pallas.config.models import DownstreamConfig
+from pallas.model import Downstream, Reach
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
+
+from .probe_request import Answer, NotMcp, Session, ask
+
+log = logging.getLogger(__name__)
+
+TIMEOUT: Final = 3.0
+_MODERN: Final = "2026-07-28"
+_HANDSHAKE: Final = "2025-11-25"
+# Errors that only a server of the newer era gives: header mismatch, missing capability, version.
+_MODERN_ERRORS: Final = frozenset({-32020, -32021, -32022})
+_CLIENT: Final = {"name": "pallas-health", "version": __version__}
+_META: Final = "io.modelcontextprotocol"
+_DISCOVER: Final[dict[str, Any]] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "server/discover",
+    "params": {
+        "_meta": {
+            f"{_META}/protocolVersion": _MODERN,
+            f"{_META}/clientCapabilities": {},
+            f"{_META}/clientInfo": _CLIENT,
+        }
+    },
+}
+_INITIALIZE: Final[dict[str, Any]] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": _HANDSHAKE, "capabilities": {}, "clientInfo": _CLIENT},
+}
+
+Era = Literal["modern", "handshake"]
+Eras = MutableMapping[str, Era]
+Found = tuple[Reach, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look at a downstream found; not ``certain`` when a moment's trouble may explain it."""
+
+    downstream: Downstream
+    certain: bool = True
+
+
+def probe_client(verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
+    """A client for probes: it keeps neither connections nor cookies and has no deadline of its own.
+
+    ``verify`` as httpx2 takes it; making the default one reads the certificate store, so do it in a thread.
+    """
+    return httpx2.AsyncClient(
+        verify=verify,
+        timeout=None,
+        follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        headers={"User-Agent": f"pallas-health/{__version__}"},
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+    )
+
+
+def unprobed(config: DownstreamConfig) -> Downstream:
+    """The downstream before anyone looked at it; its target holds no credentials."""
+    if config.transport == "stdio":
+        return Downstream(config.name, "stdio", one_line(redact_text(shlex.join(config.command)), 200))
+    try:
+        parts = urlsplit(config.url)
+        target = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    except ValueError:
+        target = redact_text(config.url.partition("?")[0])
+    return Downstream(config.name, "http", one_line(target, 200))
+
+
+def found(config: DownstreamConfig, reach: Reach, detail: str = "") -> Downstream:
+    """The downstream as it was found; ``detail`` is one line without secrets."""
+    bare = unprobed(config)
+    return Downstream(bare.name, bare.transport, bare.target, reach, one_line(redact_text(detail), 200))
+
+
+async def probe(
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
+) -> Downstream:
+    """How one downstream is reached now (SPEC PI-11 to PI-13). Never raises.
+
+    Any HTTP error, a refusal, or no answer in ``timeout`` seconds is ``unreachable``; 401 and 403 are
+    ``auth required``, except that a server which gets the caller's own token (``forward_inbound_auth``)
+    and asks a probe without one for it is as it should be. ``eras`` remembers what each URL speaks.
+    A command counts as reached when it can be executed. Ending a session may take half a second more.
+    """
+    return (await look(config, client, eras, timeout)).downstream
+
+
+async def look(
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, timeout: float = TIMEOUT
+) -> Finding:
+    """As ``probe``, and whether to believe it at once: silence and broken connections may be a moment's."""
+    if config.not_configured:
+        return Finding(found(config, Reach.NOT_CONFIGURED, config.not_configured))
+    if config.transport == "stdio":
+        return Finding(found(config, *_command(config.command)))
+    opened: list[Session] = []
+    certain = True
+    try:
+        async with asyncio.timeout(timeout):
+            if config.transport == "sse":
+                reach, detail = await _event_stream(config, client)
+            else:
+                reach, detail = await _streamable(config, client, eras, opened)
+    except TimeoutError:
+        certain = False
+        reach, detail = Reach.UNREACHABLE, f"no answer within {timeout:g} s"
+    except NotMcp as error:
+        reach, detail = Reach.UNREACHABLE, str(error)
+    except httpx2.ConnectError as error:
+        reach, detail = Reach.UNREACHABLE, f"cannot connect ({error})"
+    except httpx2.HTTPError as error:
+        certain = False
+        reach, detail = Reach.UNREACHABLE, f"the connection failed ({type(error).__name__})"
+    except (httpx2.InvalidURL, ValueError, OSError) as error:
+        reach, detail = Reach.UNREACHABLE, f"its url or headers cannot be used ({type(error).__name__})"
+    except Exception as error:
+        log.exception("probing %s failed", config.name)
+        reach, detail = Reach.UNREACHABLE, f"the probe failed ({type(error).__name__})"
+    finally:
+        for session in opened:
+            await session.end(client)
+    if reach is Reach.AUTH_REQUIRED and _awaits_caller(config, detail):
+        return Finding(found(config, Reach.OK, "asks for the caller's token"))
+    return Finding(found(config, reach, detail), certain)
+
+
+async def _streamable(
+    config: DownstreamConfig, client: httpx2.AsyncClient, eras: Eras, opened: list[Session]
+) -> Found:
+    known = eras.pop(config.url, None)
+    order: tuple[Era, Era] = ("handshake", "modern") if known == "handshake" else ("modern", "handshake")
+    last: Answer | None = None
+    broken: httpx2.HTTPError | None = None
+    for era in order:
+        try:
+            answer = await _ask(config, client, era, opened)
+        except (httpx2.RemoteProtocolError, httpx2.ReadError) as error:
+            broken = error  # a server that hangs up on what it does not know may know the other
+            continue
+        if _is_evidence(era, answer):
+            eras[config.url] = era
+            return Reach.OK, ""
+        if answer.status in (401, 403):
+            return Reach.AUTH_REQUIRED, f"HTTP {answer.status}"
+        if last is None or era == "handshake":
+            last = answer
+    if last is None and broken is not None:
+        raise broken
+    return Reach.UNREACHABLE, _refusal(last)
+
+
+async def _ask(
+    config: DownstreamConfig, client: httpx2.AsyncClient, era: Era, opened: list[Session]
+) -> Answer:
+    headers = httpx2.Headers(config.headers)
+    if era == "handshake":
+        answer = await ask(client, config.url, _INITIALIZE, headers, opened)
+        if answer.session:
+            answer.session.version = str(answer.result.get("protocolVersion", ""))
+        return answer
+    modern = headers.copy()
+    modern.update({"MCP-Protocol-Version": _MODERN, "Mcp-Method": "server/discover"})
+    return await ask(client, config.url, _DISCOVER, modern, opened)
+
+
+def _is_evidence(era: Era, answer: Answer) -> bool:
+    if era == "handshake":
+        return bool(answer.result)
+    return "supportedVersions" in answer.result or answer.error_code in _MODERN_ERRORS
+
+
+def _refusal(answer: Answer | None) -> str:
+    if answer is None or not answer.accepted:
+        return f"HTTP {answer.status}" if answer else "no answer"
+    if answer.error_code is not None:
+        return f"initialize was refused (error {answer.error_code})"
+    return f"HTTP {answer.status}, but not as an MCP server answers"
+
+
+async def _event_stream(config: DownstreamConfig, client: httpx2.AsyncClient) -> Found:
+    """The older HTTP+SSE transport: its stream opens with a GET."""
+    headers = httpx2.Headers(config.headers)
+    headers["Accept"] = "text/event-stream"
+    async with client.stream("GET", config.url, headers=headers, follow_redirects=False) as response:
+        if response.status_code in (401, 403):
+            return Reach.AUTH_REQUIRED, f"HTTP {response.status_code}"
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.status_code == 200 and kind == "text/event-stream":
+            return Reach.OK, ""
+        return Reach.UNREACHABLE, f"HTTP {response.status_code}, without an event stream"
+
+
+def _awaits_caller(config: DownstreamConfig, detail: str) -> bool:
+    configured = any(name.lower() == "authorization" for name in config.headers)
+    return config.forward_inbound_auth and not configured and detail == "HTTP 401"
+
+
+def _command(command: tuple[str, ...]) -> Found:
+    program = command[0] if command else ""
+    if shutil.which(program):
+        return Reach.OK, ""
+    if "/" in program:
+        return Reach.UNREACHABLE, f"{program} is not an executable file"
+    return Reach.UNREACHABLE, f"command {program!r} is not in PATH"

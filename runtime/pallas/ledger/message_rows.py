@@ -1,0 +1,178 @@
+"""Between messages and the rows that they are kept in."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pallas.model import Image, Message, MessageRecord, MessageStatus, RunRecord, ThreadRecord, ToolCall
+from pallas.model.packed import packed_of
+
+from .native import images_in
+from .storable_text import new_id as new_id
+from .storable_text import storable as storable
+
+
+def rows_of(
+    message: Message,
+    thread: str,
+    index: int,
+    *,
+    run: str,
+    status: MessageStatus,
+    now: float,
+    summary: bool = False,
+) -> list[dict[str, Any]]:
+    """The rows of one message, from ``turn_index`` ``index`` on: one for each answer of a ``tool`` message.
+
+    ``summary``: it stands for what was said before it.
+    """
+    native = _native_of(message)
+    first: dict[str, Any] = {
+        "thread_id": thread,
+        "turn_index": index,
+        "part": index,
+        "role": "system" if message.summary else message.role,
+        "content": message.text,
+        "tool_calls": [calls_as_json(call) for call in message.calls] or None,
+        "tool_call_id": "",
+        "tool_ok": True,
+        "status": status,
+        "run_id": run,
+        "pictures": len(message.images),
+        "images": None if native is not None else [[i.data, i.mime_type] for i in message.images] or None,
+        "native": native,
+        "summary": summary or message.summary,
+        "created_at": now,
+    }
+    if message.role != "tool" or not message.answers:
+        return [first]
+    bare = {**first, "pictures": 0, "images": None, "native": None}
+    return [
+        {
+            **(bare if number else first),
+            "turn_index": index + number,
+            "content": answer.text,
+            "tool_call_id": answer.call_id,
+            "tool_ok": answer.ok,
+        }
+        for number, answer in enumerate(message.answers)
+    ]
+
+
+def size_of(message: Message) -> int:
+    """How many rows a message takes."""
+    return len(message.answers) or 1 if message.role == "tool" else 1
+
+
+def calls_as_json(call: ToolCall) -> dict[str, Any]:
+    """A call as it is kept."""
+    return {"id": storable(call.id), "name": call.name, "arguments": dict(call.arguments)}
+
+
+def calls_of(kept: Any) -> tuple[ToolCall, ...]:
+    """The calls that were kept; what is no call is left out."""
+    return tuple(
+        ToolCall(str(each.get("id", "")), str(each.get("name", "")), _mapping(each.get("arguments")))
+        for each in (kept if isinstance(kept, list) else ())
+        if isinstance(each, Mapping)
+    )
+
+
+def pictures_of(kept: Any, native: str | None) -> tuple[Image, ...]:
+    """The pictures of a message, from where they are."""
+    if native is not None:
+        return images_in(native)
+    return tuple(
+        Image(str(each[0]), str(each[1]))
+        for each in (kept if isinstance(kept, list) else ())
+        if isinstance(each, Sequence) and len(each) == 2
+    )
+
+
+def message_record(row: Any) -> MessageRecord:
+    """A row of ``messages`` as it is shown."""
+    return MessageRecord(
+        id=str(row.id),
+        thread=row.thread_id,
+        turn_index=row.turn_index,
+        role=row.role,
+        content=row.content,
+        status=row.status,
+        tool_calls=calls_of(row.tool_calls),
+        tool_call_id=row.tool_call_id,
+        tool_ok=row.tool_ok,
+        images=pictures_of(row.images, row.native) if row.pictures else (),
+        run=row.run_id,
+        reason=row.reason,
+        summary=row.summary,
+        created_at=row.created_at,
+    )
+
+
+def thread_record(row: Any) -> ThreadRecord:
+    """A row of ``threads`` with the agent's name. Its next index tells how many rows it has."""
+    return ThreadRecord(
+        id=row.id,
+        agent=row.agent,
+        owner=row.owner,
+        title=row.title,
+        origin=row.origin,
+        messages=row.next_index,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        last_turn_at=row.last_turn_at,
+    )
+
+
+def run_values(run: RunRecord) -> dict[str, Any]:
+    """A run as its row, but for its life."""
+    return {
+        "id": run.id,
+        "agent": run.agent,
+        "owner": run.owner,
+        "thread_id": run.thread or None,
+        "surface": run.surface,
+        "status": run.status,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "seconds": run.seconds,
+        "steps": run.steps,
+        "tools": run.tools,
+        "tokens_in": run.tokens_in,
+        "tokens_out": run.tokens_out,
+        "turn_index": run.turn_index,
+        "fault": run.fault,
+        "partial": run.partial,
+    }
+
+
+def run_record(row: Any) -> RunRecord:
+    """A row of ``runs``."""
+    return RunRecord(
+        id=row.id,
+        agent=row.agent,
+        owner=row.owner,
+        thread=row.thread_id or "",
+        surface=row.surface,
+        status=row.status,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        seconds=row.seconds,
+        steps=row.steps,
+        tools=row.tools,
+        tokens_in=row.tokens_in,
+        tokens_out=row.tokens_out,
+        turn_index=row.turn_index,
+        fault=row.fault,
+        partial=row.partial,
+    )
+
+
+def _native_of(message: Message) -> str | None:
+    try:
+        return packed_of(message.native)
+    except ValueError:  # text that no encoder takes: what was said is kept all the same
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,184 @@
+"""Agents, LLMs, secrets and projects in the ledger: rows as they are, and what refers to what.
+
+A secret's values are sealed before they come here.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+
+from pallas.model import ResourceKind, refusals
+
+from .database import Database
+from .kept import FOLDER_ID, Everything, Kept, used_by
+from .message_rows import new_id
+from .tables import agents, llms, projects, secrets
+
+_FOLDER_NAME: Final = "."  # no name that anybody may give: what it is called stands in agents.yaml
+
+_TABLES: Final[Mapping[ResourceKind, Table]] = {
+    "agent": agents,
+    "llm": llms,
+    "secret": secrets,
+    "project": projects,
+}
+_OWN: Final = frozenset({"id", "name", "owner", "version", "created_at", "updated_at"})
+
+
+class ResourceStore:
+    """The resources of one ledger. Each method is one transaction, and raises what that does."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def everything(self) -> Everything:
+        """All rows as they are at one time. An agent that was only ever talked to is none of them."""
+
+        def work(connection: Connection) -> Everything:
+            found = {
+                kind: tuple(
+                    _kept(kind, row) for row in connection.execute(select(table).order_by(table.c.name))
+                )
+                for kind, table in _TABLES.items()
+            }
+            known = tuple(each for each in found["agent"] if each.values["made"] or each.values["declared"])
+            return Everything(known, found["llm"], found["secret"], found["project"])
+
+        return await self._database.read(work)
+
+    async def declare_agents(self, names: Mapping[str, str]) -> None:
+        """These agents are declared in files now, by name with ``file:line``, and no others.
+
+        Rows of others stay, with their threads.
+        """
+        now = self._clock()
+
+        def work(connection: Connection) -> None:
+            known = {row.name: row for row in connection.execute(select(agents))}
+            for name, row in known.items():
+                if row.declared != names.get(name, ""):
+                    where = agents.c.id == row.id
+                    connection.execute(update(agents).where(where).values(declared=names.get(name, "")))
+            new = [
+                {"id": new_id(), "name": name, "declared": place, "created_at": now, "updated_at": now}
+                for name, place in names.items()
+                if name not in known
+            ]
+            if new:
+                connection.execute(insert(agents), new)
+
+        await self._database.write(work)
+
+    async def have_folder(self) -> None:
+        """The folder's own project has a row, so that agents can refer to it."""
+        now = self._clock()
+
+        def work(connection: Connection) -> None:
+            if connection.execute(select(projects.c.id).where(projects.c.id == FOLDER_ID)).first() is None:
+                row = {"id": FOLDER_ID, "name": _FOLDER_NAME, "created_at": now, "updated_at": now}
+                connection.execute(insert(projects).values(row))
+
+        await self._database.write(work)
+
+    async def insert(
+        self, kind: ResourceKind, key: str, name: str, values: Mapping[str, Any], owner: str
+    ) -> Kept:
+        """A new row. An agent's row that is neither made nor declared becomes this one, its threads with it.
+
+        Raises Fault (conflict) where the name is taken.
+        """
+        table, now = _TABLES[kind], self._clock()
+        row = {**values, "owner": owner, "version": 1, "created_at": now, "updated_at": now}
+
+        def work(connection: Connection) -> Kept:
+            there = connection.execute(select(table).where(table.c.name == name)).first()
+            if there is None:
+                connection.execute(insert(table).values(id=key, name=name, **row))
+                return _one(connection, kind, key)
+            if kind != "agent" or there.made or there.declared:
+                raise refusals.conflict(f"{kind} {name} exists already; change it, or choose another name")
+            connection.execute(update(table).where(table.c.id == there.id).values(**row))
+            return _one(connection, kind, there.id)
+
+        return await self._database.write(work)
+
+    async def update(
+        self, kind: ResourceKind, key: str, values: Mapping[str, Any], *, version: int | None = None
+    ) -> Kept:
+        """Other values for some columns; the version grows.
+
+        Raises Fault: not_found where it is gone, conflict where it has another ``version`` than that.
+        """
+        table, now = _TABLES[kind], self._clock()
+
+        def work(connection: Connection) -> Kept:
+            change = {**values, "version": table.c.version + 1, "updated_at": now}
+            done = connection.execute(update(table).where(*_of(table, key, version)).values(change))
+            found = _one(connection, kind, key)
+            if not done.rowcount:
+                raise refusals.stale(kind, found.name, found.version)
+            return found
+
+        return await self._database.write(work)
+
+    async def reseal(self, sealed: Mapping[str, bytes]) -> None:
+        """Secrets, by id, sealed anew with another key; to everybody else they are as they were."""
+
+        def work(connection: Connection) -> None:
+            for key, value in sealed.items():
+                connection.execute(update(secrets).where(secrets.c.id == key).values(sealed=value))
+
+        if sealed:
+            await self._database.write(work)
+
+    async def delete(self, kind: ResourceKind, key: str, *, version: int | None = None) -> None:
+        """Take a row out. Agents lose their project with it; an agent's threads and messages go with it.
+
+        Raises Fault: in_use that names who refers to it (agents to an LLM, LLMs to a secret), conflict where
+        it has another ``version`` than that.
+        """
+        table = _TABLES[kind]
+
+        def work(connection: Connection) -> None:
+            users: Sequence[str] = ()
+            if kind == "llm":
+                users = _names(connection, agents, agents.c.llm_id == key)
+            elif kind == "secret":
+                users = _names(connection, llms, llms.c.secret_id == key)
+            elif kind == "project":
+                connection.execute(update(agents).where(agents.c.project_id == key).values(project_id=None))
+            if users:
+                raise used_by(
+                    kind, _one(connection, kind, key).name, "agent" if kind == "llm" else "llm", users
+                )
+            gone = connection.execute(delete(table).where(*_of(table, key, version)))
+            if version is not None and not gone.rowcount:
+                found = _one(connection, kind, key)
+                raise refusals.stale(kind, found.name, found.version)
+
+        await self._database.write(work)
+
+
+def _of(table: Table, key: str, version: int | None) -> list[ColumnElement[bool]]:
+    """The row of that id, where it has that version."""
+    return [table.c.id == key, *([table.c.version == version] if version is not None else [])]
+
+
+def _names(connection: Connection, table: Table, where: Any) -> list[str]:
+    return [row.name for row in connection.execute(select(table.c.name).where(where).order_by(table.c.name))]
+
+
+def _one(connection: Connection, kind: ResourceKind, key: str) -> Kept:
+    table = _TABLES[kind]
+    row = connection.execute(select(table).where(table.c.id == key)).first()
+    if row is None:
+        raise refusals.not_found(f"there is no such {kind} any more")
+    return _kept(kind, row)
+
+
+def _kept(kind: ResourceKind, row: Row[Any]) -> Kept:
+    values = {key: value for key, value in row._mapping.items() if key not in _OWN}
+    return Kept(kind, row.id, row.name, values, row.owner, row.version, row.created_at, row.updated_at)

@@ -1,0 +1,197 @@
+"""Tasks: long work that its caller may come back for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, func, insert, or_, select, tuple_, update
+
+from pallas.model import Fault, FaultType, Page, TaskRecord, TaskStatus
+from pallas.model.refusals import STOPPED
+
+from .database import Database
+from .page_cursor import check_limit, cursor_of, place_of
+from .storable_text import storable
+from .tables import UNDER_WAY, runs, tasks, threads
+
+AT_ONCE: Final = 1_000
+"""Tasks that one transaction forgets, so that no writer waits long for it."""
+_LARGE: Final = ("text", "result")
+
+
+class TaskStore:
+    """The tasks of one ledger. Raises Fault (TRANSPORT, TIMEOUT) when the database does not do its part.
+
+    One whose time is over is not found any more, gone or not.
+    """
+
+    def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._life = life
+        self._clock = clock
+
+    async def begin(self, task: TaskRecord) -> None:
+        """A task that is under way from now on, in this life of the ledger."""
+        values = {
+            "id": task.id,
+            "agent": task.agent,
+            "owner": task.owner,
+            "kind": task.kind,
+            "status": task.status,
+            "life": self._life,
+            "run_id": task.run_id,
+            "preview": task.preview,
+            "ttl": task.ttl,
+            "created_at": task.created_at,
+            "updated_at": task.updated_at,
+        }
+        await self._database.write(lambda connection: connection.execute(insert(tasks), [values]))
+
+    async def move(self, task: TaskRecord) -> None:
+        """How far a task has come; nothing for one that is over."""
+        values = {
+            "status": task.status,
+            "run_id": task.run_id,
+            "progress": task.progress,
+            "request": _plain(task.request),
+            "updated_at": task.updated_at,
+        }
+        change = update(tasks).where(tasks.c.id == task.id, UNDER_WAY).values(**values)
+        await self._database.write(lambda connection: connection.execute(change))
+
+    async def finish(self, task: TaskRecord) -> None:
+        """A task is over, whatever came of it; it is kept ``ttl`` seconds. Nothing for one that was already.
+
+        Its thread is known by its run, where the record does not name it.
+        """
+        named = select(threads.c.id).where(threads.c.id == task.thread).scalar_subquery()
+        values = {
+            "status": task.status,
+            "run_id": task.run_id,
+            "thread_id": named if task.thread else _thread_of(task.run_id),
+            "progress": task.progress,
+            "request": None,
+            "text": task.text,
+            "result": _plain(task.result),
+            "fault": _plain(task.fault),
+            "updated_at": task.updated_at,
+            "finished_at": task.updated_at,
+            "expires_at": None if task.ttl is None else task.updated_at + task.ttl,
+        }
+        change = update(tasks).where(tasks.c.id == task.id, UNDER_WAY).values(**values)
+        await self._database.write(lambda connection: connection.execute(change))
+
+    async def forget(self, id: str) -> None:  # noqa: A002 - the word of the record
+        """It was never told to anybody, and goes."""
+        gone = delete(tasks).where(tasks.c.id == id)
+        await self._database.write(lambda connection: connection.execute(gone))
+
+    async def get(self, id: str) -> TaskRecord | None:  # noqa: A002 - the word of the record
+        """The task of that id."""
+        wanted = _all().where(tasks.c.id == id, self._kept())
+        row = await self._database.read(lambda connection: connection.execute(wanted).first())
+        return _record(row) if row is not None else None
+
+    async def list(
+        self,
+        *,
+        agent: str | None = None,
+        owner: str | None = None,
+        status: TaskStatus | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[TaskRecord]:
+        """Tasks, the newest first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor.
+
+        Without what came of them (``text``, ``result``): that is for who asks for one.
+        """
+        check_limit(limit)
+        place = place_of(cursor, "tasks", float)
+        wanted = _all(whole=False).where(self._kept()).order_by(tasks.c.created_at.desc(), tasks.c.id.desc())
+        for name, value in {"agent": agent, "owner": owner, "status": status}.items():
+            if value is not None:
+                wanted = wanted.where(tasks.c[name] == value)
+        if place is not None:
+            wanted = wanted.where(tuple_(tasks.c.created_at, tasks.c.id) < tuple_(*place))
+        wanted = wanted.limit(limit + 1)
+        rows = await self._database.read(lambda connection: connection.execute(wanted).all())
+        found = tuple(map(_record, rows[:limit]))
+        more = len(rows) > limit
+        return Page(found, cursor_of("tasks", found[-1].created_at, found[-1].id) if more else "")
+
+    def _kept(self) -> Any:
+        return or_(tasks.c.expires_at.is_(None), tasks.c.expires_at > self._clock())
+
+
+def forget_old(connection: Connection, now: float, limit: int = AT_ONCE) -> bool:
+    """Forget tasks whose time is over, ``limit`` at most; whether there may be more."""
+    old = select(tasks.c.id).where(tasks.c.expires_at <= now).limit(limit)
+    found = connection.execute(old).scalars().all()
+    if found:
+        connection.execute(delete(tasks).where(tasks.c.id.in_(found)))
+    return len(found) == limit
+
+
+def bury_tasks(connection: Connection, life: str, now: float, when: str) -> None:
+    """What a life left under way has failed and says why. Before its runs are: they know the threads."""
+    fault = Fault(
+        FaultType.UPSTREAM,
+        f"{STOPPED} ({when}); what it did until then was done: look at its thread, and ask again",
+        data={"stopped": True},
+    )
+    known = select(runs.c.thread_id).where(runs.c.id == tasks.c.run_id, tasks.c.run_id != "")
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.life == life, UNDER_WAY)
+        .values(
+            status="failed",
+            fault=fault.to_body(),
+            request=None,
+            thread_id=known.scalar_subquery(),
+            updated_at=now,
+            finished_at=now,
+            expires_at=now + tasks.c.ttl,
+        )
+    )
+
+
+def _thread_of(run_id: str) -> Any:
+    return select(runs.c.thread_id).where(runs.c.id == run_id).scalar_subquery() if run_id else None
+
+
+def _all(*, whole: bool = True) -> Any:
+    """Tasks, each with the thread of its run as long as it has none of its own."""
+    known = select(runs.c.thread_id).where(runs.c.id == tasks.c.run_id, tasks.c.run_id != "")
+    thread = func.coalesce(tasks.c.thread_id, known.scalar_subquery(), "").label("thread")
+    return select(*(each for each in tasks.c if whole or each.name not in _LARGE), thread)
+
+
+def _record(row: Any) -> TaskRecord:
+    return TaskRecord(
+        id=row.id,
+        agent=row.agent,
+        owner=row.owner,
+        status=row.status,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        run_id=row.run_id,
+        thread=row.thread,
+        kind=row.kind,
+        preview=row.preview,
+        progress=row.progress,
+        request=row.request,
+        text=getattr(row, "text", ""),
+        result=getattr(row, "result", None),
+        fault=row.fault,
+        ttl=row.ttl,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """JSON values as databases take them, else as they are: a result is given back as it was."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable(str(name)): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

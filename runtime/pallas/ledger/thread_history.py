@@ -1,0 +1,111 @@
+"""What of a thread a model is shown (SPEC AG-7): no call without its answer, no answer without its call.
+
+Nothing here asks the database: rows come in, messages go out.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+from pallas.model import Message, Role, ToolAnswer
+from pallas.model.packed import Packed
+
+from .message_rows import calls_of, pictures_of
+
+
+class Kept(NamedTuple):
+    """A complete row as far as models are concerned."""
+
+    turn_index: int
+    part: int
+    role: str
+    content: str
+    tool_calls: Any = None
+    tool_call_id: str = ""
+    tool_ok: bool = True
+    run_id: str = ""
+    pictures: int = 0
+    images: Any = None
+    native: str | None = None
+    summary: bool = False
+
+
+class Placed(NamedTuple):
+    """A message and the ``turn_index`` of its first row; ``stands`` for what was said before."""
+
+    part: int
+    message: Message
+    stands: bool
+
+
+def placed(rows: Iterable[Kept]) -> list[Placed]:
+    """The messages of complete rows, in the order that a model is told them.
+
+    What a summary says comes first. Then run after run, each whole: where two had a thread at a time, their
+    rows lie among each other, and no model takes an answer that does not follow its call at once.
+    """
+    ordered = sorted(rows, key=lambda row: row.turn_index)
+    begun: dict[str, int] = {}
+    for row in ordered:
+        if row.run_id and not row.summary:
+            begun.setdefault(row.run_id, row.turn_index)
+    parts: dict[tuple[bool, int, int], list[Kept]] = {}
+    for row in ordered:
+        run = row.part if row.summary else begun.get(row.run_id, row.turn_index)
+        parts.setdefault((not row.summary, run, row.part), []).append(row)
+    return [Placed(key[2], _message(parts[key]), not key[0]) for key in sorted(parts)]
+
+
+def history_of(rows: Iterable[Kept]) -> list[Placed]:
+    """The messages of complete rows as a model may have them."""
+    return list(well_formed(placed(rows)))
+
+
+def well_formed(entries: Sequence[Placed]) -> Iterator[Placed]:
+    """``entries`` without calls that have no answer, and answers that have no call.
+
+    An entry that loses its calls keeps its text; its native form, which has them as well, goes.
+    """
+    at = 0
+    while at < len(entries):
+        entry, message = entries[at], entries[at].message
+        at += 1
+        if message.role == "tool":
+            continue
+        if message.role != "assistant" or not message.calls:
+            yield entry
+            continue
+        answers: list[Placed] = []
+        while at < len(entries) and entries[at].message.role == "tool":
+            answers.append(entries[at])
+            at += 1
+        if _fit(message, [answer.message for answer in answers]):
+            yield entry
+            yield from answers
+        elif message.text or message.images:
+            yield entry._replace(message=Message("assistant", message.text, message.images))
+
+
+def _fit(message: Message, answers: Sequence[Message]) -> bool:
+    asked = sorted(call.id for call in message.calls)
+    answered = sorted(answer.call_id for each in answers for answer in each.answers)
+    return asked == answered and len(set(asked)) == len(asked) and all(each.answers for each in answers)
+
+
+def _message(rows: Sequence[Kept]) -> Message:
+    """The message that was kept in these rows."""
+    first = rows[0]
+    answers: tuple[ToolAnswer, ...] = ()
+    if first.role == "tool":
+        answers = tuple(
+            ToolAnswer(row.tool_call_id, row.content, row.tool_ok) for row in rows if row.tool_call_id
+        )
+    return Message(
+        # A summary is a word of the system to people; whoever made it says it to the model as a user would.
+        cast(Role, "user" if first.role == "system" else first.role),
+        "\n".join(row.content for row in rows if row.content),
+        pictures_of(first.images, first.native) if first.pictures else (),
+        Packed(first.native) if first.native is not None else None,
+        calls_of(first.tool_calls) if first.role == "assistant" else (),
+        answers,
+        summary=first.role == "system",
+    )

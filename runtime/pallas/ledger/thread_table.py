@@ -1,0 +1,313 @@
+"""Threads: conversations that last, and what was said in them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection, Select, case, delete, insert, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+
+from pallas.model import Message, MessageRecord, Page, RunRecord, ThreadRecord, refusals
+from pallas.model.ids import mint
+from pallas.model.safe_text import one_line
+
+from . import turn_statements
+from .agent_rows import agent_id
+from .database import Database
+from .message_rows import message_record, thread_record
+from .model_context import context_of
+from .page_cursor import check_limit, cursor_of, place_of
+from .tables import agents, idempotency, messages, runs, threads
+from .thread_history import history_of
+
+MAX_TITLE: Final = 200
+"""Characters of a title."""
+
+_THREADS: Final = select(threads, agents.c.name.label("agent")).join(
+    agents, agents.c.id == threads.c.agent_id
+)
+_MESSAGES: Final = select(
+    messages.c.id,
+    messages.c.thread_id,
+    messages.c.turn_index,
+    messages.c.role,
+    messages.c.content,
+    messages.c.tool_calls,
+    messages.c.tool_call_id,
+    messages.c.tool_ok,
+    messages.c.status,
+    messages.c.reason,
+    messages.c.run_id,
+    messages.c.pictures,
+    messages.c.images,
+    # The native form is large and wanted for its pictures alone.
+    case((messages.c.pictures > 0, messages.c.native)).label("native"),
+    messages.c.summary,
+    messages.c.created_at,
+)
+
+
+class ThreadStore:
+    """The threads of one ledger. Whose they are is for others to ask (``pallas.threads``).
+
+    Every verb raises Fault: ``not_found`` for a thread that is not there, TRANSPORT and TIMEOUT when the
+    database does not do its part.
+    """
+
+    def __init__(self, database: Database, life: str, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._life = life
+        self._clock = clock
+
+    async def create(
+        self,
+        agent: str,
+        owner: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the word of the record
+        handle: str | None = None,
+        origin: str = "",
+        title: str = "",
+    ) -> ThreadRecord:
+        """A new thread of an agent. Raises Fault (conflict) where it has one of that id or handle."""
+        now = self._clock()
+        record = ThreadRecord(
+            id or mint(), agent, owner, one_line(title, MAX_TITLE), origin, created_at=now, updated_at=now
+        )
+
+        def work(connection: Connection) -> ThreadRecord:
+            values = {
+                "id": record.id,
+                "agent_id": agent_id(connection, agent, now),
+                "handle": handle,
+                "owner": owner,
+                "title": record.title,
+                "origin": origin,
+                "created_at": now,
+                "updated_at": now,
+            }
+            try:
+                connection.execute(insert(threads), [values])
+            except IntegrityError:
+                raise refusals.conflict(
+                    f"agent {agent} has a thread of that name already; go on with it, or choose another name"
+                ) from None
+            return record
+
+        return await self._database.write(work)
+
+    async def get(self, thread: str) -> ThreadRecord | None:
+        """The thread of that id."""
+        return await self._database.read(
+            lambda connection: _one(connection, _THREADS.where(threads.c.id == thread))
+        )
+
+    async def find(self, agent: str, handle: str) -> ThreadRecord | None:
+        """The thread of that agent by its id, or by the caller's own handle."""
+        found = await self.resolve(agent, handle)
+        return None if found is None else found[0]
+
+    async def resolve(self, agent: str, handle: str) -> tuple[ThreadRecord, str] | None:
+        """As ``find``, with the caller's own handle for the thread, empty where it has none."""
+
+        def work(connection: Connection) -> tuple[ThreadRecord, str] | None:
+            of_agent = _THREADS.where(agents.c.name == agent)
+            for wanted in (threads.c.id == handle, threads.c.handle == handle):
+                row = connection.execute(of_agent.where(wanted)).first()
+                if row is not None:
+                    return thread_record(row), row.handle or ""
+            return None
+
+        return await self._database.read(work)
+
+    async def named(self, handle: str) -> tuple[ThreadRecord, ...]:
+        """The thread of that id, else those that have it as their caller's own handle: one of each agent."""
+
+        def work(connection: Connection) -> tuple[ThreadRecord, ...]:
+            if (by_id := _one(connection, _THREADS.where(threads.c.id == handle))) is not None:
+                return (by_id,)
+            # Each agent by itself: that is what the index of handles begins with.
+            of_agents = threads.c.agent_id.in_(select(agents.c.id))
+            wanted = _THREADS.where(of_agents, threads.c.handle == handle).order_by(agents.c.name)
+            return tuple(map(thread_record, connection.execute(wanted)))
+
+        return await self._database.read(work)
+
+    async def list(
+        self, *, agent: str | None = None, owner: str | None = None, limit: int = 50, cursor: str = ""
+    ) -> Page[ThreadRecord]:
+        """Threads, those used last first; ``limit`` 1 to 200. Raises Fault (PROTOCOL) on a bad cursor."""
+        check_limit(limit)
+        place = place_of(cursor, "threads", float)
+        wanted = _THREADS.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit + 1)
+        if agent is not None:
+            one = select(agents.c.id).where(agents.c.name == agent).scalar_subquery()
+            wanted = wanted.where(threads.c.agent_id == one)
+        if owner is not None:
+            wanted = wanted.where(threads.c.owner == owner)
+        if place is not None:
+            wanted = wanted.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*place))
+        rows = await self._database.read(lambda connection: connection.execute(wanted).all())
+        found = tuple(map(thread_record, rows[:limit]))
+        more = len(rows) > limit
+        return Page(found, cursor_of("threads", found[-1].updated_at, found[-1].id) if more else "")
+
+    async def rename(self, thread: str, title: str) -> ThreadRecord:
+        """The thread with another title, one line of at most 200 characters."""
+        values = {"title": one_line(title, MAX_TITLE), "updated_at": self._clock()}
+
+        def work(connection: Connection) -> ThreadRecord:
+            connection.execute(update(threads).where(threads.c.id == thread).values(values))
+            found = _one(connection, _THREADS.where(threads.c.id == thread))
+            if found is None:
+                raise turn_statements.no_thread()
+            return found
+
+        return await self._database.write(work)
+
+    async def delete(self, thread: str) -> None:
+        """The thread goes, with its messages, its runs and their events."""
+
+        def work(connection: Connection) -> None:
+            # What was asked for with a key is not done again because nothing is known of it any more.
+            gone = select(runs.c.id).where(runs.c.thread_id == thread)
+            connection.execute(update(idempotency).where(idempotency.c.run_id.in_(gone)).values(run_id=""))
+            if not connection.execute(delete(threads).where(threads.c.id == thread)).rowcount:
+                raise turn_statements.no_thread()
+
+        await self._database.write(work)
+
+    async def messages(
+        self,
+        thread: str,
+        *,
+        limit: int = 50,
+        cursor: str = "",
+        newest_first: bool = False,
+    ) -> Page[MessageRecord]:
+        """Rows of a thread in their order; what it costs depends on ``limit`` (1 to 200) alone.
+
+        Raises Fault (PROTOCOL) on a bad cursor.
+        """
+        check_limit(limit)
+        kind = "messages-" if newest_first else "messages+"
+        place = place_of(cursor, kind, int)
+        index = messages.c.turn_index
+        wanted = _MESSAGES.where(messages.c.thread_id == thread).limit(limit + 1)
+        wanted = wanted.order_by(index.desc() if newest_first else index)
+        if place is not None:
+            wanted = wanted.where(index < place[0] if newest_first else index > place[0])
+
+        def work(connection: Connection) -> Sequence[MessageRecord]:
+            rows = connection.execute(wanted).all()
+            if (
+                not rows
+                and connection.execute(select(threads.c.id).where(threads.c.id == thread)).first() is None
+            ):
+                raise turn_statements.no_thread()
+            return [message_record(row) for row in rows]
+
+        found = await self._database.read(work)
+        page = tuple(found[:limit])
+        return Page(page, cursor_of(kind, page[-1].turn_index, "") if len(found) > limit else "")
+
+    async def history(self, thread: str) -> tuple[tuple[Message, ...], int]:
+        """What a model is shown of the thread (SPEC AG-7), and the next free ``turn_index``."""
+
+        def work(connection: Connection) -> tuple[tuple[Message, ...], int]:
+            found = context_of(connection, thread)
+            if found is None:
+                raise turn_statements.no_thread()
+            return tuple(each.message for each in history_of(found[0])), found[1]
+
+        return await self._database.read(work)
+
+    async def begin(
+        self,
+        thread: str,
+        run: RunRecord,
+        question: Message,
+        *,
+        before: Sequence[Message] = (),
+    ) -> int:
+        """A run begins in the thread: it is running, its question pending; returns that one's index.
+
+        ``before`` is what was said elsewhere earlier: it comes first, complete.
+        """
+        run = replace(run, thread=thread)
+        return await self._database.write(
+            lambda connection: turn_statements.begin(connection, thread, run, question, before, self._life)
+        )
+
+    async def said(self, thread: str, run_id: str, message: Message) -> None:
+        """A message of the loop, pending until the run is over."""
+        now = self._clock()
+        await self._database.write(
+            lambda connection: turn_statements.add(
+                connection, thread, [message], run=run_id, status="pending", now=now
+            )
+        )
+
+    async def progress(self, under_way: Sequence[RunRecord]) -> None:
+        """How long runs have taken so far, and their steps and tools: what is known of them after a kill."""
+        await self._database.write(lambda connection: turn_statements.progress(connection, under_way))
+
+    async def finish(
+        self,
+        thread: str,
+        run: RunRecord,
+        messages: Sequence[Message],
+        *,
+        replaces: bool = False,
+    ) -> int:
+        """The run is over and answered; returns the ``turn_index`` of its answer, which is kept by now.
+
+        ``messages`` are the question, what was ``said``, and what was not told yet. With ``replaces`` they
+        stand for the whole conversation as models are shown it from now on; people still see every row.
+        """
+        now = self._clock()
+        return await self._database.write(
+            lambda connection: turn_statements.finish(
+                connection, thread, run, messages, life=self._life, now=now, replaces=replaces
+            )
+        )
+
+    async def fail(
+        self,
+        thread: str,
+        run: RunRecord,
+        reason: str,
+        partial: Sequence[Message] = (),
+    ) -> None:
+        """The run is over without an answer: its pending rows are in error and say why (SPEC AG-5).
+
+        ``partial`` is what was said all the same: the question stands then, and that behind it.
+        """
+        now = self._clock()
+        await self._database.write(
+            lambda connection: turn_statements.fail(
+                connection, thread, run, reason, partial, life=self._life, now=now
+            )
+        )
+
+    async def summarise(
+        self,
+        thread: str,
+        summary: Message,
+        number: int,
+        *,
+        before: str = "",
+    ) -> int:
+        """A row that stands for the ``number`` oldest messages of ``history`` from now on; returns its index.
+
+        The run ``before`` is under way: what it said so far is not among them. People still see every row.
+        """
+        now = self._clock()
+        return await self._database.write(
+            lambda connection: turn_statements.summarise(connection, thread, summary, number, before, now)
+        )
+
+
+def _one(connection: Connection, wanted: Select[tuple[object, ...]]) -> ThreadRecord | None:
+    row = connection.execute(wanted).first()
+    return thread_record(row) if row is not None else None

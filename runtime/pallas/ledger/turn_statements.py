@@ -1,0 +1,273 @@
+"""A turn in the database, step by step: each function is the work of one short transaction.
+
+Rows get their places from the thread's own row, so two of them wait for each other there and nowhere else.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, CursorResult, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from pallas.model import Fault, Message, MessageStatus, RunRecord, refusals
+from pallas.model.safe_text import one_line
+
+from .message_rows import rows_of, run_values, size_of
+from .model_context import context_of, rewritten
+from .storable_text import Words, storable
+from .tables import PENDING, RUNNING, messages, runs, threads
+from .thread_history import history_of
+
+MAX_TITLE: Final = 80
+"""Characters of a title that is made of a message."""
+
+_TAKE: Final = (
+    update(threads)
+    .where(threads.c.id == bindparam("thread"))
+    .values(
+        next_index=threads.c.next_index + bindparam("number"),
+        updated_at=bindparam("now"),
+        last_turn_at=bindparam("now"),
+        title=case((threads.c.title == "", bindparam("first_title", type_=Words)), else_=threads.c.title),
+    )
+    .returning(threads.c.next_index)
+)
+_TOLD: Final = (messages.c.part, messages.c.turn_index, messages.c.role, messages.c.tool_call_id)
+_OF_RUN: Final = (messages.c.thread_id == bindparam("thread"), messages.c.run_id == bindparam("run"))
+_SETTLE: Final = (
+    update(messages)
+    .where(messages.c.run_id == bindparam("run"), PENDING)
+    .values(status=bindparam("outcome"), reason=bindparam("why"))
+    .returning(*_TOLD)
+)
+_MEND: Final = update(messages).where(*_OF_RUN).values(status="complete", reason="").returning(*_TOLD)
+_STANDS: Final = (
+    update(messages)
+    .where(messages.c.thread_id == bindparam("thread"), messages.c.turn_index == bindparam("question"))
+    .values(status="complete", reason="")
+)
+_UNSAY: Final = delete(messages).where(*_OF_RUN, messages.c.turn_index >= bindparam("index"))
+_FIRST_PENDING: Final = select(func.min(messages.c.turn_index)).where(
+    messages.c.run_id == bindparam("run"), PENDING
+)
+_ENDED: Final = (
+    "status",
+    "finished_at",
+    "seconds",
+    "steps",
+    "tools",
+    "tokens_in",
+    "tokens_out",
+    "turn_index",
+    "fault",
+    "partial",
+)
+# Put together once: that takes longer than to carry it out.
+_STOP: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values({name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in _ENDED})
+)
+_PROGRESS: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"), RUNNING)
+    .values(
+        {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in ("seconds", "steps", "tools")}
+    )
+)
+_HOW: Final = select(runs.c.status, runs.c.finished_at).where(runs.c.id == bindparam("run"))
+_INSERT_RUN: Final = insert(runs)
+_INSERT_MESSAGES: Final = insert(messages)
+
+
+class Told(NamedTuple):
+    """A row of a run, as far as it is compared."""
+
+    part: int
+    turn_index: int
+    role: str
+    tool_call_id: str
+
+
+def no_thread() -> Fault:
+    """There is no thread of that id, as far as whoever asks may know."""
+    return refusals.not_found("thread not found: it is unknown, was deleted, or belongs to another caller")
+
+
+def take(connection: Connection, thread: str, number: int, now: float, *, title: str = "") -> int:
+    """The first of ``number`` indexes that nobody else gets. Raises Fault (not found)."""
+    values = {"thread": thread, "number": number, "now": now, "first_title": title}
+    after = connection.execute(_TAKE, values).scalar_one_or_none()
+    if after is None:
+        raise no_thread()
+    return int(after) - number
+
+
+def add(
+    connection: Connection,
+    thread: str,
+    new: Sequence[Message],
+    *,
+    run: str,
+    status: MessageStatus,
+    now: float,
+    title: str = "",
+    summary: bool = False,
+) -> int:
+    """The rows of messages, at the end of the thread; returns the ``turn_index`` of the first."""
+    first = index = take(connection, thread, sum(map(size_of, new)), now, title=title)
+    rows: list[dict[str, Any]] = []
+    for message in new:
+        made = rows_of(message, thread, index, run=run, status=status, now=now, summary=summary)
+        index += len(made)
+        rows += made
+    if rows:
+        connection.execute(_INSERT_MESSAGES, rows)
+    return first
+
+
+def begin(
+    connection: Connection,
+    thread: str,
+    run: RunRecord,
+    question: Message,
+    before: Sequence[Message],
+    life: str,
+) -> int:
+    """The run as running, its question as pending, behind what was said elsewhere ``before``."""
+    now = run.started_at
+    if before:
+        add(connection, thread, before, run="", status="complete", now=now)
+    title = one_line(question.text, MAX_TITLE)
+    index = add(connection, thread, [question], run=run.id, status="pending", now=now, title=title)
+    start(connection, run, life)
+    return index
+
+
+def start(connection: Connection, run: RunRecord, life: str) -> None:
+    """A run that begins. Raises Fault (conflict) where there is one of that id."""
+    try:
+        connection.execute(_INSERT_RUN, [{**run_values(run), "life": life}])
+    except IntegrityError:
+        raise refusals.taken_run() from None
+
+
+def stop(connection: Connection, run: RunRecord, life: str, *, thread: str = "", at: int | None) -> None:
+    """A run that is over, whether it was begun, taken for dead meanwhile, or never heard of."""
+    values = {**run_values(run), "turn_index": at}
+    ended = {f"new_{name}": values[name] for name in _ENDED}
+    if connection.execute(_STOP, {"run": run.id, **ended}).rowcount == 0:
+        start_values = {**values, "thread_id": thread or run.thread or None, "life": life}
+        connection.execute(_INSERT_RUN, [start_values])
+
+
+def progress(connection: Connection, under_way: Sequence[RunRecord]) -> None:
+    """How far runs are; nothing for one that is over."""
+    values = [
+        {"run": each.id, "new_seconds": each.seconds, "new_steps": each.steps, "new_tools": each.tools}
+        for each in under_way
+    ]
+    connection.execute(_PROGRESS, values)
+
+
+def finish(
+    connection: Connection,
+    thread: str,
+    run: RunRecord,
+    said: Sequence[Message],
+    *,
+    life: str,
+    now: float,
+    replaces: bool,
+) -> int:
+    """Everything of the run complete, the run over; returns the ``turn_index`` of the answer."""
+    values = {"run": run.id, "thread": thread}
+    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "complete", "why": ""}))
+    if not told:  # it was taken for dead, or never told
+        told = _rows(connection.execute(_MEND, values))
+    if replaces:
+        new = rewritten(connection, thread, {row.part for row in told}, said)
+        rest = new.rest
+        if new.changed:
+            at = add(connection, thread, new.summaries, run=run.id, status="complete", now=now, summary=True)
+            after = at + sum(map(size_of, new.summaries))
+            begins = after if new.context is None else new.context
+            _show_from(connection, thread, at if new.summaries else None, begins)
+    else:
+        same, wrong = _same(told, said)
+        rest = said[same:]
+        if wrong is not None:  # something on the way could not be kept: what came after it is said again
+            connection.execute(_UNSAY, {**values, "index": wrong})
+            told = [row for row in told if row.part < wrong]
+    first = add(connection, thread, rest, run=run.id, status="complete", now=now)
+    kept = sum(map(size_of, rest))
+    answer = first + kept - 1 if kept else max((row.turn_index for row in told), default=first)
+    stop(connection, run, life, thread=thread, at=answer)
+    return answer
+
+
+def fail(
+    connection: Connection,
+    thread: str,
+    run: RunRecord,
+    reason: str,
+    partial: Sequence[Message],
+    *,
+    life: str,
+    now: float,
+) -> None:
+    """Everything of the run that is pending in error (SPEC AG-5), the run over.
+
+    With ``partial`` something was said all the same: the question stands, and that behind it. A run that is
+    over as it should be stays so, whoever did not hear of that and says it again.
+    """
+    before = connection.execute(_HOW, {"run": run.id}).first()
+    if before is not None and (before.status == "ok" or before.finished_at == run.finished_at):
+        return
+    told = _rows(connection.execute(_SETTLE, {"run": run.id, "outcome": "error", "why": reason}))
+    if partial and told:
+        connection.execute(_STANDS, {"thread": thread, "question": told[0].turn_index})
+    first = add(connection, thread, partial, run=run.id, status="complete", now=now)
+    at = first + sum(map(size_of, partial)) - 1 if partial else None
+    stop(connection, run, life, thread=thread, at=at)
+
+
+def summarise(
+    connection: Connection, thread: str, summary: Message, number: int, before: str, now: float
+) -> int:
+    """A summary of the ``number`` oldest messages that models are shown."""
+    at = add(connection, thread, [summary], run="", status="complete", now=now, summary=True)
+    found = context_of(connection, thread)
+    shown = [each for each in history_of(found[0] if found else []) if each.part != at]
+    left = [each.part for each in shown[number:] if not each.stands]
+    # What a run that is under way said so far is shown once it is complete.
+    pending = connection.execute(_FIRST_PENDING, {"run": before}).scalar() if before else None
+    _show_from(connection, thread, at, min([*left, at + 1 if pending is None else pending]))
+    return at
+
+
+def _show_from(connection: Connection, thread: str, summary: int | None, context: int) -> None:
+    """What models are shown from now on: the summary rows from there, then the others from ``context``."""
+    values = {"summary_from": summary, "context_from": context}
+    connection.execute(update(threads).where(threads.c.id == thread).values(values))
+
+
+def _rows(result: CursorResult[Any]) -> list[Told]:
+    """All rows, read to the end: SQLite commits nothing before."""
+    return sorted(map(Told._make, result))
+
+
+def _same(told: Sequence[Told], said: Sequence[Message]) -> tuple[int, int | None]:
+    """How many messages of ``said`` were told, and the first row of another kind than was said there."""
+    shapes: dict[int, list[tuple[str, str]]] = {}
+    for row in told:
+        shapes.setdefault(row.part, []).append((row.role, row.tool_call_id))
+    for number, (part, shape) in enumerate(shapes.items()):
+        if number == len(said) or shape != _shape(said[number]):
+            return number, part
+    return len(shapes), None
+
+
+def _shape(message: Message) -> list[tuple[str, str]]:
+    ids = [storable(answer.call_id) for answer in message.answers] if message.role == "tool" else []
+    return [("system" if message.summary else message.role, each) for each in ids or [""]]

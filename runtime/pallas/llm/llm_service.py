@@ -1,0 +1,280 @@
+"""What answers handlers' ``complete``: backends, their budgets, and who used how much (HC-27 to HC-33)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from pallas.config import Project
+from pallas.config.kinds import BackendConfig
+from pallas.invocation import Completer, Completion, LLMResponse, TokenUsage
+from pallas.model import Event, Fault, FaultType, Notice, Params
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import reapply_logging
+
+from .backend import Backend
+from .backend_request import Asking
+from .backend_selection import Selection, backends_of
+from .completer import completer_of, shown
+from .provider_port import Answer, Provider, Providers
+from .question import Question, estimated, read_params, read_question
+from .token_budget import Budgets
+
+LONGEST: Final = 600.0
+"""Seconds that one question may take in all, waits and retries included, where nobody says less."""
+_ENDING: Final = 5.0
+
+Emit = Callable[[Event], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """Who asks, and what its messages begin with."""
+
+    agent: str
+    run_id: str
+    run_agent: str
+    conversation: str
+    deadline: float | None
+    emit: Emit
+    prompt: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A backend with what asks it, made at its first question."""
+
+    backend: Backend
+    provider: Provider | None = None
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class LlmService:
+    """Models for the handlers of one fleet; in its event loop.
+
+    ``project`` is the fleet's, as it is now; ``publish`` (the hub's) hears warnings that belong to no run.
+    Making one imports nothing of fast-agent: that happens with the first question, in a thread.
+    ``providers``, ``clock`` and ``sleep`` are for tests.
+    """
+
+    def __init__(
+        self,
+        project: Callable[[], Project],
+        publish: Emit = lambda event: None,
+        *,
+        providers: Providers | None = None,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._project = project
+        self._publish = publish
+        self._providers = providers
+        self._clock, self._sleep = clock, sleep
+        self._budgets = Budgets(self._warn)
+        self._adopted: Project | None = None
+        self._known: dict[str, _Known] = {}
+        self._selection: Selection | None = None
+        self._under_way: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._closed = False
+
+    def completer(
+        self,
+        *,
+        agent: str,
+        thread: str,
+        run_id: str = "",
+        emit: Emit = lambda event: None,
+        prompt: str = "",
+        run_agent: str = "",
+        conversation: str = "",
+        deadline: float | None = None,
+    ) -> Completer:
+        """Asks for ``agent``, a handler, in the frame ``thread`` of a run.
+
+        ``prompt`` is put before what it asks and never shown to it (HC-36). ``emit`` is the run's, whose
+        agent ``run_agent`` is (else ``agent``). ``conversation`` is what has the budget: the id of the run's
+        first frame, else ``thread``. ``deadline`` (as ``time.monotonic`` counts) bounds every wait.
+        """
+        asker = _Asker(
+            agent=agent,
+            run_id=run_id,
+            run_agent=run_agent or agent,
+            conversation=conversation or thread,
+            deadline=deadline,
+            emit=emit,
+            prompt=prompt,
+        )
+        return completer_of(partial(self._complete, asker))
+
+    def adopt(self, project: Project) -> None:
+        """The project's files were read anew: backends that stayed the same keep what is known of them."""
+        before = self._known
+        same = self._adopted is not None and _surroundings(self._adopted) == _surroundings(project)
+        self._known = {}
+        for config in backends_of(project):
+            known = before.get(config.id)
+            if known is None or _limits(known.backend.config) != _limits(config):
+                known = _Known(Backend(config, clock=self._clock, sleep=self._sleep))
+            elif not same:  # its limits are what they were; its keys may not be
+                known = _Known(known.backend)
+            self._known[config.id] = known
+        self._adopted = project
+        self._selection = Selection(project, [each.backend for each in self._known.values()])
+
+    async def close(self) -> None:
+        """End what is under way, with a Fault for whoever waits; nobody is asked any more."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for scope in self._under_way:
+            if not scope.expired():  # it is ending already
+                scope.reschedule(loop.time())
+        if self._under_way:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _ENDING)
+        self._known.clear()
+        self._selection = None
+
+    def usage(self, agent: str) -> TokenUsage:
+        """The tokens that a handler used since the start, or since ``reset`` (HC-30)."""
+        return self._budgets.usage(agent)
+
+    def usages(self) -> Mapping[str, TokenUsage]:
+        """Those of every handler that asked."""
+        return self._budgets.usages()
+
+    def reset(self, agent: str | None = None) -> None:
+        """Count from nothing again, for one handler or for all; budgets of threads stay."""
+        self._budgets.reset(agent)
+
+    async def _complete(self, who: _Asker, wanted: Completion) -> LLMResponse:
+        """Ask for somebody who has a completer. Raises Fault."""
+        question = read_question(wanted.messages, who.prompt)
+        params = read_params(wanted.params)
+        selection = self._current()
+        project = self._adopted
+        assert project is not None
+        model, candidates = selection.answering(str(wanted.model or ""))
+        deadline = min(self._clock() + LONGEST, who.deadline if who.deadline is not None else float("inf"))
+        asking = Asking(
+            actor=who.agent,
+            run_id=who.run_id,
+            run_agent=who.run_agent,
+            emit=who.emit,
+            selection=selection,
+            routing=project.llm,
+            provider=self._ready,
+            deadline=deadline,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        limit = project.llm.max_tokens_per_thread
+        with self._budgets.spending(who.conversation, who.agent, question.tokens, limit) as spending:
+            found = await self._asked(asking, model, candidates, question, params, deadline)
+            if isinstance(found, Fault):
+                raise shown(found, who.prompt)
+            backend, answer = found
+            spending.usage = _usage(question, answer)
+        return LLMResponse(
+            content=answer.text,
+            model=answer.model or model,
+            usage=spending.usage,
+            finish_reason=answer.finish_reason,
+            backend=backend.id,
+            raw=answer.raw,
+        )
+
+    async def _asked(
+        self,
+        asking: Asking,
+        model: str,
+        candidates: tuple[Backend, ...],
+        question: Question,
+        params: Params,
+        deadline: float,
+    ) -> tuple[Backend, Answer] | Fault:
+        """What came of it, in time."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock())) as scope:
+                self._under_way.add(scope)
+                self._idle.clear()
+                try:
+                    return await asking.answer(model, candidates, question, params)
+                finally:
+                    self._under_way.discard(scope)
+                    if not self._under_way:
+                        self._idle.set()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return self._ended()
+        except Fault as fault:
+            return fault
+
+    def _current(self) -> Selection:
+        if self._closed:
+            raise self._ended()
+        project = self._project()
+        if self._selection is None or self._adopted is not project:
+            self.adopt(project)
+        assert self._selection is not None
+        return self._selection
+
+    async def _ready(self, backend: Backend) -> Provider:
+        known = self._known.get(backend.id)
+        if known is None or known.backend is not backend:  # the files changed while it waited
+            known = _Known(backend)
+        async with known.making:
+            if known.provider is None:
+                assert self._adopted is not None
+                providers = self._providers = self._providers or await _load()
+                known.provider = await providers.provider(backend.config, self._adopted)
+            return known.provider
+
+    def _warn(self, agent: str, used: int, limit: int) -> None:
+        self._publish(
+            Notice(
+                level="warning",
+                text=f"a conversation has used {used:,} of its {limit:,} tokens (llm.max_tokens_per_thread)",
+                agent=one_line(agent),
+            )
+        )
+
+    def _ended(self) -> Fault:
+        if self._closed:
+            return Fault(FaultType.TRANSPORT, "the fleet is stopping, and models are no longer asked")
+        return Fault(
+            FaultType.TIMEOUT, "no model answered in time; ask for less, or give the handler a longer timeout"
+        )
+
+
+async def _load() -> Providers:
+    """fast-agent, imported in a thread: it takes seconds."""
+
+    def load() -> Providers:
+        try:
+            from pallas.executors.fastagent.completion_providers import FastAgentProviders
+        finally:
+            reapply_logging()  # what it imports has handlers that write to the terminal
+        return FastAgentProviders()
+
+    return await asyncio.to_thread(load)
+
+
+def _limits(config: BackendConfig) -> BackendConfig:
+    """A backend without where it stands in its file."""
+    return replace(config, where=BackendConfig("", "").where)
+
+
+def _surroundings(project: Project) -> tuple[object, ...]:
+    return project.provider, project.model, dict(project.settings)
+
+
+def _usage(question: Question, answer: Answer) -> TokenUsage:
+    """As its provider counted, else as it is estimated."""
+    taken = question.tokens if answer.tokens_in is None else answer.tokens_in
+    given = estimated(len(answer.text)) if answer.tokens_out is None else answer.tokens_out
+    return TokenUsage(taken, given)

@@ -1,0 +1,88 @@
+"""Handlers that return bytes (HC-21): deprecated, read safely, and under the same rules as all others."""
+
+from typing import Final
+
+from lxml import etree
+
+from pallas.contract import Text
+from pallas.model import Fault
+from pallas.payloads import Payload, PayloadFault, PayloadType, elements_of, is_envelope, opened
+
+from .messaging_port import Endpoint, Peers
+from .send_rules import TODO
+from .untyped_payload import loose
+
+Addressed = tuple[str | None, Payload]
+
+_TODO_TAGS: Final = frozenset({f"{TODO}.todountil", f"{TODO}.todocomplete"})
+
+
+def read(raw: bytes, endpoint: Endpoint, caller: str, peers: Peers) -> tuple[Addressed, ...]:
+    """The messages in it, each with whom it is for. Raises PayloadFault where they cannot be read.
+
+    An envelope's ``to`` counts, its ``from`` and ``thread`` do not. Else a tag that is ``name.class`` of the
+    handler itself, a peer or its caller goes there; another one with a dot goes to nobody; the rest responds.
+    """
+    tags: dict[str, str] | None = None
+    found: list[Addressed] = []
+    for element in elements_of(raw, peers.limits.bytes):
+        if is_envelope(element):
+            to, body = opened(element)
+            found.append((to, _loose(body)))
+            continue
+        name = etree.QName(element)
+        tag = name.localname.lower()
+        if "." in tag and tags is None:
+            tags = _tags(endpoint, caller, peers)
+        if "." not in tag:
+            found.append((None, _answer(element, tag, caller, peers)))
+        elif tags is not None and tag in tags:
+            found.append((tags[tag], _loose(element)))
+        else:  # no agent has such a name: the rules refuse it
+            found.append((f"<{name.localname}>", _loose(element)))
+    if not found:
+        raise PayloadFault("There is no element in it")
+    return tuple(found)
+
+
+def _tags(endpoint: Endpoint, caller: str, peers: Peers) -> dict[str, str]:
+    """The root tags that say where to (SPEC 5.1), lower-cased, with the names that they stand for."""
+    tags: dict[str, str] = {}
+    for peer in sorted(endpoint.peers | {caller}):
+        for kind in _classes(peer, peers):
+            tags[f"{peer}.{kind}".lower()] = peer
+    for name in (endpoint.shown, endpoint.name):
+        tags[f"{name}.{endpoint.payload.name}".lower()] = endpoint.name
+    if endpoint.is_agent:
+        tags.update(dict.fromkeys(_TODO_TAGS, TODO))
+    return tags
+
+
+def _classes(peer: str, peers: Peers) -> list[str]:
+    try:
+        typed = peers.endpoints(peer)
+    except Fault:  # not now: then nobody knows what it takes
+        return []
+    if typed:
+        return [each.payload.name for each in typed]
+    return [Text.__name__] if peers.knows(peer) else []
+
+
+def _answer(element: etree._Element, tag: str, caller: str, peers: Peers) -> Payload:
+    """Of the caller's own class where it fits that, else without a class."""
+    try:
+        for each in peers.endpoints(caller):
+            if each.payload.name.lower() == tag:
+                return each.payload.adopt(element)
+    except Fault:
+        pass
+    return _loose(element)
+
+
+def _loose(element: etree._Element) -> Payload:
+    if etree.QName(element).localname.lower().rpartition(".")[2] == "text":
+        try:
+            return PayloadType.of(Text).adopt(element)
+        except PayloadFault:
+            pass
+    return loose(element)

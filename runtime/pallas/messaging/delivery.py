@@ -1,0 +1,153 @@
+"""Delivers messages between handlers until the one who began it has an answer."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from pallas.contract import Boot
+from pallas.model import Envelope, Fault, FaultType
+from pallas.payloads import Payload, PayloadType
+
+from .frames import new_id
+from .handler_work import GRACE
+from .message_log import MessageLog
+from .message_run import Running
+from .messaging_port import Asker, Emit, Endpoint, Peers
+from .send_rules import CALLER, MAX_DEPTH, SYSTEM
+from .shared_state import Hall
+
+__all__ = ["CALLER", "First", "Pump"]
+
+log = logging.getLogger(__name__)
+
+BOOT: Final = "pallas.contract:Boot"
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The message that a run begins with. ``sender`` is an agent of the fleet or ``CALLER``; ``thread`` is
+    the UUID that its frame gets, empty for a new one; ``nested`` runs do not wait for a pipeline (HC-31).
+    ``home`` is the agent that the run begins with where what is sent to it comes back to its first frame."""
+
+    to: str
+    payload: Payload
+    asker: Asker
+    sender: str = CALLER
+    thread: str = ""
+    nested: bool = False
+    home: str = ""
+
+
+class Pump:
+    """All messages of one fleet. One event loop only."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._hall = Hall(peers)
+        self._runs: set[Running] = set()
+        self._boots: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def root(self) -> str:
+        """The UUID of the root thread, which is there before any message (HC-25)."""
+        return self._hall.root
+
+    @property
+    def open_frames(self) -> int:
+        """Frames that are not over."""
+        return len(self._hall.frames)
+
+    @property
+    def handling(self) -> int:
+        """Messages that are being handled now."""
+        return self._hall.slots.running
+
+    @property
+    def waiting(self) -> int:
+        """Messages and runs that wait for their turn."""
+        return self._hall.queued + self._hall.pipelines.waiting
+
+    @property
+    def log(self) -> MessageLog:
+        """The messages of the last runs."""
+        return self._hall.log
+
+    def envelopes(self, run_id: str, after: int = 0, limit: int | None = None) -> tuple[Envelope, ...]:
+        """The messages of a run with a ``number`` above ``after``, lowest first, at most ``limit``."""
+        return self._hall.log.envelopes(run_id, after, limit)
+
+    async def boot(self, emit: Emit) -> None:
+        """The first message: Boot, to each handler that takes it. Returns when they all have handled it.
+
+        What follows of it goes on until ``close``. What fails is in the log: the fleet starts all the same.
+        """
+        boot = PayloadType.of(Boot).pack(Boot(self._peers.project, self._peers.agents))
+        runs = [self._booted(endpoint, boot, emit) for endpoint in self._peers.takers(BOOT)]
+        for run in runs:
+            await run.handled()
+
+    async def exchange(self, first: First, emit: Emit) -> Payload | None:
+        """Deliver it and all that follows; what comes back to who began, None where nothing does (HC-5).
+
+        Cancelling it cancels every handler that works for it. Raises Fault.
+        """
+        self._check(first)
+        pipelines = self._hall.pipelines
+        if not first.nested:
+            await pipelines.take(self._hall.queued)
+        try:
+            self._check(first)  # it may have waited long, and the fleet be stopping by now
+            run = Running(self._hall, first.asker, emit, first.sender, home=first.home)
+            self._runs.add(run)
+            try:
+                run.begin(first.to, first.payload, thread=first.thread)
+                return await run.done
+            finally:
+                self._runs.discard(run)
+                await run.close()
+        finally:
+            if not first.nested:
+                pipelines.give()
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        self._closed = True
+        self._hall.pipelines.refuse(_stopping())
+        for run in list(self._runs):
+            run.finish(None, _stopping())
+        tasks = {each.task for each in self._hall.works if each.task is not None} | self._boots
+        if tasks:
+            await asyncio.wait(tasks, timeout=2 * GRACE)
+
+    def _check(self, first: First) -> None:
+        if self._closed:
+            raise _stopping()
+        if first.asker.depth >= MAX_DEPTH:
+            raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} agents below each other")
+
+    def _booted(self, endpoint: Endpoint, boot: Payload, emit: Emit) -> Running:
+        id_ = new_id()
+        run = Running(self._hall, Asker(run_id=id_, agent=endpoint.name), emit, SYSTEM)
+        self._runs.add(run)
+        task = asyncio.get_running_loop().create_task(
+            self._boot(run, endpoint, boot, id_), name=f"boot of {endpoint.name}"
+        )
+        self._boots.add(task)
+        task.add_done_callback(self._boots.discard)
+        return run
+
+    async def _boot(self, run: Running, endpoint: Endpoint, boot: Payload, id_: str) -> None:
+        try:
+            run.begin(endpoint.name, boot, thread=id_, route="boot")
+            await run.done
+        except Fault as fault:
+            log.warning("%s: boot failed: %s", endpoint.name, fault.message, extra={"agent": endpoint.name})
+        finally:
+            self._runs.discard(run)
+            await run.close()
+
+
+def _stopping() -> Fault:
+    return Fault(FaultType.TRANSPORT, "The fleet is stopping")

@@ -1,0 +1,177 @@
+"""What a run's messages are told as: events for everybody, the record and the log for operators."""
+
+import logging
+from typing import Final
+
+from pallas.model import Fault, MessagePassed, TodoChanged, ToolEvent
+from pallas.model.event_types import MessageOutcome, MessageRoute, TodoStatus, ToolPhase
+from pallas.model.safe_text import one_line
+from pallas.payloads import Payload
+
+from .frames import Frame, Passing
+from .message_log import Kept, RunMessages
+from .messaging_port import Emit
+from .todos import Todo
+
+log = logging.getLogger("pallas.messaging")
+
+_MAX_DETAIL: Final = 300
+_MAX_NAME: Final = 120
+
+
+class Telling:
+    """Counts and tells the messages of one run of ``agent``. ``root`` is the frame above its first ones."""
+
+    def __init__(self, run_id: str, agent: str, root: str, emit: Emit, record: RunMessages) -> None:
+        self._run_id = run_id
+        self._agent = agent
+        self._root = root
+        self._emit = emit
+        self._record = record
+        self.number = 0
+
+    def message(
+        self,
+        frame: Frame | None,
+        payload: Payload | None,
+        sender: str,
+        to: str,
+        route: MessageRoute,
+        *,
+        outcome: MessageOutcome = "delivered",
+        left: str = "",
+        fault: Fault | None = None,
+        detail: str = "",
+    ) -> Kept:
+        """A message was routed; ``frame`` None is the root, where what comes from outside begins."""
+        self.number += 1
+        raw = payload.xml if payload is not None else b""
+        event = MessagePassed(
+            run_id=self._run_id,
+            agent=self._agent,
+            number=self.number,
+            sender=sender,
+            to=to,
+            frame=frame.id if frame is not None else self._root,
+            route=route,
+            outcome=outcome,
+            parent=self._above(frame) if frame is not None else "",
+            left=left,
+            payload=_name(payload) if payload is not None else "",
+            size=len(raw),
+            code=fault.system_code if fault is not None else "",
+            detail=one_line(detail, _MAX_DETAIL) if detail else "",
+            span_id=frame.span if frame is not None else "",
+        )
+        kept = self._record.add(event, raw)
+        self._emit(event)
+        return kept
+
+    def dropped(self, frame: Frame, passing: Passing) -> None:
+        """A message was routed and never handled: its frame is over (HC-18)."""
+        event = passing.kept.event
+        again = MessagePassed(
+            run_id=event.run_id,
+            agent=event.agent,
+            number=event.number,
+            sender=event.sender,
+            to=event.to,
+            frame=event.frame,
+            route=event.route,
+            outcome="dropped",
+            parent=event.parent,
+            left=event.left,
+            payload=event.payload,
+            size=event.size,
+            code=event.code,
+            detail="its frame ended before it was handled",
+            span_id=event.span_id,
+        )
+        passing.kept.event = again
+        self._emit(again)
+        self._late(frame, passing.sender, passing.payload)
+
+    def late(self, frame: Frame, to: str | None, payload: Payload, *, tell: bool) -> None:
+        """A handler answered though its frame is over; ``tell`` while the run goes on (HC-18)."""
+        self._late(frame, frame.agent, payload)
+        if tell:
+            target = frame.caller if to is None else one_line(to, _MAX_NAME)
+            self.message(
+                frame,
+                payload,
+                frame.agent,
+                target,
+                "respond" if to is None else "call",
+                outcome="dropped",
+                detail="its frame is over",
+            )
+
+    def _late(self, frame: Frame, sender: str, payload: Payload) -> None:
+        """The log has both names, for operators."""
+        log.info(
+            "%s: dropped %s of %s: frame %s is over",
+            frame.agent,
+            _name(payload),
+            sender,
+            frame.id,
+            extra=self._extra,
+        )
+
+    def refused(self, frame: Frame, to: str, payload: Payload | None, fault: Fault, detail: str) -> None:
+        """A message was not let through; the log has both names, the sender learns neither (HC-12)."""
+        shown = one_line(to, _MAX_NAME) if to else ""
+        # Without a payload nobody knows yet whom it was for.
+        what = f"a message to {shown or 'its caller'}" if shown or payload is not None else "what it returned"
+        log.warning("%s: %s was refused: %s", frame.agent, what, detail, extra=self._extra)
+        self.message(
+            frame, payload, frame.agent, shown, "call", outcome="refused", fault=fault, detail=detail
+        )
+
+    def frame(self, frame: Frame, phase: ToolPhase) -> None:
+        """A frame below the first one began or ended."""
+        if frame.depth > 1:
+            self._emit(
+                ToolEvent(
+                    run_id=self._run_id,
+                    agent=self._agent,
+                    server=frame.agent,
+                    tool=frame.told,
+                    phase=phase,
+                    call_id=frame.id,
+                    nested=frame.depth > 2,
+                    span_id=frame.span,
+                )
+            )
+
+    def ended(self, frame: Frame) -> None:
+        """A frame ended without an answer."""
+        self.message(frame.parent, None, frame.agent, frame.caller, "end", left=frame.id)
+
+    def todo(self, frame: Frame, todo: Todo, status: TodoStatus) -> None:
+        """A watcher of that frame came, was raised, or is closed."""
+        self._emit(
+            TodoChanged(
+                run_id=self._run_id,
+                agent=self._agent,
+                todo=todo.id,
+                actor=frame.agent,
+                frame=frame.id,
+                status=status,
+                wait_for=todo.wait_for,
+                from_agent=todo.from_agent,
+                description=todo.description,
+                was_raised=todo.raised and status == "closed",
+            )
+        )
+
+    @property
+    def _extra(self) -> dict[str, str]:
+        return {"agent": self._agent, "run_id": self._run_id}
+
+    def _above(self, frame: Frame) -> str:
+        return frame.outer or self._root
+
+
+def _name(payload: Payload) -> str:
+    """Of its class; without one that of the element, which may be anything that a handler said."""
+    return payload.name if payload.key else one_line(payload.name, _MAX_NAME)

@@ -1,0 +1,317 @@
+"""One run: its frames, what waits and works in them, and how it ends."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import replace
+
+from pallas.contract import HandlerMetadata
+from pallas.model import Fault, FaultType
+from pallas.model.event_types import MessageRoute, ToolPhase
+from pallas.payloads import Payload, PayloadFault
+from pallas.telemetry.trace_context import new_span
+
+from .frame_todos import FrameTodos
+from .frames import Frame, Passing, is_canonical, new_id
+from .handler_work import Work, Works
+from .message_events import Telling
+from .messaging_port import Asker, Delivery, Emit, Endpoint, Reply
+from .payload_fit import answer_of, fit, text_of
+from .reply_routing import Router
+from .shared_state import Hall
+
+log = logging.getLogger("pallas.messaging")
+
+
+class Running:
+    """One run. ``outside`` is who began it: its result goes there. ``Router`` says where messages go.
+
+    ``home`` as ``First`` has it.
+    """
+
+    def __init__(self, hall: Hall, asker: Asker, emit: Emit, outside: str, *, home: str = "") -> None:
+        self.hall = hall
+        self.asker = asker
+        self.outside = outside
+        self.home = home
+        self.done: asyncio.Future[Payload | None] = asyncio.get_running_loop().create_future()
+        self._emit = emit
+        self._record = hall.log.open(asker.run_id, asker.bearer)
+        self.telling = Telling(asker.run_id, asker.agent, hall.root, emit, self._record)
+        self._works = Works(hall.slots, hall.works, copy_context())
+        self._firsts: dict[Frame, None] = {}
+        self._busy = 0
+        self._handled = asyncio.Event()
+        self.router = Router(self)
+
+    # Frames
+
+    def begin(self, to: str, payload: Payload, *, thread: str = "", route: MessageRoute = "call") -> None:
+        """The first message. Raises Fault where nobody takes it."""
+        endpoints = self.hall.peers.endpoints(to)
+        if not endpoints:
+            raise Fault(FaultType.CONFIG, f"{to} takes no messages of handlers")
+        self.router.weigh(payload)
+        for endpoint in endpoints:
+            fitted = fit(endpoint, payload, self.hall.peers.limits.bytes)
+            frame = self.open(endpoint.name, self.outside, None, fitted.name, thread=thread)
+            frame.endpoints = (endpoint,)
+            self.put(frame, fitted, self.outside, route)
+
+    def open(self, agent: str, caller: str, parent: Frame | None, told: str, *, thread: str = "") -> Frame:
+        """A frame of ``agent`` below ``parent``; ``thread`` is its id, if that is one and the agent has no
+        frame of that id: one conversation may reach several agents at once."""
+        frames = self.hall.frames
+        taken = not thread or not is_canonical(thread) or (agent, thread) in frames
+        trace = self.asker.trace
+        frame = Frame(
+            self,
+            agent,
+            caller,
+            parent,
+            id=new_id() if taken else thread,
+            span=new_span() if parent is not None or trace is None else trace.span_id,
+            told=told,
+        )
+        frames[agent, frame.id] = frame
+        if parent is None:
+            self._firsts[frame] = None
+        self.telling.frame(frame, "started")
+        return frame
+
+    def prune(self, top: Frame, phase: ToolPhase) -> None:
+        """A frame is over, and so is all below it: what works there is cancelled, what waits is dropped."""
+        for frame in list(top.below()):
+            if frame is top:
+                self._end(frame, phase)
+            else:
+                self._say(self.telling.ended, frame)
+                self._end(frame, "failed" if frame.work is not None or frame.queue else "completed")
+
+    def _end(self, frame: Frame, phase: ToolPhase) -> None:
+        frame.over = True
+        self.hall.slots.forget(frame)
+        if frame.work is not None:
+            work, frame.work = frame.work, None
+            self._busy -= 1
+            work.cancel()
+        for passing in frame.queue or ():
+            self._busy -= 1
+            self.hall.queued -= 1
+            self._say(self.telling.dropped, frame, passing)
+        if frame.todos is not None:
+            for todo in frame.todos.open.values():
+                self._say(self.telling.todo, frame, todo, "closed")
+        for endpoint in frame.endpoints:
+            try:
+                endpoint.ended(frame.id)
+            except Exception:
+                log.exception("%s: its scratch storage is not gone", frame.agent)
+        self._say(self.telling.frame, frame, phase)
+        self._firsts.pop(frame, None)
+        del self.hall.frames[frame.agent, frame.id]
+        frame.detach()
+
+    def _say[**P](self, tell: Callable[P, object], *what: P.args, **how: P.kwargs) -> None:
+        """Tell of a frame that ends: it ends, whoever cannot hear that."""
+        try:
+            tell(*what, **how)
+        except Exception:
+            log.exception("%s: the end of a frame was not told", self.asker.agent)
+
+    # Messages
+
+    def put(
+        self,
+        frame: Frame,
+        payload: Payload,
+        sender: str,
+        route: MessageRoute,
+        *,
+        own: bool = False,
+        left: str = "",
+        fault: Fault | None = None,
+        detail: str = "",
+    ) -> None:
+        """A message for the handler of this frame: it waits there for its turn."""
+        kept = self.telling.message(
+            frame, payload, sender, frame.agent, route, left=left, fault=fault, detail=detail
+        )
+        self.router.came(frame, payload, sender)
+        if frame.queue is None:
+            frame.queue = deque()
+        frame.queue.append(Passing(payload, sender, own, kept))
+        self._busy += 1
+        self.hall.queued += 1
+        if frame.work is None and not frame.waits:
+            self.hall.slots.want(frame)
+
+    def take(self, frame: Frame) -> None:
+        """Its turn has come: there is room to handle the next message of this frame."""
+        assert frame.queue
+        passing = frame.queue.popleft()
+        self.hall.queued -= 1
+        work = frame.work = Work(self._works, frame, passing, slot=True)
+        self._works.begin(work, self._handle(work))
+
+    def ask(self, frame: Frame, payload: Payload, endpoint: Endpoint) -> None:
+        """A message for an agent of another kind: a run of its own, below this frame."""
+        kept = self.telling.message(frame, payload, endpoint.shown, frame.agent, "call")
+        self.router.came(frame, payload, endpoint.shown)
+        self._busy += 1
+        passing = Passing(payload, endpoint.shown, own=False, kept=kept)
+        work = frame.work = Work(self._works, frame, passing, slot=False)
+        trace = self.asker.trace
+        asker = replace(
+            self.asker,
+            agent=endpoint.name,
+            trace=None if trace is None else replace(trace, span_id=frame.span),
+            depth=self.asker.depth + frame.depth - 1,
+        )
+        self._works.begin(work, self._asked(work, asker))
+
+    async def _handle(self, work: Work) -> None:
+        work.start()
+        frame, endpoint = work.frame, None
+        reply, fault = Reply(), None
+        try:
+            endpoint = self._endpoint(frame)
+            work.within(endpoint.timeout, self._overdue)
+            reply = await endpoint.invoke(self._delivery(frame, endpoint, work.passing))
+        except asyncio.CancelledError:
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} cancelled its own work; nothing was answered")
+        except Fault as raised:
+            fault = raised
+        except Exception:
+            log.exception("%s: a message failed", frame.agent, extra={"agent": frame.agent})
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
+        self._over(work, endpoint, reply, fault)
+
+    async def _asked(self, work: Work, asker: Asker) -> None:
+        work.start()
+        frame, answer, fault = work.frame, None, None
+        try:
+            text, sender = text_of(work.passing.payload), work.passing.sender
+            result = await self.hall.peers.ask(frame.agent, text, asker, sender=sender, thread=frame.id)
+            answer = answer_of(result.text, self.hall.peers.limits.bytes)
+        except asyncio.CancelledError:
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} was cancelled; nothing was answered")
+        except PayloadFault as raised:  # of the answer: the fault is not that of who asked
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} answered what cannot be passed on: {raised}")
+        except Fault as raised:
+            fault = raised
+        except Exception:
+            log.exception("%s: a question failed", frame.agent, extra={"agent": asker.agent})
+            fault = Fault(FaultType.UPSTREAM, f"{frame.agent} failed; the log says why")
+        messages = ((None, answer),) if answer is not None else ()
+        self._over(work, None, Reply(messages), fault)
+
+    def _over(self, work: Work, endpoint: Endpoint | None, reply: Reply, fault: Fault | None) -> None:
+        frame = work.frame
+        try:
+            if work.over:
+                self.router.late(frame, reply)
+                return
+            frame.work = None
+            self._busy -= 1
+            self._route(frame, endpoint, reply, fault, work.passing)
+        finally:
+            work.end()
+        self._go_on(frame)
+
+    def _route(
+        self, frame: Frame, endpoint: Endpoint | None, reply: Reply, fault: Fault | None, passing: Passing
+    ) -> None:
+        try:
+            if fault is not None:
+                self.router.failed(frame, fault, passing)
+            else:
+                self.router.replied(frame, endpoint, reply)
+        except Fault as raised:
+            self.finish(None, raised)
+        except Exception:
+            log.exception("%s: a reply could not be routed", frame.agent, extra={"agent": frame.agent})
+            self.finish(None, Fault(FaultType.INTERNAL, "A message could not be routed; the log says why"))
+
+    def _overdue(self, work: Work) -> None:
+        """It took too long (HC-32): its caller is told at once, whether or not it ends."""
+        frame = work.frame
+        if work.over or frame.work is not work:
+            return
+        frame.work = None
+        self._busy -= 1
+        work.cancel()
+        text = f"{frame.agent} did not answer in the time that it has for a message"
+        self._route(frame, None, Reply(), Fault(FaultType.TIMEOUT, text), work.passing)
+        self._go_on(frame)
+
+    def _go_on(self, frame: Frame) -> None:
+        self._handled.set()
+        if frame.queue and frame.work is None and not frame.waits:
+            self.hall.slots.want(frame)
+        if not self._busy:
+            self.finish(None)
+
+    def _endpoint(self, frame: Frame) -> Endpoint:
+        """Who handles the messages of this frame now: another version, where the fleet has one."""
+        last = frame.endpoints[-1]
+        found = self.hall.peers.endpoints(frame.agent)
+        if last in found:
+            return last
+        for each in found:
+            if each.name == frame.agent:
+                frame.endpoints = (*frame.endpoints, each)
+                return each
+        raise Fault(FaultType.TRANSPORT, f"{frame.agent} is not there any more")
+
+    def _delivery(self, frame: Frame, endpoint: Endpoint, passing: Passing) -> Delivery:
+        usage = self.hall.usage.of(endpoint, self.hall.peers)
+        if frame.todos is not None and (nudge := frame.todos.nudge()):
+            usage = f"{usage}\n\n{nudge}" if usage else nudge
+        metadata = HandlerMetadata(
+            thread_id=frame.id,
+            from_id=passing.sender,
+            own_name=endpoint.name if endpoint.is_agent else None,
+            is_self_call=passing.own,
+            usage_instructions=usage,
+            todo_nudge=frame.todos.raised() if frame.todos is not None else "",
+        )
+        run_id = self.asker.run_id
+        completer = self.hall.peers.completer(self.asker, endpoint.name, frame.id, self._emit)
+        kept = FrameTodos(frame)
+        return Delivery(passing.payload, metadata, frame.id, run_id, endpoint.timeout, completer, kept)
+
+    # How it ends
+
+    @property
+    def firsts(self) -> int:
+        """Frames that were begun from outside and are not over."""
+        return len(self._firsts)
+
+    async def handled(self) -> None:
+        """Until a message was handled, or the run is over."""
+        await self._handled.wait()
+
+    def finish(self, result: Payload | None, fault: Fault | None = None) -> None:
+        """It is over, now; a second time nothing happens."""
+        self._handled.set()
+        for first in list(self._firsts):
+            self.prune(first, "completed")
+            if fault is None and result is None:
+                self._say(self.telling.ended, first)
+        if self.done.done():
+            return
+        if fault is not None:
+            self.done.set_exception(fault)
+        else:
+            self.done.set_result(result)
+
+    async def close(self) -> None:
+        """Whatever became of it: nothing of it is left."""
+        self.finish(None, Fault(FaultType.TRANSPORT, "The run was ended"))
+        if not self.done.cancelled():
+            self.done.exception()  # of one that was cancelled nobody asks any more
+        self._record.forget_secret()
+        await self._works.settle()

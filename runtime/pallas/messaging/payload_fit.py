@@ -1,0 +1,51 @@
+"""Makes a payload what its receiver takes."""
+
+from functools import lru_cache
+from typing import Final
+
+from pallas.contract import SystemError, Text
+from pallas.model import Fault
+from pallas.model.safe_text import sanitize
+from pallas.payloads import Payload, PayloadFault, PayloadType
+
+from .messaging_port import Endpoint
+
+_TEXT: Final = "pallas.contract:Text"
+
+
+def fit(endpoint: Endpoint, payload: Payload, limit: int) -> Payload:
+    """For a typed handler: of the class that it takes, checked by its schema. Raises PayloadFault.
+
+    Text is read like that of ``send_message``, unless the handler's own class has that name.
+    """
+    wanted = endpoint.payload
+    if payload.type is wanted:
+        return payload
+    if payload.type.same(wanted):
+        return Payload(wanted, payload.element)
+    if payload.name == wanted.name or not payload.key:  # without a class: the schema alone says
+        return wanted.adopt(payload.element)
+    if payload.key == _TEXT:
+        return wanted.read(text_of(payload), limit=limit)[0]
+    raise PayloadFault(f"{payload.name} is not what is taken here; it takes {wanted.name}")
+
+
+def text_of(payload: Payload) -> str:
+    """For an agent that takes text: that of a Text, the one text field of another class, else its JSON."""
+    return payload.type.write(payload, "text")
+
+
+def answer_of(text: str, limit: int) -> Payload:
+    """What such an agent answered. Raises PayloadFault where that is above ``limit`` bytes."""
+    kind = PayloadType.of(Text)
+    return kind.pack(Text(sanitize(text)), limit=limit)
+
+
+def system_error(fault: Fault) -> Payload:
+    """What a handler is told of a fault (UN-4): by its code alone, unless its own message was wrong."""
+    return _system_error(fault.system_code, fault.system_message, fault.system_retryable)
+
+
+@lru_cache(maxsize=64)
+def _system_error(code: str, message: str, retry: bool) -> Payload:
+    return PayloadType.of(SystemError).pack(SystemError(code, message, retry))

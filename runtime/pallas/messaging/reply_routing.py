@@ -1,0 +1,271 @@
+"""What becomes of a handler's reply: each of its messages goes where the rules let it, or nowhere."""
+
+import logging
+import warnings
+from typing import TYPE_CHECKING
+
+from pallas.contract import TodoComplete, TodoUntil
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line
+from pallas.payloads import NotTaken, Payload, PayloadFault
+
+from . import bytes_replies, todos
+from .capacity import overloaded
+from .frames import Frame, Passing
+from .messaging_port import Endpoint, Reply
+from .payload_fit import fit, system_error
+from .send_rules import MAX_DEPTH, MAX_REFUSALS, SYSTEM, TODO, Way, way
+
+if TYPE_CHECKING:
+    from .message_run import Running
+
+log = logging.getLogger("pallas.messaging")
+
+
+def unknown() -> Fault:
+    """A target that is not allowed, and one that is not there: nobody can tell them apart (HC-14)."""
+    return Fault(FaultType.UPSTREAM, "The message could not be delivered", data={"system": "routing"})
+
+
+def _of_error(frame: Frame, fault: Fault, passing: Passing) -> Fault:
+    """The Fault of a handler that failed at a SystemError: what that was of comes first, for operators."""
+    error = passing.kept.event
+    if error.route != "error" or fault.type is not FaultType.UPSTREAM:
+        return fault
+    what = "a message that it sent" if passing.sender == SYSTEM else "an agent that it asked"
+    how = "could not be delivered" if passing.sender == SYSTEM else "failed"
+    text = f"{frame.agent} failed: {what} {how}, and it does not handle that; the log has the details"
+    return Fault(FaultType.UPSTREAM, text, cause=f"{error.detail}; then {fault.cause or fault.message}")
+
+
+class Router:
+    """Routes the messages of one run."""
+
+    def __init__(self, run: "Running") -> None:
+        self._run = run
+        self._hall = run.hall
+        self._tell = run.telling
+        self._messages = 0
+        self._watched = 0
+
+    # What a handler did
+
+    def replied(self, frame: Frame, endpoint: Endpoint | None, reply: Reply) -> None:
+        """It returned. Raises Fault where the run has to end for that."""
+        messages = reply.messages
+        if reply.raw and endpoint is not None:
+            try:
+                messages = self._read(reply.raw, endpoint, frame.caller)
+            except PayloadFault as fault:
+                self._refuse(frame, "", None, fault, f"its bytes are no messages: {fault.message}")
+                return
+        if endpoint is None:  # an agent of another kind: it can only answer
+            self._respond(frame, frame.agent, [payload for _, payload in messages])
+            return
+        ways = [way(endpoint.name, endpoint.is_agent, endpoint.peers, frame.caller, to) for to, _ in messages]
+        answers = [payload for (_, payload), each in zip(messages, ways, strict=True) if each is Way.RESPOND]
+        if answers:
+            for (to, payload), each in zip(messages, ways, strict=True):
+                if each is not Way.RESPOND:
+                    self._late(frame, to, payload)
+            self._respond(frame, endpoint.shown, answers)
+            return
+        for (to, payload), each in zip(messages, ways, strict=True):
+            if not frame.over:
+                self._send(frame, endpoint, to or "", payload, each)
+
+    def failed(self, frame: Frame, fault: Fault, passing: Passing) -> None:
+        """It did not return what it should: its own mistake is told to itself, all else to its caller."""
+        if isinstance(fault, NotTaken) and not passing.own:  # the mistake of who sent that
+            mine = passing.sender == frame.caller
+            self._fail(frame, fault if mine else Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause))
+        elif isinstance(fault, PayloadFault):
+            self._refuse(frame, "", None, fault, fault.message)
+        else:
+            self._fail(frame, _of_error(frame, fault, passing))
+
+    def late(self, frame: Frame, reply: Reply) -> None:
+        """It returned though nobody waits any more (HC-18)."""
+        for to, payload in reply.messages:
+            self._late(frame, to, payload)
+        if reply.raw:
+            log.info("%s: dropped bytes: frame %s is over", frame.agent, frame.id)
+
+    def came(self, frame: Frame, payload: Payload, sender: str) -> None:
+        """A message was delivered in that frame: who waits for one, there or above, is told (HC-35)."""
+        if not self._watched:
+            return
+        for above in frame.above():
+            if above.todos is not None:
+                for todo in above.todos.came(payload.name, sender):
+                    self._tell.todo(above, todo, "raised")
+
+    def weigh(self, payload: Payload) -> None:
+        """Raises PayloadFault where a message is larger than the project allows."""
+        if len(payload.xml) > self._limit:
+            raise PayloadFault(f"{payload.name} has {len(payload.xml)} bytes as XML; at most {self._limit}")
+
+    # Where its messages go
+
+    def _send(self, frame: Frame, endpoint: Endpoint, to: str, payload: Payload, wanted: Way) -> None:
+        self._count()
+        try:
+            self.weigh(payload)
+            if wanted is Way.SELF:
+                self._again(frame, endpoint, payload)
+            elif wanted is Way.CALL and to == self._run.home and frame.parent is not None:
+                self._home(frame, endpoint, payload)
+            elif wanted is Way.CALL:
+                if not self._call(frame, endpoint, to, payload):
+                    self._refuse(frame, to, payload, unknown(), "there is no agent of that name")
+                    return
+            elif wanted is Way.TODO:
+                self._todo(frame, payload)
+            else:
+                self._refuse(frame, to, payload, unknown(), "it is not among its peers")
+                return
+        except Fault as fault:
+            self._refuse(frame, to, payload, fault, fault.message)
+            return
+        frame.refusals = 0
+
+    def _again(self, frame: Frame, endpoint: Endpoint, payload: Payload) -> None:
+        if self._hall.full:
+            raise overloaded("too many messages wait")
+        fitted = fit(endpoint, payload, self._limit)
+        self._run.put(frame, fitted, endpoint.shown, "self", own=True)
+
+    def _home(self, frame: Frame, endpoint: Endpoint, payload: Payload) -> None:
+        """To the agent that the run began with: its frame gets it, and all below that is over."""
+        *below, first = frame.above()
+        fitted = fit(first.endpoints[-1], payload, self._limit)
+        self._run.prune(below[-1], "completed")
+        self._run.put(first, fitted, endpoint.shown, "respond", left=below[-1].id)
+
+    def _call(self, frame: Frame, endpoint: Endpoint, to: str, payload: Payload) -> bool:
+        if frame.depth + self._run.asker.depth >= MAX_DEPTH:
+            raise Fault(FaultType.UPSTREAM, f"More than {MAX_DEPTH} frames below each other")
+        if self._hall.full:
+            raise overloaded("too many messages wait")
+        targets = self._hall.peers.endpoints(to)
+        if targets:
+            fitted = [(each, fit(each, payload, self._limit)) for each in targets]
+            for target, own in fitted:
+                below = self._run.open(target.name, endpoint.shown, frame, own.name)
+                below.endpoints = (target,)
+                self._run.put(below, own, endpoint.shown, "call")
+        elif self._hall.peers.knows(to):
+            below = self._run.open(to, endpoint.shown, frame, "send_message")
+            self._run.ask(below, payload, endpoint)
+        else:
+            return False
+        return True
+
+    def _todo(self, frame: Frame, payload: Payload) -> None:
+        wanted = todos.request_of(payload)
+        if frame.todos is None:
+            frame.todos = todos.Todos()
+        if isinstance(wanted, TodoUntil):
+            todo = frame.todos.register(wanted)
+            answer = todos.registered(todo)
+            self._watched += 1
+        else:
+            todo = frame.todos.complete(wanted)
+            answer = todos.closed(todo)
+        self._tell.message(frame, payload, frame.agent, TODO, "call")
+        self._tell.todo(frame, todo, "open" if isinstance(wanted, TodoUntil) else "closed")
+        self._run.put(frame, answer, TODO, "respond")
+
+    def watch(self, frame: Frame, wanted: TodoUntil) -> todos.Todo:
+        """A todo of that frame without a message. Raises PayloadFault."""
+        if frame.todos is None:
+            frame.todos = todos.Todos()
+        todo = frame.todos.register(wanted)
+        self._watched += 1
+        self._tell.todo(frame, todo, "open")
+        return todo
+
+    def unwatch(self, frame: Frame, wanted: TodoComplete) -> bool:
+        """It is done; whether the frame has such a todo."""
+        if frame.todos is None or wanted.id not in frame.todos.open:
+            return False
+        self._tell.todo(frame, frame.todos.complete(wanted), "closed")
+        return True
+
+    def _read(self, raw: bytes, endpoint: Endpoint, caller: str) -> tuple[bytes_replies.Addressed, ...]:
+        if endpoint.name not in self._hall.warned:
+            self._hall.warned.add(endpoint.name)
+            text = f"{endpoint.name} returns bytes; return HandlerResponse(payload, to) instead"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            log.warning("%s", text, extra={"agent": endpoint.name})
+        return bytes_replies.read(raw, endpoint, caller, self._hall.peers)
+
+    def _respond(self, frame: Frame, sender: str, answers: list[Payload]) -> None:
+        """Back to the caller: the frame is over, with all below it (HC-18)."""
+        for payload in answers:
+            self._count()
+            try:
+                self.weigh(payload)
+            except PayloadFault as fault:
+                self._refuse(frame, "", payload, fault, fault.message)
+                return
+        parent, left, caller = frame.parent, frame.id, frame.caller
+        self._run.prune(frame, "completed")
+        if parent is None:
+            self._tell.message(None, answers[0], sender, caller, "result", left=left)
+            self._run.finish(answers[0])
+            return
+        for payload in answers:
+            self._run.put(parent, payload, sender, "respond", left=left)
+
+    def _late(self, frame: Frame, to: str | None, payload: Payload) -> None:
+        self._tell.late(frame, to, payload, tell=not self._run.done.done())
+
+    # What is told instead
+
+    def _refuse(self, frame: Frame, to: str, payload: Payload | None, fault: Fault, detail: str) -> None:
+        """The sender is told, in its frame; it may try again there (HC-13)."""
+        self._tell.refused(frame, to, payload, fault, detail)
+        why = f"its message to {one_line(to, 120)} was refused: {detail}" if to else detail
+        if fault.system_code in ("routing", "validation"):
+            frame.refusals += 1
+        if frame.refusals >= MAX_REFUSALS:
+            text = f"{frame.agent} sent {MAX_REFUSALS} messages in a row that could not be delivered"
+            self._fail(frame, Fault(FaultType.UPSTREAM, text, cause=why))
+            return
+        self._count()
+        self._run.put(frame, system_error(fault), SYSTEM, "error", fault=fault, detail=why)
+
+    def _fail(self, frame: Frame, fault: Fault) -> None:
+        """The frame is over; its caller is told why, as far as it may know (HC-22, HC-32)."""
+        # Of somebody further down, it is not for who called.
+        if fault.system_code == "validation" and not isinstance(fault, NotTaken):
+            fault = Fault(FaultType.UPSTREAM, fault.message, cause=fault.cause)
+        parent, left = frame.parent, frame.id
+        sender = frame.endpoints[-1].shown if frame.endpoints else frame.agent
+        self._run.prune(frame, "failed")
+        if parent is None:
+            self._tell.ended(frame)
+        if parent is not None:
+            self._count()
+            self._run.put(
+                parent,
+                system_error(fault),
+                sender,
+                "error",
+                left=left,
+                fault=fault,
+                detail=" ".join(each for each in (fault.message, fault.cause and f"({fault.cause})") if each),
+            )
+        elif not self._run.firsts:  # nobody else can answer
+            self._run.finish(None, fault)
+
+    @property
+    def _limit(self) -> int:
+        return self._hall.peers.limits.bytes
+
+    def _count(self) -> None:
+        self._messages += 1
+        limit = self._hall.peers.limits.per_run
+        if self._messages > limit:
+            raise Fault(FaultType.UPSTREAM, f"More than {limit} messages in one run: it was ended")

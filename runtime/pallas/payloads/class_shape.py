@@ -1,0 +1,249 @@
+"""A dataclass read: its shape, and what of Python is needed to make instances of it again (HC-23)."""
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum, Flag
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAliasType,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line, sanitize
+
+from .choice_values import chosen
+from .field_shape import Field, Shape, problem
+from .payload_faults import Misfit, shown
+from .payload_limits import MAX_CHOICES, MAX_NESTED
+from .scalars import SCALARS, Scalar
+
+ALLOWED: Final = (
+    "allowed are str, int, float, bool, Decimal, datetime, date, Literal, Enum, a dataclass, a list of one "
+    "of them, and `X | None` of all but lists"
+)
+_PLAIN: Final[dict[object, str]] = {
+    str: "str", int: "int", float: "float", bool: "bool",
+    Decimal: "Decimal", datetime: "datetime", date: "date",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A class and its shape; ``parts`` by field are what its values are made with: a class, an Enum."""
+
+    kind: type
+    shape: Shape
+    parts: Mapping[str, "Derived | type[Enum]"]
+
+
+def derived(kind: object) -> Derived:
+    """Read a class. Raises Fault (CONFIG): the class, the field, what is allowed."""
+    try:
+        if not isinstance(kind, type):
+            raise _Refused(f"{shown(kind)} cannot be a payload: it is no class; give a dataclass")
+        made = _dataclass(kind, ())
+    except _Refused as refused:
+        raise Fault(FaultType.CONFIG, str(refused)) from None
+    if wrong := problem(made.shape):
+        raise Fault(FaultType.CONFIG, f"{made.shape.name} cannot be a payload: {wrong}")
+    return made
+
+
+class _Refused(Exception):
+    """The text is for who wrote the class."""
+
+
+def _dataclass(kind: type, above: tuple[type, ...]) -> Derived:
+    name = one_line(str(getattr(kind, "__name__", kind)), 100)
+    if not dataclasses.is_dataclass(kind):
+        raise _Refused(f"{name} cannot be a payload: it is no dataclass; put @dataclass above it")
+    if kind in above:
+        raise _Refused(f"{name} cannot be a payload: it contains itself, and messages have an end; {ALLOWED}")
+    if len(above) >= MAX_NESTED:
+        raise _Refused(
+            f"{above[0].__name__} cannot be a payload: more than {MAX_NESTED} dataclasses inside one another"
+        )
+    for pseudo in getattr(kind, "__dataclass_fields__", {}).values():
+        # The one place where a dataclass tells: InitVars are in it, and in no other list.
+        if str(getattr(pseudo, "_field_type", "")) == "_FIELD_INITVAR":
+            raise _refusal(name, pseudo.name, "an InitVar is not carried by a message")
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception as error:
+        raise _Refused(
+            f"{name} cannot be a payload: its annotations cannot be resolved: {one_line(str(error), 150)}; "
+            "what they name must be there at the top of the module"
+        ) from None
+    elements = getattr(kind, "ELEMENTS", {})
+    if not isinstance(elements, Mapping):
+        raise _Refused(f"{name} cannot be a payload: ELEMENTS is no mapping of fields to elements")
+    parts: dict[str, Derived | type[Enum]] = {}
+    fields = []
+    for field in dataclasses.fields(kind):
+        if not field.init:
+            raise _refusal(name, field.name, "with init=False no message can set it: make it a property")
+        made, part = _field(
+            name, field, hints[field.name], str(elements.get(field.name, field.name)), (*above, kind)
+        )
+        fields.append(made)
+        if part is not None:
+            parts[field.name] = part
+    return Derived(kind, Shape(name, tuple(fields), _doc(kind)), parts)
+
+
+def _refusal(kind: str, field: str, why: str) -> _Refused:
+    return _Refused(f"{kind}.{field} cannot be in a payload: {why}; {ALLOWED}")
+
+
+def _doc(kind: type) -> str:
+    written = inspect.cleandoc(kind.__doc__ or "")
+    return "" if written.startswith(f"{kind.__name__}(") else sanitize(written, 2_000)
+
+
+def _field(
+    owner: str, field: "dataclasses.Field[Any]", hint: Any, element: str, above: tuple[type, ...]
+) -> tuple[Field, Derived | type[Enum] | None]:
+    doc = str(field.metadata.get("description") or field.metadata.get("doc") or "")
+    hint, said = _bare(hint)
+    optional, many = False, False
+    if get_origin(hint) in (Union, types.UnionType):
+        rest = [one for one in get_args(hint) if one is not type(None)]
+        if len(rest) != 1 or len(rest) == len(get_args(hint)):
+            raise _refusal(owner, field.name, f"{_shown(hint)} may be several things")
+        optional = True
+        hint, more = _bare(rest[0])
+        said = said or more
+    if hint is list or get_origin(hint) is list:
+        if optional or not get_args(hint):
+            why = "a list is empty rather than None" if optional else "a list says of what"
+            raise _refusal(owner, field.name, f"{_shown(hint)}: {why}")
+        many = True
+        hint, more = _bare(get_args(hint)[0])
+        said = said or more
+    if get_origin(hint) is Literal and None in get_args(hint) and not many:
+        optional = True
+        hint = Literal[tuple(one for one in get_args(hint) if one is not None)]
+    kind, part, choices = _type(owner, field.name, hint, above)
+    made = Field(
+        name=field.name,
+        element=element,
+        type=kind,
+        many=many,
+        optional=optional,
+        choices=choices,
+        enum=isinstance(part, type),
+        doc=sanitize(doc or said, 2_000),
+    )
+    return _with_default(owner, made, field, part), part
+
+
+def _bare(hint: Any) -> tuple[Any, str]:
+    """A type without its names and notes; the first text among the notes is what the field is for."""
+    said = ""
+    for _ in range(20):
+        if isinstance(hint, TypeAliasType):
+            hint = hint.__value__
+        elif hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif get_origin(hint) is Annotated:
+            said = said or next((one for one in get_args(hint)[1:] if isinstance(one, str)), "")
+            hint = get_args(hint)[0]
+        else:
+            break
+    return hint, said
+
+
+def _type(
+    owner: str, name: str, hint: Any, above: tuple[type, ...]
+) -> tuple[Scalar | Shape, Derived | type[Enum] | None, tuple[Any, ...]]:
+    if isinstance(hint, type) and hint in _PLAIN:
+        return SCALARS[_PLAIN[hint]], None, ()
+    if get_origin(hint) is Literal:
+        choices = tuple(get_args(hint))
+        return _choice(owner, name, hint, choices, enum=False), None, choices
+    if isinstance(hint, type) and issubclass(hint, Enum) and not issubclass(hint, Flag):
+        choices = tuple(member.value for member in hint)
+        return _choice(owner, name, hint, choices, enum=True), hint, choices
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        made = _dataclass(hint, above)
+        return made.shape, made, ()
+    raise _refusal(owner, name, f"{_shown(hint)} is no type of a message's field")
+
+
+def _choice(owner: str, name: str, hint: Any, choices: tuple[Any, ...], *, enum: bool) -> Scalar:
+    kinds = {type(one) for one in choices}
+    if kinds not in ({str}, {int}) or len(choices) > MAX_CHOICES:
+        raise _refusal(
+            owner, name, f"the values of {_shown(hint)} must all be str or all int, {MAX_CHOICES} at most"
+        )
+    try:
+        return chosen(SCALARS[kinds.pop().__name__], choices, enum=enum)
+    except Misfit as error:
+        raise _refusal(owner, name, f"a value of {_shown(hint)} {error.what}") from None
+
+
+def _shown(hint: Any) -> str:
+    return one_line(hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint), 80)
+
+
+def _with_default(
+    owner: str, made: Field, field: "dataclasses.Field[Any]", part: Derived | type[Enum] | None
+) -> Field:
+    if field.default is not dataclasses.MISSING:
+        return dataclasses.replace(
+            made, has_default=True, known=True, default=_default(owner, made, field.default, part)
+        )
+    if field.default_factory is dataclasses.MISSING:
+        return made
+    made = dataclasses.replace(made, has_default=True)
+    # A factory may count, or look at the clock: known is only what two calls make alike, and no moment or
+    # measure in it. Of an empty list that is so whatever it is of.
+    if not made.many or made.optional:
+        return made
+    try:
+        first, second = field.default_factory(), field.default_factory()
+    except Exception:
+        return made
+    if type(first) is type(second) is list and not first and not second:
+        return dataclasses.replace(made, known=True, default=[])
+    if not isinstance(made.type, Scalar) or made.type.name not in ("str", "int", "bool"):
+        return made
+    one, two = (_default(owner, made, value, part) for value in (first, second))
+    return dataclasses.replace(made, known=True, default=one) if one == two else made
+
+
+def _default(owner: str, field: Field, value: Any, part: Derived | type[Enum] | None) -> Any:
+    try:
+        return _as_json(field, value)
+    except Misfit as error:
+        hint = ": write `X | None`" if value is None else ""
+        why = f"its default {error.what}" + (f", expected {error.expected}" if error.expected else "") + hint
+        raise _refusal(owner, field.name, why) from None
+
+
+def _as_json(field: Field, value: Any) -> Any:
+    if field.many:
+        if not isinstance(value, list):
+            raise Misfit(f"is {shown(value)}", "a list")
+        return [_one_as_json(field, item) for item in value]
+    if value is None and field.optional:
+        return None
+    return _one_as_json(field, value)
+
+
+def _one_as_json(field: Field, value: Any) -> Any:
+    if isinstance(field.type, Scalar):
+        return field.type.to_json(field.type.of_python(value))
+    return {one.name: _as_json(one, getattr(value, one.name, None)) for one in field.type.fields}

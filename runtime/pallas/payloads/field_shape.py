@@ -1,0 +1,217 @@
+"""What a class looks like from outside: its fields as plain values, which another process can be told.
+
+Everything else of a ``PayloadType`` (schemas, example, reading and writing) is made of this.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from xml.parsers import expat
+
+from lxml import etree
+
+from pallas.model.safe_text import sanitize
+
+from .choice_values import chosen
+from .payload_faults import Misfit, PayloadFault, misfit
+from .payload_limits import MAX_CHOICES, MAX_FIELDS, MAX_NESTED
+from .scalars import SCALARS, Scalar
+
+_XML_NAME: Final = re.compile(r"[^\W\d][\w.-]{0,99}").fullmatch
+
+
+def _is_name(name: str) -> bool:
+    """Whether XML can have an element of that name, by all that read it."""
+    if not _XML_NAME(name):
+        return False
+    try:
+        # The one parser knows the names of an older edition of XML than the other.
+        expat.ParserCreate("utf-8").Parse(f"<{name}/>".encode(), True)
+        etree.Element(name)
+    except (expat.ExpatError, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. ``type`` is a scalar or the shape of a dataclass; ``many`` a list of them.
+
+    ``element`` is its name in XML. ``optional``: may be None. ``has_default``: may be left out, and is
+    ``default`` then (a JSON value) where that is ``known``; what a factory makes anew each time is not.
+    """
+
+    name: str
+    element: str
+    type: "Scalar | Shape"
+    many: bool = False
+    optional: bool = False
+    has_default: bool = False
+    known: bool = False
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    enum: bool = False
+    doc: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether a message must have it. A list that is not there is empty."""
+        return not (self.has_default or self.many or self.optional)
+
+    @property
+    def absent(self) -> Any:
+        """What it is where it is left out, as JSON; ``MISSING`` where that is not known."""
+        if self.has_default:
+            return self.default if self.known else MISSING
+        return [] if self.many else None if self.optional else MISSING
+
+    @property
+    def nil(self) -> bool:
+        """Whether it may be written as nothing (``xsi:nil``): None, or an empty list that has a default."""
+        return self.optional or (self.many and self.absent != [])
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A dataclass: its name, what its docstring says, and its fields in order."""
+
+    name: str
+    fields: tuple[Field, ...]
+    doc: str = ""
+
+    def walk(self) -> Iterator[Field]:
+        """Its fields and those of the dataclasses in it."""
+        for field in self.fields:
+            yield field
+            if isinstance(field.type, Shape):
+                yield from field.type.walk()
+
+    def depth(self) -> int:
+        """How many dataclasses are inside one another, itself counted."""
+        return 1 + max((one.type.depth() for one in self.fields if isinstance(one.type, Shape)), default=0)
+
+
+def problem(shape: Shape) -> str | None:
+    """Why no messages can be made of it, None where they can: names and sizes."""
+    if not _is_name(shape.name):
+        return f"{shape.name} is no name that XML can have"
+    if shape.depth() > MAX_NESTED:
+        return f"more than {MAX_NESTED} dataclasses inside one another"
+    if sum(1 for _ in shape.walk()) > MAX_FIELDS:
+        return f"more than {MAX_FIELDS} fields, those of the dataclasses in it counted"
+    return _names(shape)
+
+
+def _names(shape: Shape) -> str | None:
+    taken: set[str] = set()
+    for field in shape.fields:
+        if not _is_name(field.element):
+            return f"{shape.name}.{field.name}: {field.element} is no name for XML; ELEMENTS can give another"
+        if field.element in taken:
+            return f"{shape.name}.{field.name}: two fields have the element {field.element}"
+        taken.add(field.element)
+        if isinstance(field.type, Shape) and (wrong := _names(field.type)):
+            return wrong
+    return None
+
+
+def shape_to_json(shape: Shape) -> dict[str, Any]:
+    """As plain values."""
+    return {
+        "name": shape.name,
+        "fields": [_field_to_json(field) for field in shape.fields],
+        **({"doc": shape.doc} if shape.doc else {}),
+    }
+
+
+def _field_to_json(field: Field) -> dict[str, Any]:
+    kind: Any = shape_to_json(field.type) if isinstance(field.type, Shape) else field.type.name
+    made: dict[str, Any] = {"name": field.name, "type": kind}
+    if field.element != field.name:
+        made["element"] = field.element
+    for flag in ("many", "optional", "has_default", "known", "enum"):
+        if getattr(field, flag):
+            made[flag] = True
+    if field.known:
+        made["default"] = field.default
+    if field.choices:
+        made["choices"] = list(field.choices)
+    if field.doc:
+        made["doc"] = field.doc
+    return made
+
+
+def shape_of_json(given: object) -> Shape:
+    """What ``shape_to_json`` made, checked. Raises PayloadFault."""
+    try:
+        shape = _shape(given, 1)
+        if wrong := problem(shape):
+            misfit(wrong)
+    except Misfit as error:
+        raise PayloadFault(f"this describes no class of messages: {error.what}") from None
+    return shape
+
+
+def _shape(given: object, depth: int) -> Shape:
+    if not isinstance(given, Mapping) or depth > MAX_NESTED:
+        misfit("a shape is an object, and not many inside one another")
+    fields = given.get("fields")
+    if not isinstance(fields, list) or len(fields) > MAX_FIELDS:
+        misfit("its fields are a list")
+    return Shape(
+        _text(given, "name"), tuple(_field(one, depth) for one in fields), sanitize(_text(given, "doc", ""))
+    )
+
+
+def _field(given: object, depth: int) -> Field:
+    if not isinstance(given, Mapping):
+        misfit("a field is an object")
+    kind = given.get("type")
+    listed = given.get("choices", [])
+    if (
+        not isinstance(listed, list)
+        or len(listed) > MAX_CHOICES
+        or {type(one) for one in listed} - {str, int}
+    ):
+        misfit(f"choices are a list of at most {MAX_CHOICES} texts or numbers")
+    choices = tuple(listed)
+    enum = given.get("enum") is True
+    made: Scalar | Shape
+    if isinstance(kind, str) and kind in SCALARS:
+        made = SCALARS[kind]
+        if choices:
+            made = chosen(made, choices, enum=enum)
+    else:
+        made = _shape(kind, depth + 1)
+    name = _text(given, "name")
+    if given.get("many") is True and given.get("optional") is True:
+        misfit("a list is not optional")
+    return Field(
+        name=name,
+        element=_text(given, "element", name),
+        type=made,
+        many=given.get("many") is True,
+        optional=given.get("optional") is True,
+        has_default=given.get("has_default") is True,
+        known=given.get("known") is True,
+        default=given.get("default"),
+        choices=choices,
+        enum=enum,
+        doc=sanitize(_text(given, "doc", "")),
+    )
+
+
+def _text(given: Mapping[Any, Any], key: str, otherwise: str | None = None) -> str:
+    value = given.get(key, otherwise)
+    if not isinstance(value, str) or len(value) > 10_000:
+        misfit(f"{key} is a text")
+    return value

@@ -1,0 +1,93 @@
+"""What a shape takes, for others: as XSD, as JSON schema, and as an example (HC-23)."""
+
+from typing import Any, Final
+
+from lxml import etree
+
+from .field_shape import Field, Shape
+
+_XS: Final = "http://www.w3.org/2001/XMLSchema"
+
+
+def xsd_tree(shape: Shape) -> etree._Element:
+    """The XSD as elements: one element of that name, in no namespace."""
+    schema = etree.Element(f"{{{_XS}}}schema", nsmap={"xs": _XS})
+    _structure(_xs(schema, "element", name=shape.name), shape)
+    return schema
+
+
+def xsd(shape: Shape) -> str:
+    """The XSD as a document."""
+    return etree.tostring(xsd_tree(shape), encoding="unicode", pretty_print=True)
+
+
+def _xs(parent: etree._Element, tag: str, **attributes: str) -> etree._Element:
+    made: etree._Element = etree.SubElement(parent, f"{{{_XS}}}{tag}", attrib=attributes)
+    return made
+
+
+def _structure(element: etree._Element, shape: Shape) -> None:
+    sequence = _xs(_xs(element, "complexType"), "sequence")
+    for field in shape.fields:
+        child = _xs(sequence, "element", name=field.element)
+        if isinstance(field.type, Shape):
+            _structure(child, field.type)
+        elif field.choices:
+            restriction = _xs(_xs(child, "simpleType"), "restriction", base=f"xs:{field.type.xsd}")
+            for choice in field.choices:
+                _xs(restriction, "enumeration", value=field.type.of_json(choice))
+        else:
+            child.set("type", f"xs:{field.type.xsd}")
+        if not field.required:
+            child.set("minOccurs", "0")
+        if field.many:
+            child.set("maxOccurs", "unbounded")
+        if field.nil:
+            child.set("nillable", "true")
+
+
+def json_schema(shape: Shape) -> dict[str, Any]:
+    """The JSON schema (2020-12) of an object of this shape."""
+    made: dict[str, Any] = {"title": shape.name, "type": "object"}
+    if shape.doc:
+        made["description"] = shape.doc
+    made["properties"] = {field.name: _property(field) for field in shape.fields}
+    if required := [field.name for field in shape.fields if field.required]:
+        made["required"] = required
+    made["additionalProperties"] = False
+    return made
+
+
+def _property(field: Field) -> dict[str, Any]:
+    made = json_schema(field.type) if isinstance(field.type, Shape) else dict(field.type.schema)
+    if field.many:
+        made = {"type": "array", "items": made}
+    if field.optional:
+        made = _or_null(made)
+    if field.doc:
+        made["description"] = field.doc
+    if field.has_default and field.known:
+        made["default"] = field.default
+    return made
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    if "properties" in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    made = {**schema, "type": [*kinds, "null"]}
+    if "enum" in made:
+        made["enum"] = [*made["enum"], None]
+    return made
+
+
+def example(shape: Shape) -> dict[str, Any]:
+    """Values by field that fit."""
+    return {field.name: _example(field) for field in shape.fields}
+
+
+def _example(field: Field) -> Any:
+    if field.known and field.default not in (None, "", []):
+        return field.default
+    one = example(field.type) if isinstance(field.type, Shape) else field.type.example
+    return [one] if field.many else one

@@ -1,0 +1,177 @@
+"""What a person, a client or a model wrote, made a message: JSON, XML, or plain text.
+
+Only here something is mended, and only what loses nothing: a byte order mark, a fence around it, and
+``&`` and ``<`` that were meant as characters. A text that was cut short stays one: what is missing is never
+added. A recovering parser is not used, for it drops what it does not understand.
+"""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal
+from xml.parsers import expat
+
+from pallas.model.safe_text import one_line
+
+from .payload_faults import NotXml, PayloadFault, shown
+
+if TYPE_CHECKING:
+    from .payload import Payload, PayloadType
+
+_FENCED: Final = re.compile(r"```[A-Za-z]{0,10}[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL).fullmatch
+_AMPERSAND: Final = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
+_ANGLE: Final = re.compile(r"<(?![A-Za-z_/!?])")
+_PROLOG: Final = re.compile(r"\A(?:<\?xml[^>]*\?>|<!--.*?-->|\s)+", re.DOTALL)
+_LITERAL: Final = re.compile(r"<!\[CDATA\[|<!--")
+_CLOSING: Final = {"<![CDATA[": "]]>", "<!--": "-->"}
+_EXAMPLE: Final = 160
+Form = Literal["json", "xml", "text"]
+
+
+def read_text(kind: "PayloadType", text: str, limit: int) -> "tuple[Payload, Form]":
+    """See ``PayloadType.read``."""
+    if len(text) > limit:
+        raise PayloadFault(f"{kind.name} has {len(text)} characters; at most {limit}")
+    bare = text.removeprefix("\ufeff").strip()  # some editors begin a file with that
+    fenced = _FENCED(bare)
+    if fenced:
+        bare = fenced[1].strip()
+    why = ""
+    if bare.startswith("{"):
+        try:
+            values = json.loads(bare, object_pairs_hook=_once, parse_constant=_no_constant)
+        except _Refused as error:
+            raise PayloadFault(f"{kind.name} {error}; expected JSON such as {_example(kind)}") from None
+        except (ValueError, RecursionError) as error:
+            why = f"is no JSON: {one_line(str(error), 80)}"
+        else:
+            return kind.pack(values, limit=limit), "json"
+    elif bare.startswith("<"):
+        if kind.text_field is None or _is_for(kind, bare):
+            return _xml(kind, bare, limit), "xml"
+        _refuse_other(kind, bare)
+    if kind.text_field is not None:
+        return kind.pack({kind.text_field: text}, limit=limit), "text"
+    why = why or f"is no plain text: {shown(text.strip())}"
+    raise PayloadFault(f"{kind.name} {why}; expected JSON such as {_example(kind)}, or the same as XML")
+
+
+def _example(kind: "PayloadType") -> str:
+    """The smallest message that fits, in one line."""
+    values = kind.example_json
+    least = {field.name: values[field.name] for field in kind.shape.fields if field.required} or values
+    text = json.dumps(least, ensure_ascii=False)
+    return text if len(text) <= _EXAMPLE else text[: _EXAMPLE - 1] + "…"
+
+
+class _Refused(Exception):
+    """JSON that may be read in two ways."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _Refused("has a field twice")
+    return values
+
+
+def _no_constant(name: str) -> Any:
+    raise _Refused(f"has {name}, which is no number in JSON")
+
+
+def _is_for(kind: "PayloadType", text: str) -> bool:
+    """Whether its first element bears the name of the class."""
+    text = _PROLOG.sub("", text, count=1)
+    name = re.match(r"<(?:[^\s<>/:]+:)?([^\s<>/:]+)", text)
+    return bool(name) and kind.names(name[1]) if name else False
+
+
+def _refuse_other(kind: "PayloadType", text: str) -> None:
+    """Raise PayloadFault for XML with a DOCTYPE, and for a message of another class; the rest is text.
+
+    A message is one element, named as a class can be, with elements in it and no text beside them.
+    """
+    as_text = f"expected <{kind.name}>, or for a text {json.dumps({kind.text_field: '...'})}"
+    try:
+        name = _message_in(text) or _message_in(_mended(text))
+    except _Doctype:
+        raise PayloadFault(
+            f"{kind.name} has a DOCTYPE, which is refused: entities and DTDs are never read; {as_text}"
+        ) from None
+    if name:
+        raise PayloadFault(f"{kind.name} is asked for, and the element is {shown(name)}; {as_text}")
+
+
+class _Doctype(Exception):
+    """XML with a document type."""
+
+
+def _message_in(text: str) -> str:
+    """The name of the class that the XML is a message of; empty where it is none, or no XML.
+
+    Raises _Doctype before anything of one is read.
+    """
+    names: list[str] = []
+    depth, has_text = 0, False
+
+    def start(tag: str, _attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            names.append(tag.rpartition(":")[2].rpartition(".")[2])
+
+    def end(_tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def characters(data: str) -> None:
+        nonlocal has_text
+        has_text = has_text or (depth == 1 and bool(data.strip()))
+
+    def doctype(*_: object) -> None:
+        raise _Doctype
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = doctype
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = characters
+    try:
+        parser.Parse(text, True)
+    except (expat.ExpatError, ValueError):
+        return ""
+    return names[0] if names and names[0].isidentifier() and not has_text else ""
+
+
+def _xml(kind: "PayloadType", text: str, limit: int) -> "Payload":
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise PayloadFault(f"{kind.name} has a character that XML cannot carry") from None
+    try:
+        return kind.parse(data, limit=limit)
+    except NotXml as fault:
+        mended = _mended(text).encode()
+        if mended == data:
+            raise
+        try:
+            return kind.parse(mended, limit=limit)
+        except NotXml:
+            raise fault from None
+
+
+def _mended(text: str) -> str:
+    """``&`` and ``<`` that begin nothing made characters, outside of CDATA and comments."""
+    done: list[str] = []
+    at = 0
+    for opened in _LITERAL.finditer(text):
+        if opened.start() < at:
+            continue
+        end = text.find(_CLOSING[opened[0]], opened.end())
+        if end < 0:
+            break  # Looked for once: it is not there for any later one of its kind, and no XML either.
+        done += (_escaped(text[at : opened.start()]), text[opened.start() : end])
+        at = end
+    return "".join((*done, _escaped(text[at:])))
+
+
+def _escaped(text: str) -> str:
+    return _ANGLE.sub("&lt;", _AMPERSAND.sub("&amp;", text))

@@ -1,0 +1,101 @@
+"""Several XML elements in one value: what handlers that return bytes may say (HC-21)."""
+
+import re
+import threading
+from typing import Final
+
+from lxml import etree
+
+from pallas.model.safe_text import one_line
+
+from .payload_faults import PayloadFault, shown
+from .payload_limits import MAX_ATTRIBUTES, MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, MAX_ROOTS
+
+_DECLARATION: Final = re.compile(rb"\s*<\?xml(?=\s)[^>]{0,200}\?>")
+_ENCODING: Final = re.compile(rb"encoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
+_BOM: Final = b"\xef\xbb\xbf"
+_SECONDS: Final = 20.0
+
+
+def elements_of(data: bytes, limit: int = MAX_BYTES) -> list[etree._Element]:
+    """The elements at its root, in order, at least one. Raises PayloadFault.
+
+    They are read without DTD, entities or network, and are there to be looked at, written and adopted; to
+    change or to copy them is not meant.
+    """
+    if len(data) > limit:
+        raise PayloadFault(f"the reply has {len(data)} bytes; at most {limit}")
+    found: list[list[etree._Element]] = []
+    failed: list[PayloadFault] = []
+
+    def read() -> None:
+        try:
+            found.append(_read(data))
+        except PayloadFault as fault:
+            failed.append(fault)
+        except Exception as error:
+            failed.append(PayloadFault(f"the reply cannot be read as XML: {one_line(str(error), 120)}"))
+
+    # lxml keeps every name that it ever read, for each thread: of names that strangers choose it would keep
+    # more and more. They go with the thread.
+    thread = threading.Thread(target=read, name="payload-xml", daemon=True)
+    thread.start()
+    thread.join(_SECONDS)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise PayloadFault("the reply takes too long to read as XML")
+    return found[0]
+
+
+def _read(data: bytes) -> list[etree._Element]:
+    data = data.removeprefix(_BOM)
+    if declared := _DECLARATION.match(data):
+        encoding = _ENCODING.search(declared[0])
+        if encoding and encoding[1].lower() not in (b"utf-8", b"utf8", b"us-ascii", b"ascii"):
+            raise PayloadFault(f"the reply is declared as {shown(encoding[1].decode())}; expected UTF-8")
+        data = data[declared.end() :]
+    # A parser of this thread: that of another would keep the names in the dictionary of the other. Below a
+    # root there can be no DOCTYPE, so that there is nothing that entities could be declared in.
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        collect_ids=False,
+    )
+    try:
+        around = etree.fromstring(b"<_>" + data + b"</_>", parser)
+    except etree.XMLSyntaxError as error:
+        raise PayloadFault(f"the reply is no XML: {one_line(error.msg or '', 120)}") from None
+    roots = list(around)
+    if not roots or len(roots) > MAX_ROOTS:
+        raise PayloadFault(f"the reply has {len(roots)} elements at its root; expected 1 to {MAX_ROOTS}")
+    _check(around)
+    for text in (around.text, *(root.tail for root in roots)):
+        if text and text.strip():
+            raise PayloadFault(f"the reply has the text {shown(text.strip())} beside its elements")
+    for root in roots:
+        root.tail = None
+    return roots
+
+
+def _check(around: etree._Element) -> None:
+    count, depth = 0, 0
+    for event, element in etree.iterwalk(around, events=("start", "end", "pi", "comment")):
+        if event == "end":
+            depth -= 1
+            continue
+        if event != "start" or not isinstance(element.tag, str):
+            raise PayloadFault("the reply has a processing instruction; expected elements and text only")
+        depth += 1
+        count += 1
+        if depth > MAX_DEPTH + 1:
+            raise PayloadFault(f"the reply has more than {MAX_DEPTH} elements inside one another")
+        if len(element.keys()) > MAX_ATTRIBUTES:
+            raise PayloadFault(f"the reply has an element with more than {MAX_ATTRIBUTES} attributes")
+    if count > MAX_ELEMENTS + 1:
+        raise PayloadFault(f"the reply has more than {MAX_ELEMENTS} elements")

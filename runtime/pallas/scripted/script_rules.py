@@ -1,0 +1,80 @@
+"""What a script says, as values."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..config import Where
+from .scripted_conversation import Last
+from .template import Template, parse_template
+
+DEFAULT_MODEL: Final = "scripted"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Conditions that must all hold; None asks nothing.
+
+    ``text``, ``user`` and ``system`` are casefolded and found anywhere; ``tool`` and ``model`` are whole
+    names.
+    """
+
+    last: Last | None = None
+    tool: str | None = None
+    text: str | None = None
+    regex: re.Pattern[str] | None = None
+    user: str | None = None
+    system: str | None = None
+    model: str | None = None
+    images: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool to call. ``arguments`` are JSON values with a Template where the script has text."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An HTTP error in place of an answer; ``retry_after`` in seconds."""
+
+    status: int
+    message: Template
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: either ``error``, or words, calls or both.
+
+    ``delay`` is the wait before the first chunk, ``pace`` the wait between chunks, both in seconds.
+    """
+
+    when: When
+    say: Template | None = None
+    calls: tuple[Call, ...] = ()
+    delay: float = 0.0
+    pace: float = 0.0
+    error: Refusal | None = None
+    where: Where = field(default_factory=lambda: Where("model.yaml"))
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Rules in order: the first that fits answers, and the last fits everything.
+
+    ``models`` are the names the server lists; it answers to any name.
+    """
+
+    rules: tuple[Rule, ...]
+    models: tuple[str, ...] = (DEFAULT_MODEL,)
+
+
+def no_answer(file: str) -> Rule:
+    """The rule after the last: it says that none fitted, where to add one, and what was asked."""
+    text = f"No rule in {file} answers this; add one there. The model was asked:\n\n{{{{ last | quote }}}}"
+    return Rule(When(), say=parse_template(text, None), where=Where(file))

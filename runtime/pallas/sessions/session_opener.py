@@ -1,0 +1,132 @@
+"""How a session begins, or begins again after it failed."""
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from pallas.config.kinds import SessionLimits
+from pallas.model import Fault, FaultType, Principal, SessionRecord, TraceContext
+from pallas.model.ids import mint
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
+from pallas.runs.agent_directory import Directory
+from pallas.runs.conversations import key_of
+from pallas.runs.kernel import Kernel
+
+from . import session_hooks
+from .lease import Lease
+from .session_faults import is_busy, no_session, no_thread
+from .session_metadata import Wanted, check_provider, check_room
+from .session_table import Table
+
+REOPENED: Final = "reopened"
+CLOSED: Final = "closed"
+
+Permit = Callable[[str, Principal, TraceContext | None], None]
+"""Raises Fault for who may not use an agent (any more)."""
+
+
+class Opening:
+    """Parts as in ``Sessions``; what it opens is in the ``table``."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        directory: Directory,
+        table: Table,
+        limits: Callable[[], SessionLimits],
+        permit: Permit,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kernel = kernel
+        self._directory = directory
+        self._table = table
+        self._limits = limits
+        self._permit = permit
+        self._clock = clock
+
+    async def new(self, agent: str, principal: Principal, wanted: Wanted) -> SessionRecord:
+        """A session with that agent. Raises Fault; then there is none."""
+        known = await self._thread(agent, principal, wanted.thread) if wanted.thread else ""
+        lease = self._lease(agent, principal, wanted)
+        if wanted.thread:
+            lease.handle = lease.joined = wanted.thread
+            lease.begun, lease.thread = True, known
+        self._table.add(lease)
+        try:
+            await session_hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            self._table.take_out(lease, CLOSED)
+            raise
+        return await self._opened(lease)
+
+    async def _thread(self, agent: str, principal: Principal, handle: str) -> str:
+        """The durable thread of that handle, empty where none is kept. Raises Fault: not this principal's."""
+        self._kernel.ready(agent)
+        try:
+            key = key_of(handle, None)
+            found = await self._kernel.find(agent, key, handle, principal) if key else None
+        except Fault as fault:
+            if fault.type is FaultType.PROTOCOL or fault.data.get(REASON) == "not_found":
+                raise no_thread(handle, agent) from None
+            raise
+        return found.thread if found is not None else ""
+
+    def _lease(self, agent: str, principal: Principal, wanted: Wanted) -> Lease:
+        """A session that nobody knows of yet. Raises Fault where there is none to be had."""
+        answering, executor = self._kernel.ready(agent)
+        entry = self._directory.entry(agent)
+        if entry is None or entry.agent is not answering:  # it goes in this moment
+            raise Fault(FaultType.TRANSPORT, f"{agent} is being exchanged; try again in a moment")
+        check_provider(executor.info, wanted.provider)
+        self._table.expire()
+        check_room(self._kernel.leases, entry)
+        now = self._clock()
+        return Lease(
+            id=secrets.token_hex(16),
+            agent=agent,
+            kind=entry.kind,
+            owner=principal,
+            answering=answering,
+            handle=mint(),
+            created_at=now,
+            used_at=now,
+            provider=wanted.provider,
+            params=wanted.layer,
+        )
+
+    async def resume(self, wanted: Wanted, agent: str | None, principal: Principal) -> SessionRecord:
+        """A session that failed, open again, with its thread; one that did not is as it is (DR-10)."""
+        lease = self._table.find(wanted.resume, principal)
+        if agent is not None and agent != lease.agent:
+            text = f"the session to resume is one with {lease.agent}, not with {one_line(agent, 80)}"
+            raise Fault(FaultType.CONFIG, f"{text}; leave agentId out, or name that one")
+        self._permit(lease.agent, principal, None)
+        if lease.opening:
+            raise is_busy(lease.id)
+        if not lease.failed:
+            return lease.record(self._limits())
+        _, executor = self._kernel.ready(lease.agent)
+        check_provider(executor.info, wanted.provider)
+        lease.opening = True
+        try:
+            await session_hooks.closed(lease.agent, lease.executor, lease.id, REOPENED)
+            self._kernel.let_go(lease.answering, lease.handle)
+            await session_hooks.opened(lease.answering, lease.id, wanted.metadata)
+        except BaseException:
+            lease.opening = False
+            raise
+        lease.failed, lease.asked = "", False
+        lease.provider = wanted.provider or lease.provider
+        lease.params = lease.params if wanted.params is None else wanted.params
+        return await self._opened(lease)
+
+    async def _opened(self, lease: Lease) -> SessionRecord:
+        lease.opening, lease.used_at = False, self._clock()
+        lease.last = lease.answering.executor
+        if lease.over:  # meanwhile
+            await session_hooks.closed(lease.agent, lease.executor, lease.id, lease.over)
+            raise no_session(lease.id, lease.over)
+        self._table.tell(lease)
+        self._table.find(lease.id, lease.owner)
+        return lease.record(self._limits())

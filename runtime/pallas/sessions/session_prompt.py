@@ -1,0 +1,180 @@
+"""One prompt of a session: its turn, its run, and what it says of the session when it goes wrong."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from pallas.model import (
+    NO_PARAMS,
+    Fault,
+    FaultType,
+    Image,
+    Params,
+    Principal,
+    RunRequest,
+    RunResult,
+    TraceContext,
+)
+from pallas.model.ids import mint
+from pallas.model.refusals import REASON
+from pallas.model.safe_text import one_line
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Listener
+from pallas.telemetry.log import redact_text
+
+from .lease import Lease, Prompt
+from .session_faults import VALID, has_failed, is_replaced, no_session
+
+SURFACE: Final = "bridge"
+_FAILING: Final = frozenset({FaultType.UPSTREAM, FaultType.PROTOCOL})
+_REFUSALS: Final = frozenset({"key", "limit", "cancelled", REASON})
+"""In the data of a Fault that says no to this prompt, and nothing of the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked, and by whom. ``timeout`` in seconds from now on."""
+
+    text: str
+    principal: Principal
+    images: Sequence[Image] = ()
+    timeout: float | None = None
+    params: Params = NO_PARAMS
+    listener: Listener | None = None
+    bearer: str | None = field(default=None, repr=False)
+    trace: TraceContext | None = None
+    caller: str = ""
+
+
+async def answer(
+    kernel: Kernel, lease: Lease, prompt: Prompt, asked: Asked, gone: Callable[[Lease], bool]
+) -> RunResult:
+    """What comes of a prompt, when those before it are over. Raises Fault; the session may have failed.
+
+    ``gone`` says whether the agent of the session is no longer there: no other one answers then (DR-17).
+    """
+    began = monotonic()
+    async with lease.turn.turn(asked.timeout):
+        if lease.over:
+            raise no_session(lease.id, lease.over)
+        if lease.failed:
+            raise has_failed(lease.id, lease.failed)
+        if gone(lease):
+            raise is_replaced(lease.id, lease.agent)
+        if prompt.stopped:
+            return _cancelled(lease, prompt, "", monotonic() - began)
+        left = None if asked.timeout is None else max(0.0, asked.timeout - (monotonic() - began))
+        lease.asked, lease.last = True, lease.answering.executor
+        return await _answered(kernel, lease, prompt, _request(lease, prompt, asked, left), asked.listener)
+
+
+def stop(kernel: Kernel, prompt: Prompt) -> None:
+    """Cancel a prompt: its run where it has begun, else all that it waits for."""
+    prompt.stopped = True
+    if not kernel.cancel(prompt.run_id) and prompt.work is not None:
+        prompt.work.cancel()
+
+
+def fails(fault: Fault) -> bool:
+    """Whether a session is no good any more after this: the agent broke on it, and would again.
+
+    What only refused this prompt, what may pass, a deadline and a cancel leave the session as it is, and so
+    does a message that does not fit what a typed handler takes: it never saw it.
+    """
+    if fault.retryable or not _REFUSALS.isdisjoint(fault.data) or fault.data.get("system") == "validation":
+        return False
+    return fault.type is FaultType.INTERNAL or (fault.of_agent and fault.type in _FAILING)
+
+
+def about(fault: Fault, *, valid: bool) -> Fault:
+    """The same Fault, which says whether the session can be used on."""
+    if VALID in fault.data:
+        return fault
+    data = {**fault.data, VALID: valid}
+    told = Fault(fault.type, fault.message, retryable=fault.retryable, code=fault.code, data=data)
+    told.of_agent = fault.of_agent
+    return told
+
+
+def _told(fault: Fault, bearer: str | None) -> str:
+    """Why a session failed, in a line that others may read; the run is over, and its bearer forgotten."""
+    text = fault.message.replace(bearer, "[redacted]") if bearer else fault.message
+    return one_line(redact_text(text), 300)
+
+
+def _request(lease: Lease, prompt: Prompt, asked: Asked, left: float | None) -> RunRequest:
+    return RunRequest(
+        agent=lease.agent,
+        text=asked.text,
+        images=tuple(asked.images),
+        conversation=lease.handle,
+        principal=asked.principal,
+        stream_text=asked.listener is not None,
+        new_conversation=not lease.begun,
+        caller=asked.caller,
+        trace=asked.trace,
+        params=asked.params,
+        surface=SURFACE,
+        run_id=prompt.run_id,
+        defaults=lease.params,
+        provider=lease.provider,
+        timeout=left,
+        leased=lease.id,
+        bearer=asked.bearer,
+    )
+
+
+async def _answered(
+    kernel: Kernel, lease: Lease, prompt: Prompt, request: RunRequest, listener: Listener | None
+) -> RunResult:
+    began = monotonic()
+    try:
+        result = await _run(kernel, prompt, request, listener)
+    except Fault as fault:
+        _found(kernel, lease, fault)
+        if prompt.stopped and fault.data.get("cancelled"):
+            return _cancelled(lease, prompt, str(fault.data.get("partial", "")), monotonic() - began)
+        if fails(fault):
+            lease.failed = _told(fault, request.bearer)
+        raise
+    _found(kernel, lease, None)
+    lease.thread = result.thread or lease.thread
+    lease.turns += 1
+    return result
+
+
+async def _run(kernel: Kernel, prompt: Prompt, request: RunRequest, listener: Listener | None) -> RunResult:
+    work = prompt.work = asyncio.create_task(kernel.run(request, listener), name=f"prompt {prompt.run_id}")
+    try:
+        await asyncio.wait({work})
+    except asyncio.CancelledError:
+        work.cancel()
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
+    if work.cancelled():  # before it had begun
+        raise Fault(FaultType.UPSTREAM, "the run was cancelled", data={"cancelled": True})
+    return work.result()
+
+
+def _found(kernel: Kernel, lease: Lease, fault: Fault | None) -> None:
+    """What is known of its thread by now."""
+    known = kernel.conversation(lease.agent, lease.handle)
+    if fault is not None and lease.begun and fault.data.get(REASON) == "not_found":
+        # Its owner deleted the thread: what is said next begins another.
+        lease.handle, lease.begun, lease.thread = mint(), False, ""
+    elif known is not None:
+        lease.begun, lease.thread = True, known.thread
+
+
+def _cancelled(lease: Lease, prompt: Prompt, partial: str, seconds: float) -> RunResult:
+    """What a prompt comes to that somebody cancelled: no error, and what it had written (DR-16)."""
+    return RunResult(
+        run_id=prompt.run_id,
+        texts=(partial,) if partial else (),
+        conversation=lease.handle,
+        seconds=seconds,
+        stop_reason="cancelled",
+        thread=lease.thread,
+    )

@@ -1,0 +1,146 @@
+"""The sessions that are open, and how each of them ends: once, and told to whom it concerns."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from pallas.access.identity import may_continue
+from pallas.config.kinds import SessionLimits
+from pallas.model import Principal, SessionChanged
+from pallas.runs.kernel import Kernel
+from pallas.telemetry.event_hub import Hub
+
+from . import session_hooks
+from .lease import Lease
+from .session_faults import is_replaced, no_session, not_theirs
+
+EXPIRED: Final = "expired"
+GONE: Final = "agent-gone"
+SHUTDOWN: Final = "shutdown"
+"""Why a session ends by itself."""
+KEPT: Final = 1_000
+"""Sessions that are over of which it is known why, the last ones."""
+END_SECONDS: Final = 1.5
+STOP_SECONDS: Final = 2.0
+"""What all sessions have to end when the fleet stops, and what a prompt has that is cancelled by an end."""
+
+
+class Table:
+    """Belongs to the fleet's event loop; ``all`` may be copied from any thread.
+
+    ``gone`` says whether the agent that a session was opened with is no longer there under its name.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        hub: Hub,
+        limits: Callable[[], SessionLimits],
+        clock: Callable[[], float],
+        gone: Callable[[Lease], bool],
+    ) -> None:
+        self._kernel = kernel
+        self._hub = hub
+        self._limits = limits
+        self._clock = clock
+        self._gone = gone
+        self._ended: OrderedDict[str, tuple[Principal, str]] = OrderedDict()
+        self._endings: set[asyncio.Task[None]] = set()
+        self.all: dict[str, Lease] = {}
+
+    def add(self, lease: Lease) -> None:
+        """One more, which nobody knows of yet."""
+        self.all[lease.id] = lease
+        self._kernel.leases.taken(lease.agent, lease.kind)
+
+    def find(self, session: str, principal: Principal) -> Lease:
+        """The session, while it is not over.
+
+        Raises Fault (UPSTREAM): there is none, it is another's, or its agent is gone.
+        """
+        lease = self.all.get(session)
+        if lease is None:
+            owner, why = self._ended.get(session, (None, ""))
+            known = owner is not None and may_continue(owner.id, principal, secret=True)
+            raise no_session(session, why if known else "")
+        if not may_continue(lease.owner.id, principal, secret=True):
+            raise not_theirs(session)
+        if lease.expired(self._limits(), self._clock()):
+            self.end(lease, EXPIRED)
+            raise no_session(session, EXPIRED)
+        if not lease.opening and not lease.busy and self._gone(lease):
+            self.end(lease, GONE)
+            raise is_replaced(lease.id, lease.agent)
+        return lease
+
+    def look(self) -> None:
+        """Those are over whose agent is gone, busy ones once they are not."""
+        for lease in tuple(self.all.values()):
+            if not lease.opening and self._gone(lease):
+                lease.left = lease.executor  # in a moment it is no longer the agent's
+                if not lease.busy:
+                    self.end(lease, GONE)
+
+    def expire(self) -> set[asyncio.Task[None]]:
+        """End those that are too old, or idle for too long."""
+        limits, now = self._limits(), self._clock()
+        late = [lease for lease in self.all.values() if lease.expired(limits, now)]
+        return {self.end(lease, EXPIRED) for lease in late}
+
+    def end(self, lease: Lease, reason: str) -> asyncio.Task[None]:
+        """It is over from now on, if it was not; what is left to be done about that is the task's."""
+        first = self.take_out(lease, reason)
+        lease.left = lease.executor
+        # A session that is being opened is closed by the task that opens it, when it finds that it is over.
+        settles = first and not lease.opening
+        task = asyncio.create_task(self._settle(lease, reason, settles), name=f"session {lease.id[:8]} ends")
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return task
+
+    def take_out(self, lease: Lease, reason: str) -> bool:
+        """It is there no more; False where it was not. Nobody is told of one that was never opened."""
+        if lease.over:
+            return False
+        lease.over = reason
+        del self.all[lease.id]
+        self._kernel.leases.given_back(lease.agent, lease.kind)
+        self._ended[lease.id] = lease.owner, reason
+        if len(self._ended) > KEPT:
+            self._ended.popitem(last=False)
+        if lease.told:
+            self.publish(lease, "closed", reason)
+        return True
+
+    def tell(self, lease: Lease) -> None:
+        """Say where it is in its life."""
+        lease.told = True
+        self.publish(lease, lease.status, lease.failed)
+
+    def publish(self, lease: Lease, status: str, reason: str) -> None:
+        """No more of its id than tells two apart: it opens the session."""
+        self._hub.publish(
+            SessionChanged(agent=lease.agent, session=lease.id[:8], status=status, reason=reason)
+        )
+
+    async def close(self) -> None:
+        """All are over, soon. Runs in flight are somebody else's to end."""
+        for lease in tuple(self.all.values()):
+            self.end(lease, SHUTDOWN)
+        if self._endings:
+            _, late = await asyncio.wait(set(self._endings), timeout=END_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _settle(self, lease: Lease, reason: str, settles: bool) -> None:
+        if not settles:
+            return
+        if reason != SHUTDOWN:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await lease.quiet.wait()
+        await session_hooks.closed(lease.agent, lease.left, lease.id, reason)
+        if lease.handle != lease.joined:
+            self._kernel.let_go(lease.answering, lease.handle)

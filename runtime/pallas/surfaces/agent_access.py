@@ -1,0 +1,118 @@
+"""What stands before the tools and prompts of an agent: who may call which, and what a failure says."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final
+
+from fastmcp.exceptions import FastMCPError, NotFoundError, PromptError
+from fastmcp.server.dependencies import fastmcp_request_ctx
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.tools.base import ToolResult
+from mcp import MCPError
+from mcp_types import Result
+
+from pallas.model import Fault, FaultType, Principal, TraceContext
+from pallas.model.safe_text import one_line
+
+from .send_message_call import caller_of, fault_result, trace_of
+
+log = logging.getLogger(__name__)
+
+Authorize = Callable[[str, Principal], Awaitable[None]]
+"""Asked with the name of a tool or prompt and the caller; raises Fault (AUTH) to refuse."""
+Permit = Callable[[Principal, TraceContext | None], None]
+"""Asked after that with the caller and its span, whether it has the grants; raises Fault (AUTH) to refuse."""
+
+PUBLIC: Final = frozenset({"get_health"})
+"""Tools that anyone may call: whoever watches a fleet needs no credential for that."""
+
+
+class Access(Middleware):
+    """The outermost middleware of an agent (PR-31).
+
+    Reads the tool's name from the call itself, asks ``authorize`` and ``permit`` unless it is public; a call
+    by one of the ``aliases``, other names of tools, goes on under the tool's own (PR-16). An unknown tool is
+    named in the answer, with ``tools``, those there are. What goes wrong inside, here or further in, is
+    written with its traceback and answered with a Fault that says no more than its kind. Whatever is wrong
+    with ``authorize`` itself refuses the call. ``owner`` is whose tools they are, as it is said.
+    """
+
+    def __init__(
+        self,
+        tools: Collection[str] | Callable[[], Collection[str]],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        authorize: Authorize | None = None,
+        permit: Permit | None = None,
+        owner: str = "this agent",
+    ) -> None:
+        self._owner = owner
+        self._tools = tools if callable(tools) else lambda: tools
+        self._aliases = dict(aliases or {})
+        self._authorize = authorize
+        self._permit = permit
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """A tool's result, or a Fault as one."""
+        called: str = context.message.name
+        name = self._aliases.get(called, called)
+        try:
+            await self._admit(name)
+            if name != called:
+                context = context.copy(message=context.message.model_copy(update={"name": name}))
+            result = await call_next(context)
+            # An extension may have begun something else than a result, and says so in one of its own.
+            if not isinstance(result, ToolResult | Result):
+                raise TypeError(f"a middleware returned {type(result).__name__}, no result")
+            return result
+        except Fault as fault:
+            return fault_result(fault)
+        except NotFoundError:
+            return fault_result(self._unknown(called))
+        except Exception as error:
+            if _is_told(error):
+                raise
+            return fault_result(_internal(one_line(name, 80), error))
+
+    async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """A prompt; PromptError for a refusal and for whatever goes wrong."""
+        name: str = context.message.name
+        try:
+            await self._admit(name)
+            result = await call_next(context)
+            if result is None:
+                raise TypeError("a middleware returned no prompt")
+            return result
+        except Fault as fault:
+            raise PromptError(fault.message) from None
+        except Exception as error:
+            if _is_told(error):
+                raise
+            raise PromptError(_internal(one_line(name, 80), error).message) from None
+
+    def _unknown(self, called: str) -> Fault:
+        known = ", ".join(self._tools()) or "none"
+        return Fault(FaultType.PROTOCOL, f"unknown tool {one_line(called, 80)!r}; {self._owner} has {known}")
+
+    async def _admit(self, name: str) -> None:
+        if name in PUBLIC:
+            return
+        context = fastmcp_request_ctx.get()
+        caller = caller_of(context)
+        if self._authorize is not None:
+            await self._authorize(name, caller)
+        if self._permit is not None:
+            self._permit(caller, trace_of(context))
+
+
+def _is_told(error: Exception) -> bool:
+    """Whether the text was written for the caller: an error of the protocol, not one wrapped into it."""
+    if isinstance(error, NotFoundError | MCPError):
+        return True
+    return isinstance(error, FastMCPError) and error.__cause__ is None
+
+
+def _internal(name: str, error: Exception) -> Fault:
+    kind = type(error.__cause__ or error).__name__
+    log.error("%s failed: %s: %s", name, kind, one_line(str(error)), exc_info=error)
+    return Fault(FaultType.INTERNAL, f"{name} failed inside this server; the log has the details")

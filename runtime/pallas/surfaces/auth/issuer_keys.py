@@ -1,0 +1,204 @@
+"""An issuer's public keys (JWKS), fetched when they are needed and kept while the issuer is away."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from pallas.config.network import local_port
+from pallas.model.safe_text import one_line
+
+from .token_outcome import Refused, Unavailable
+
+log = logging.getLogger(__name__)
+
+FETCH_TIMEOUT: Final = 3.0
+MAX_BODY: Final = 256 * 1024
+MAX_KEYS: Final = 100
+# Seconds between two fetches because of a key that is not known, between two while there are none at all,
+# and after which a set is looked up anew so that keys which were taken back are forgotten.
+REFRESH: Final = 30.0
+RETRY: Final = 5.0
+STALE: Final = 600.0
+_MAX_REDIRECTS: Final = 3
+_MIN_RSA_BITS: Final = 2_048
+_KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+
+type Key = Mapping[str, Any]
+type Fetch = Callable[[str], Awaitable[Sequence[Key]]]
+
+
+class KeySet:
+    """The keys at one URL. Belongs to one event loop.
+
+    At most one fetch is under way; whoever needs its outcome waits for the same one.
+    """
+
+    def __init__(
+        self, url: str, *, fetch: Fetch | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._url = url
+        self._fetch = fetch or fetch_keys
+        self._clock = clock
+        self._keys: Sequence[Key] | None = None
+        self._made: dict[tuple[int, str], PyJWK] = {}
+        self._fetched = self._tried = float("-inf")
+        self._problem = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK:
+        """The key that a token names, for the algorithm that it names.
+
+        Raises Refused where there is none, Unavailable where no keys could be had yet.
+        """
+        if self._keys is None:
+            if self._may_try(RETRY):
+                await self._refreshed()
+            if self._keys is None:
+                raise Unavailable(f"the keys at {_shown(self._url)} could not be had: {self._problem}")
+        key = self._pick(kid, algorithm)
+        if key is None and self._may_try(REFRESH):
+            await self._refreshed()
+            key = self._pick(kid, algorithm)
+        elif self._clock() - self._fetched > STALE and self._may_try(REFRESH):
+            self._begin()  # nobody waits for it
+        if key is None:
+            raise Refused("no key of its issuer fits it")
+        return key
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _may_try(self, pause: float) -> bool:
+        return self._task is not None or self._clock() - self._tried >= pause
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._task is None:
+            # An empty context: nothing of whoever asks first goes along.
+            self._task = asyncio.create_task(self._refresh(), name="issuer's keys", context=Context())
+        return self._task
+
+    async def _refreshed(self) -> None:
+        await asyncio.wait({self._begin()})  # who waits may be cancelled, the fetch is everyone's
+
+    async def _refresh(self) -> None:
+        self._tried = self._clock()
+        try:
+            found = await self._fetch(self._url)
+        except Unavailable as problem:
+            self._problem = str(problem)
+            kept = "none are held" if self._keys is None else "those of before hold"
+            log.warning("keys at %s: %s; %s", _shown(self._url), problem, kept)
+        except Exception as error:
+            self._problem = type(error).__name__
+            log.exception("keys at %s could not be read", _shown(self._url))
+        else:
+            self._keys, self._made = found, {}
+            self._fetched = self._clock()
+        finally:
+            self._task = None
+
+    def _pick(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        keys = self._keys or ()
+        if kid is None:
+            if len(keys) > 1:
+                raise Refused("it names no key (kid), and its issuer has several")
+            fitting = list(enumerate(keys))
+        else:
+            fitting = [(number, key) for number, key in enumerate(keys) if key.get("kid") == kid]
+            if not fitting and len(keys) == 1 and "kid" not in keys[0]:
+                fitting = [(0, keys[0])]
+        for number, key in fitting:
+            if _fits(key, algorithm) and (made := self._as_key(number, key, algorithm)) is not None:
+                return made
+        return None
+
+    def _as_key(self, number: int, key: Key, algorithm: str) -> PyJWK | None:
+        if (made := self._made.get((number, algorithm))) is None:
+            try:
+                made = PyJWK(dict(key), algorithm)
+            except (PyJWTError, ValueError, TypeError, KeyError):
+                return None
+            if getattr(made.key, "key_size", _MIN_RSA_BITS) < _MIN_RSA_BITS and key["kty"] == "RSA":
+                return None
+            self._made[number, algorithm] = made
+        return made
+
+
+def _fits(key: Key, algorithm: str) -> bool:
+    return key.get("kty") == _KINDS.get(algorithm[:2]) and key.get("alg", algorithm) == algorithm
+
+
+async def fetch_keys(url: str) -> Sequence[Key]:
+    """The signing keys at ``url``, within 3 s and of 256 KiB at most. Raises Unavailable.
+
+    Redirects are followed within the origin alone. What is secret, or meant for something else, is left out.
+    """
+    try:
+        # On this machine there is no proxy to go through.
+        elsewhere = local_port(url) is None
+        async with (
+            asyncio.timeout(FETCH_TIMEOUT),
+            httpx2.AsyncClient(timeout=FETCH_TIMEOUT, trust_env=elsewhere) as client,
+        ):
+            body = await _read(client, url)
+    except TimeoutError:
+        raise Unavailable(f"no answer within {FETCH_TIMEOUT:g} s") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise Unavailable(f"{type(error).__name__}: {one_line(str(error), 120)}") from None
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Unavailable("the answer is no JSON") from None
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+        raise Unavailable(f"the answer has no list of keys, or more than {MAX_KEYS}")
+    usable = [key for key in keys if isinstance(key, dict) and _is_public(key)]
+    if not usable:
+        raise Unavailable("the answer has no public key for signatures")
+    return usable
+
+
+def _is_public(key: Key) -> bool:
+    # A key that shows its private half is everyone's: what it signs proves nothing.
+    return key.get("kty") in _KINDS.values() and "d" not in key and key.get("use", "sig") == "sig"
+
+
+async def _read(client: httpx2.AsyncClient, url: str) -> bytes:
+    headers = {"accept": "application/json", "accept-encoding": "identity"}
+    for _ in range(_MAX_REDIRECTS + 1):
+        async with client.stream("GET", url, headers=headers, follow_redirects=False) as answer:
+            if answer.is_redirect:
+                target = urljoin(url, answer.headers.get("location", ""))
+                if _origin(target) != _origin(url):
+                    raise Unavailable("it redirects to another origin, which is not followed")
+                url = target
+                continue
+            if answer.status_code != 200:
+                raise Unavailable(f"HTTP {answer.status_code}")
+            body = bytearray()
+            async for chunk in answer.aiter_raw():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise Unavailable(f"the answer has more than {MAX_BODY} bytes")
+            return bytes(body)
+    raise Unavailable("it redirects in a circle")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _shown(url: str) -> str:
+    return one_line(url.partition("?")[0], 120)

@@ -1,0 +1,41 @@
+"""Static tokens: known by their SHA-256, compared without a shortcut."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+from pallas.config.auth import TokenConfig
+
+from .token_outcome import Refused
+
+MAX_TOKEN: Final = 8 * 1024
+"""Characters of a token, of either kind; a longer one is refused unread."""
+PREFIX: Final = "pal_"
+"""What a token of ours begins with, so that people and scanners of secrets know what they found."""
+
+
+def make_token() -> str:
+    """A token that cannot be guessed: 256 random bits."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def sha256_of(token: str) -> str:
+    """The hash by which a token is known, 64 hex digits."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def find_token(tokens: Iterable[TokenConfig], presented: str, now: float) -> TokenConfig | None:
+    """The token that was presented; None for an unknown one, in the same time as for a known one.
+
+    ``now`` is Unix seconds. Raises Refused for one that is over.
+    """
+    digest = bytes.fromhex(sha256_of(presented))
+    found: TokenConfig | None = None
+    for each in tokens:
+        same = hmac.compare_digest(bytes.fromhex(each.sha256), digest)
+        found = each if same else found
+    if found is not None and found.expires is not None and found.expires <= now:
+        raise Refused(f"token {found.name} is over", guess=False)
+    return found

@@ -1,0 +1,87 @@
+"""The bridge's MCP server, over whatever transport it is served."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from fastmcp import FastMCP
+from fastmcp.tools import Tool
+
+from pallas import __version__
+from pallas.model import FleetSnapshot, Principal
+from pallas.model.safe_text import one_line
+from pallas.surfaces.agent_access import Access
+from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
+from pallas.surfaces.stateless_server import StatelessServer
+
+from ..agent_mcp import answer_schema_lookups
+from ..tasks_extension import TasksExtension
+from .bridge_tools import BridgeTool, Work, works
+from .task_tools import begins, with_handles
+from .tool_schemas import DELEGATE
+
+if TYPE_CHECKING:
+    from pallas.runs.agent_directory import Directory
+    from pallas.sessions import Admission, Sessions
+    from pallas.tasks import Tasks
+
+NAME: Final = "bridge"
+_INSTRUCTIONS: Final = (
+    "One door to every agent of {fleet}. For a single piece of work call tasks_delegate. For a conversation "
+    "look with agents_discover who can do it and is ready, open a session with sessions_create, talk with "
+    "sessions_prompt and end with sessions_close. An error says in its JSON whether trying again helps "
+    "(data.retryable) and whether the session is still good (data.sessionValid)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeParts:
+    """What the bridge stands before.
+
+    ``admission`` counts the requests under way; ``started`` says whether some agent can be asked by now.
+    Where there are ``tasks``, work can become one; with ``handles`` for every client, by two more tools.
+    ``began`` is when the fleet was made, by ``time.monotonic``.
+    """
+
+    directory: "Directory"
+    sessions: "Sessions"
+    admission: "Admission"
+    snapshot: Callable[[], FleetSnapshot]
+    inbound: Inbound
+    started: Callable[[], bool]
+    tasks: "Callable[[], Tasks | None]" = lambda: None
+    handles: bool = False
+    began: float = field(default_factory=monotonic)
+
+
+def make_bridge(parts: BridgeParts) -> FastMCP:
+    """The server with the eight tools of SPEC 7.2 and no prompts or resources (DR-1).
+
+    Every failure of a tool is a result with ``isError`` and the JSON body of SPEC 7.3 (DR-21).
+    """
+    work, tasks = Work(parts), parts.tasks
+    tools: list[Tool] = [BridgeTool(about, answer) for about, answer in works(work)]
+    if tasks() is not None and parts.handles:
+        tools = with_handles(tools, work, tasks)
+    names = [tool.name for tool in tools]
+    server: FastMCP = StatelessServer(
+        NAME,
+        instructions=_INSTRUCTIONS.format(fleet=one_line(parts.snapshot().name, 60) or "the fleet"),
+        version=__version__,
+        on_duplicate="error",
+        dereference_schemas=False,  # ours hold no references
+    )
+
+    async def authorize(tool: str, principal: Principal) -> None:
+        await parts.inbound.authorize(FLEET, tool, principal)
+
+    server.add_middleware(Access(names, authorize=authorize, owner="the bridge"))
+    schemas: Mapping[str, dict[str, Any]] = {tool.name: tool.parameters for tool in tools}
+    for tool in tools:
+        server.add_tool(tool)
+    answer_schema_lookups(server, schemas.get)
+    if tasks() is not None:
+        begin = begins(work, handles=parts.handles)
+        server.add_extension(TasksExtension(tasks, {DELEGATE.name: begin}, authorize=authorize))
+    return server

@@ -1,0 +1,251 @@
+"""The eight tools: what each asks of the directory and of the sessions."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
+from mcp_types import ToolAnnotations
+from pydantic import PrivateAttr
+
+from pallas.model import Fault, FaultType, FleetState, Principal
+from pallas.model.safe_text import one_line
+from pallas.runs.run import Listener
+from pallas.surfaces.mcp_run import heard
+from pallas.surfaces.send_message_call import (
+    bearer_of,
+    caller_of,
+    client_of,
+    fault_result,
+    trace_of,
+    wants_text,
+)
+
+from .tool_arguments import Arguments
+from .tool_documents import (
+    about_run,
+    agent_document,
+    answer,
+    document,
+    failed_task,
+    millis,
+    session_created,
+    session_status,
+)
+from .tool_schemas import (
+    CANCEL,
+    CLOSE,
+    CREATE,
+    DELEGATE,
+    DISCOVER,
+    HEALTH,
+    PROMPT,
+    STATUS,
+    About,
+)
+
+if TYPE_CHECKING:
+    from pallas.sessions import Delegated
+
+    from .bridge_server import BridgeParts
+
+NOT_STARTED: Final = "Executor not started"
+_RETRY_AFTER: Final = 5.0
+_REASON: Final = 200
+
+Answer = Callable[[Arguments, FastMCPRequestContext | None], Awaitable[ToolResult]]
+
+Delegation = Callable[[Listener | None], Awaitable["Delegated"]]
+
+
+class BridgeTool(Tool):
+    """One tool of the bridge; a Fault is a result of its own."""
+
+    _about: About = PrivateAttr()
+    _work: Answer = PrivateAttr()
+
+    def __init__(self, about: About, work: Answer) -> None:
+        super().__init__(
+            name=about.name,
+            title=about.title,
+            description=about.description,
+            parameters=dict(about.schema),
+            output_schema=None,
+            annotations=ToolAnnotations(
+                title=about.title,
+                read_only_hint=about.reads,
+                destructive_hint=False,
+                idempotent_hint=about.again,
+            ),
+        )
+        self._about, self._work = about, work
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        """The answer, or the Fault as an error."""
+        try:
+            return await self._work(Arguments(self._about, arguments), fastmcp_request_ctx.get())
+        except Fault as fault:
+            return fault_result(fault)
+
+
+class Work:
+    """What the tools do, for whoever calls. What gives agents work counts as a request under way (DR-19);
+    looking, cancelling and closing are always possible.
+    """
+
+    def __init__(self, parts: "BridgeParts") -> None:
+        self._parts = parts
+
+    async def health(self, _: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """Of the agents that the caller may use; healthy while any of them is not unavailable (C21)."""
+        found = self._parts.directory.infos(caller_of(context))
+        sessions = self._parts.sessions
+        return document(
+            {
+                "healthy": any(each.status != "unavailable" for each in found),
+                "agents": {"total": len(found), "ready": sum(each.status == "ready" for each in found)},
+                "sessions": {"active": sessions.active, "capacity": sessions.capacity},
+                "uptime": millis(monotonic() - self._parts.began),
+            }
+        )
+
+    async def discover(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """An object with the list, never the list alone (C25)."""
+        capability = given.text("capability") or None
+        found = self._parts.directory.infos(caller_of(context), capability)
+        return document({"agents": [agent_document(each) for each in found]})
+
+    async def create(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """A new session, or a failed one reopened (``metadata.resume``)."""
+        self._admit()
+        who = caller_of(context)
+        with self._parts.admission.taken():
+            record = await self._parts.sessions.create(given.agent(), who, metadata=given.mapping("metadata"))
+        return document(session_created(record))
+
+    async def prompt(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """One prompt and its answer; a caller that goes away cancels it."""
+        self._start()
+        params, timeout = given.params("runtimeParams"), given.seconds("timeout")
+        with self._parts.admission.taken():
+            result = await heard(
+                context,
+                lambda hear: self._parts.sessions.prompt(
+                    given.text("sessionId"),
+                    given.text("prompt"),
+                    caller_of(context),
+                    timeout=timeout,
+                    params=params,
+                    queue=given.flag("queue"),
+                    listener=hear,
+                    bearer=bearer_of(context),
+                    trace=trace_of(context),
+                    caller=client_of(context),
+                ),
+                with_text=wants_text({}, context),
+            )
+        try:
+            return document(answer(result), about_run(result))
+        except Fault as fault:  # it was said, and the session is as good as before
+            raise Fault(fault.type, fault.message, data={**fault.data, "sessionValid": True}) from None
+
+    async def status(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """What is known of a session."""
+        return document(
+            session_status(self._parts.sessions.status(given.text("sessionId"), caller_of(context)))
+        )
+
+    async def close(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """Closed from now on, whether or not there was such a session."""
+        session, reason = given.text("sessionId"), one_line(given.text("reason"), _REASON)
+        await self._parts.sessions.close(session, caller_of(context), reason or "closed")
+        return document({"closed": True, "sessionId": one_line(session, 80)})
+
+    async def cancel(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """``wasRunning`` says whether there was anything to cancel."""
+        session = given.text("sessionId")
+        running = await self._parts.sessions.cancel(
+            session, caller_of(context), given.text("requestId") or None
+        )
+        return document({"cancelled": True, "sessionId": one_line(session, 80), "wasRunning": running})
+
+    async def delegate(self, given: Arguments, context: FastMCPRequestContext | None) -> ToolResult:
+        """One piece of work in a session of its own."""
+        work = self.delegation(given, context)
+        with self._parts.admission.taken():
+            return delegated(await heard(context, work, with_text=wants_text({}, context)))
+
+    def delegation(self, given: Arguments, context: FastMCPRequestContext | None) -> Delegation:
+        """What does the work of a ``tasks_delegate``; it needs nothing of the call once that is over."""
+        self._admit()
+        return partial(
+            self._delegate,
+            given.text("prompt"),
+            caller_of(context),
+            agent=given.agent(),
+            timeout=given.seconds("timeout"),
+            metadata=given.mapping("metadata"),
+            params=given.params("runtimeParams"),
+            bearer=bearer_of(context),
+            trace=trace_of(context),
+            caller=client_of(context),
+        )
+
+    def meant(self, given: Arguments, context: FastMCPRequestContext | None) -> str:
+        """The agent that a ``tasks_delegate`` goes to, as far as that can be told before."""
+        try:
+            return self._parts.directory.resolve(given.agent(), caller_of(context))
+        except Fault:  # the work itself says so
+            return one_line(given.agent() or "", 80)
+
+    async def _delegate(self, text: str, who: Principal, hear: Listener | None, **more: Any) -> "Delegated":
+        return await self._parts.sessions.delegate(text, who, listener=hear, **more)
+
+    def _start(self) -> None:
+        """Raises Fault (INTERNAL) while no agent can be asked yet (DR-8)."""
+        if not self._parts.started():
+            raise Fault(FaultType.INTERNAL, NOT_STARTED)
+
+    def _admit(self) -> None:
+        """As ``_start``, and Fault (TRANSPORT) where a new session would lead nowhere: the fleet ends."""
+        state = self._parts.snapshot().state
+        if state is FleetState.DRAINING:
+            text = "the fleet is draining: it finishes the runs it has and takes no new ones; try again later"
+        elif state in (FleetState.STOPPING, FleetState.STOPPED):
+            text = "the fleet is stopping; try again when it is back"
+        else:
+            self._start()
+            return
+        raise Fault(FaultType.TRANSPORT, text, data={"retry_after": _RETRY_AFTER})
+
+
+def delegated(done: "Delegated") -> ToolResult:
+    """What came of a piece of work (DR-18)."""
+    if done.result is None:
+        unknown = Fault(FaultType.INTERNAL, "the task ended without an answer; the log has the details")
+        return failed_task(done.session_id, done.fault or unknown)
+    body: Mapping[str, Any] = {
+        "success": True,
+        "sessionId": done.session_id,
+        "agentId": done.agent,
+        **answer(done.result),
+    }
+    try:
+        return document(body, about_run(done.result))
+    except Fault as fault:
+        return failed_task(done.session_id, fault)
+
+
+def works(work: Work) -> Iterator[tuple[About, Answer]]:
+    """Each tool, and what it does."""
+    yield HEALTH, work.health
+    yield DISCOVER, work.discover
+    yield CREATE, work.create
+    yield PROMPT, work.prompt
+    yield STATUS, work.status
+    yield CLOSE, work.close
+    yield CANCEL, work.cancel
+    yield DELEGATE, work.delegate

@@ -1,0 +1,93 @@
+"""The arguments of a call, checked against the tool's own schema; what is wrong is said by its name."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pallas.model import NO_PARAMS, Fault, FaultType, Params
+from pallas.model.safe_text import one_line
+
+from .tool_schemas import About
+
+_KINDS: Final[Mapping[str, tuple[str, Any]]] = {
+    "string": ("a string", lambda value: isinstance(value, str)),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "object": ("an object", lambda value: isinstance(value, Mapping)),
+    "integer": ("a whole number", lambda value: _is_whole(value)),
+}
+_LONGEST: Final = 365 * 86_400_000
+"""The longest timeout in milliseconds; a larger one is no deadline."""
+
+
+class Arguments:
+    """The arguments of one call of a tool of the bridge; null is as if it were left out.
+
+    Making one raises Fault (PROTOCOL) that names the argument which is wrong, missing or unknown.
+    """
+
+    def __init__(self, about: About, given: Mapping[str, Any]) -> None:
+        self._about = about
+        self._values = {name: value for name, value in given.items() if value is not None}
+        known: Mapping[str, Mapping[str, Any]] = about.schema["properties"]
+        for name in given:
+            if name not in known:
+                raise self._wrong(one_line(name, 80), self._unknown(name, tuple(known)))
+        for name in about.schema.get("required", ()):
+            if name not in self._values:
+                raise self._wrong(name, "is missing")
+        for name, value in self._values.items():
+            what, fits = _KINDS[known[name]["type"]]
+            if not fits(value):
+                raise self._wrong(name, f"is not {what}")
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string."""
+        return str(self._values.get(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false, ``default`` where it is left out."""
+        return bool(self._values.get(name, default))
+
+    def mapping(self, name: str) -> Mapping[str, Any] | None:
+        """An object; None where it is left out."""
+        found: Mapping[str, Any] | None = self._values.get(name)
+        return found
+
+    def seconds(self, name: str) -> float | None:
+        """Milliseconds on the wire, seconds here; None where it is left out."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if value <= 0:
+            raise self._wrong(name, "is not above 0; it is in milliseconds")
+        return float(min(value, _LONGEST)) / 1000
+
+    def params(self, name: str) -> Params:
+        """The model's parameters, read strictly (C16)."""
+        found = self.mapping(name)
+        return NO_PARAMS if found is None else Params.read_runtime(found)
+
+    def agent(self) -> str | None:
+        """Which agent is meant, by either name of the argument; None for the default."""
+        new, old = self._values.get("agentId"), self._values.get("workerId")
+        if new is not None and old is not None and new != old:
+            raise self._wrong("workerId", "is the old name of agentId and says something else; leave it out")
+        found = new if new is not None else old
+        return None if found is None else str(found)
+
+    def _unknown(self, name: str, known: tuple[str, ...]) -> str:
+        if not known:
+            return f"is no argument; {self._about.name} takes none"
+        near = get_close_matches(name, known, 1, 0.6)
+        hint = f"did you mean {near[0]}?" if near else f"{self._about.name} takes {', '.join(known)}"
+        return f"is no argument; {hint}"
+
+    def _wrong(self, name: str, problem: str) -> Fault:
+        text = f"{self._about.name}: {name} {problem}"
+        return Fault(FaultType.PROTOCOL, text, data={"key": name, "stage": "arguments"})
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())

@@ -1,0 +1,141 @@
+"""What the bridge answers: one JSON document as text, and the same as structure (SPEC 7.2, 7.3)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastmcp.tools.base import ToolResult
+from mcp_types import TextContent
+
+from pallas.bounds.sizes import MAX_RESULT, json_size
+from pallas.model import AgentInfo, Fault, FaultType, ProviderFacts, RunResult, SessionRecord, Usage
+from pallas.surfaces.send_message_call import fault_result, result_of
+
+# Beside the document, which stands in a result twice: names, numbers and the JSON between.
+_AROUND: Final = 2_000
+
+_STOPPED: Final[Mapping[str, str]] = {
+    "endturn": "end_turn",
+    "stop": "end_turn",
+    "stopsequence": "end_turn",
+    "tooluse": "end_turn",
+    "pause": "end_turn",
+    "continue": "end_turn",
+    "maxturns": "max_turns",
+    "maxturnrequests": "max_turns",
+    "maxiterations": "max_turns",
+    "cancelled": "cancelled",
+    "canceled": "cancelled",
+    "timeout": "cancelled",
+    "maxtokens": "max_tokens",
+    "length": "max_tokens",
+    "safety": "content_filter",
+    "refusal": "content_filter",
+    "contentfilter": "content_filter",
+}
+
+
+def stop_reason(said: str) -> str:
+    """Why an answer ended, in the five words of SPEC 7.4, whatever the executor calls it."""
+    return _STOPPED.get(said.replace("_", "").replace("-", "").casefold(), "end_turn")
+
+
+def millis(seconds: float) -> int:
+    """Milliseconds, as every time of the bridge is told."""
+    return round(seconds * 1000)
+
+
+def document(body: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> ToolResult:
+    """A document as a result. Raises Fault (UPSTREAM) for one that no client could receive."""
+    text = json.dumps(body, ensure_ascii=False)
+    # As JSON within JSON, which is how it travels.
+    size = json_size(text)
+    if size > MAX_RESULT:
+        raise Fault(
+            FaultType.UPSTREAM,
+            f"the answer has {size} bytes as it travels; at most {MAX_RESULT} reach every MCP client; ask "
+            "for a part of it, or for a shorter one",
+            data={"size": size, "limit": MAX_RESULT},
+        )
+    found = ToolResult(content=[TextContent(type="text", text=text)], meta=dict(meta) if meta else None)
+    if 2 * size + _AROUND <= MAX_RESULT:
+        found.structured_content = dict(body)
+    return found
+
+
+def agent_document(info: AgentInfo) -> dict[str, Any]:
+    """An agent as discovery shows it; what is not known of it is absent (DR-23)."""
+    body: dict[str, Any] = {
+        "id": info.id,
+        "capabilities": list(info.capabilities),
+        "status": info.status,
+        "kind": info.kind,
+    }
+    told = {"title": info.title, "description": info.description, "reason": info.reason, "match": info.match}
+    body |= {name: value for name, value in told.items() if value}
+    if info.shadows:
+        body["shadows"] = list(info.shadows)
+    if info.providers is not None:
+        body["providers"] = [_provider(each) for each in info.providers]
+    return body
+
+
+def session_created(record: SessionRecord) -> dict[str, Any]:
+    """What ``sessions_create`` answers."""
+    return {
+        "sessionId": record.id,
+        "agentId": record.agent,
+        "status": "active",
+        "createdAt": millis(record.created_at),
+    }
+
+
+def session_status(record: SessionRecord) -> dict[str, Any]:
+    """What ``sessions_status`` answers; ``threadId`` once something was said in it, where it is kept."""
+    body: dict[str, Any] = {
+        "sessionId": record.id,
+        "agentId": record.agent,
+        "status": record.status,
+        "lastActivityAt": millis(record.last_activity_at),
+    }
+    if record.expires_at:
+        body["expiresAt"] = millis(record.expires_at)
+    told = {"reason": record.reason, "threadId": record.thread, "provider": record.provider}
+    return body | {name: value for name, value in told.items() if value}
+
+
+def answer(result: RunResult) -> dict[str, Any]:
+    """What an agent said, who said it where there was a choice (DR-32), and ``usage`` where counted."""
+    body: dict[str, Any] = {"text": result.text, "stopReason": stop_reason(result.stop_reason)}
+    if result.run_id:
+        body["requestId"] = result.run_id
+    if usage := _usage(result.usage):
+        body["usage"] = usage
+    return body | result.who_answered
+
+
+def about_run(result: RunResult) -> Mapping[str, Any]:
+    """The same metadata as every other surface has for a run (C4, DR-32)."""
+    return result_of(result).meta or {}
+
+
+def failed_task(session: str, fault: Fault) -> ToolResult:
+    """A delegation that failed: the body of the Fault, said to be no success (DR-18)."""
+    known = {"sessionId": session} if session else {}
+    found = fault_result(fault)
+    body = {"success": False, **known, **fault.to_body()}
+    found.content = [TextContent(type="text", text=json.dumps(body, ensure_ascii=False))]
+    return found
+
+
+def _provider(facts: ProviderFacts) -> dict[str, Any]:
+    body: dict[str, Any] = {"id": facts.id, "models": list(facts.models), "kind": facts.kind}
+    if facts.capabilities:
+        body["capabilities"] = dict(facts.capabilities)
+    told = {"displayName": facts.display_name, "description": facts.description}
+    return body | {name: value for name, value in told.items() if value}
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    counted = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+    return {name: value for name, value in counted.items() if value is not None}

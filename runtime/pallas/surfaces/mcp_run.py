@@ -1,0 +1,52 @@
+"""A run for an MCP caller: it hears of the progress where it asks for that, and may go away."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastmcp.server.dependencies import FastMCPRequestContext
+
+from pallas.model import RunRequest, RunResult
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Listener
+
+from .caller_disconnect import while_connected
+from .progress_notifications import ProgressSender, Report
+from .wire_tap import heard_by
+
+
+async def run_for(kernel: Kernel, request: RunRequest, context: FastMCPRequestContext | None) -> RunResult:
+    """Run ``request`` for the caller of this context, and cancel it when that goes away. Raises Fault."""
+    return await heard(context, lambda hear: kernel.run(request, hear), with_text=request.stream_text)
+
+
+async def heard[T](
+    context: FastMCPRequestContext | None,
+    work: Callable[[Listener | None], Awaitable[T]],
+    *,
+    with_text: bool = False,
+) -> T:
+    """What ``work`` gives, done for the caller of this context and cancelled when that goes away.
+
+    ``work`` is given who listens to the run that comes of it: the caller's progress where it asks for that.
+    """
+    token = (context.meta or {}).get("progressToken") if context is not None else None
+    http = context.request if context is not None else None
+    if context is None or token is None:
+        return await while_connected(context, work(heard_by(http, None)))
+    async with ProgressSender(_reporter(context, token), with_text=with_text) as progress:
+        return await while_connected(context, work(heard_by(http, progress.hear)))
+
+
+def _reporter(context: FastMCPRequestContext, token: Any) -> Report:
+    session, request_id = context.session, context.request_id
+
+    async def report(progress: float, total: float | None, message: str) -> None:
+        await session.send_progress_notification(
+            progress_token=token,
+            progress=progress,
+            total=total,
+            message=message,
+            related_request_id=request_id,
+        )
+
+    return report

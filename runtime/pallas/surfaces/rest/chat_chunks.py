@@ -1,0 +1,208 @@
+"""A run's events as the chunks that its caller reads while it happens (SPEC AG-15, AG-30).
+
+``text``, ``thinking``, ``tool_call``, ``tool_result``, then ``final`` or ``error``. All text chunks put
+together are the text of the answer as a whole (AG-16), unless a ``rollback`` lies between them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pallas.model import Event, Fault, RunResult, Said, StepStarted, TextDelta, ToolEvent, codec
+from pallas.model.safe_text import one_line, sanitize
+from pallas.telemetry.log import redact_text
+
+from .http_faults import body_of
+
+Chunk = dict[str, Any]
+
+MAX_DELTA: Final = 64 * 1024
+"""Characters of one chunk of text; longer ones are sent in parts."""
+MAX_NAME: Final = 200
+_BETWEEN: Final = "\n\n"
+
+
+class Chunks:
+    """Hears the events of one run of ``agent``, in order, and says what its caller is told.
+
+    What agents further down write is theirs. A model's attempt that is taken back (a provider broke off and
+    is asked once more) is not taken back here at once: as long as the next attempt writes the same, nothing
+    is said, and only where it differs a ``rollback`` goes before it. That one voids the text since the last
+    chunk of a tool, or since the start.
+    """
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._blocks: list[str] = []
+        # The block that is written now: what was sent of it, and what the attempt has written of it.
+        self._sent = ""
+        self._again: str | None = None
+        self._said = False
+        self._fallback = False
+        self._names: dict[str, str] = {}
+
+    def hear(self, event: Event) -> Iterator[Chunk]:
+        """What an event means for the caller: none, one or several chunks."""
+        if isinstance(event, TextDelta):
+            yield from self._text(event)
+        elif isinstance(event, Said):
+            yield from self._said_of(event)
+        elif isinstance(event, ToolEvent):
+            yield from self._tool_event(event)
+        elif isinstance(event, StepStarted) and event.actor == self._agent:
+            yield from self._end_block()
+
+    def result(self, result: RunResult) -> Iterator[Chunk]:
+        """What of the answer was not told yet, and the last chunk."""
+        yield from self._settle()
+        texts = [clean for text in result.texts if (clean := sanitize(text))]
+        told = [*self._blocks, *([self._sent] if self._sent else [])]
+        if not told or len(texts) >= len(told):
+            yield from self._rest(told, texts)
+        yield final(result)
+
+    def fault(self, fault: Fault) -> Iterator[Chunk]:
+        """What it had written that was not told yet, and the last chunk of a run that failed."""
+        yield from self._settle()
+        partial = fault.data.get("partial")
+        told = _BETWEEN.join([*self._blocks, *([self._sent] if self._sent else [])])
+        if isinstance(partial, str) and len(partial) > len(told) and partial.startswith(told):
+            yield from _parts("text", sanitize(partial[len(told) :]))
+        yield error(fault)
+
+    # Text
+
+    def _text(self, event: TextDelta) -> Iterator[Chunk]:
+        if event.actor not in ("", self._agent):
+            return
+        if event.reasoning:
+            if event.text:
+                yield from _parts("thinking", event.text)
+            return
+        if event.rollback:
+            self._again = ""
+        if not event.text:
+            return
+        if self._again is None:
+            yield from self._send(event.text)
+            return
+        self._again += event.text
+        if self._sent.startswith(self._again):
+            return
+        written, self._again = self._again, None
+        if written.startswith(self._sent):
+            yield from self._send(written[len(self._sent) :])
+        else:
+            yield from self._void(written)
+
+    def _send(self, text: str) -> Iterator[Chunk]:
+        between = _BETWEEN if not self._sent and self._blocks else ""
+        self._sent += text
+        yield from _parts("text", between + text)
+
+    def _void(self, instead: str) -> Iterator[Chunk]:
+        yield {"type": "rollback"}
+        self._sent, self._again = "", None
+        if instead:
+            yield from self._send(instead)
+
+    def _settle(self) -> Iterator[Chunk]:
+        """An attempt is over: one that wrote less than the one before stands as it is."""
+        again, self._again = self._again, None
+        if again is not None and again != self._sent:
+            yield from self._void(again)
+
+    def _end_block(self) -> Iterator[Chunk]:
+        yield from self._settle()
+        if self._sent:
+            self._blocks.append(self._sent)
+            self._sent = ""
+
+    def _rest(self, told: list[str], texts: list[str]) -> Iterator[Chunk]:
+        if told:
+            before, last = texts[len(told) - 1], told[-1]
+            if len(before) > len(last) and before.startswith(last):
+                yield from _parts("text", before[len(last) :])
+        for number, text in enumerate(texts[len(told) :]):
+            yield from _parts("text", (_BETWEEN if told or number else "") + text)
+
+    # Tools
+
+    def _said_of(self, event: Said) -> Iterator[Chunk]:
+        yield from self._end_block()
+        if self._fallback:
+            return
+        for call in event.calls:
+            self._said = True
+            name = self._names[call.id] = one_line(call.name, MAX_NAME)
+            yield {"type": "tool_call", "toolName": name, "args": _args(call.arguments)}
+        for answer in event.answers:
+            name = self._names.pop(answer.call_id, "")
+            if name:
+                yield {"type": "tool_result", "toolName": name, "ok": answer.ok}
+
+    def _tool_event(self, event: ToolEvent) -> Iterator[Chunk]:
+        if event.nested or self._said:
+            return
+        if event.phase == "started":
+            yield from self._end_block()
+            self._fallback = True
+            name = self._names[event.call_id] = f"{event.server}__{event.tool}"
+            yield {"type": "tool_call", "toolName": name, "args": {}}
+        elif name := self._names.pop(event.call_id, ""):
+            yield {"type": "tool_result", "toolName": name, "ok": event.phase == "completed"}
+
+
+def final(result: RunResult) -> Chunk:
+    """The last chunk of a run that was answered."""
+    return {
+        "type": "final",
+        "threadId": result.thread or None,
+        "turnIndex": result.turn_index,
+        **result.who_answered,
+    }
+
+
+def error(fault: Fault) -> Chunk:
+    """The last chunk of a run that failed: the same Fault as everywhere (UN-4)."""
+    body = body_of(fault)
+    # What it had written was told.
+    data = {key: value for key, value in body["data"].items() if key != "partial"}
+    return {"type": "error", "message": body["error"], "data": {**data, "code": body["code"]}}
+
+
+def answer_of(result: RunResult) -> dict[str, Any]:
+    """What came of a run, as ``Answer`` has it; its text is what its chunks of text say together."""
+    counted = result.usage.input_tokens is not None or result.usage.output_tokens is not None
+    usage = {"inputTokens": result.usage.input_tokens, "outputTokens": result.usage.output_tokens}
+    return {
+        "text": sanitize(result.text),
+        "threadId": result.thread or None,
+        "turnIndex": result.turn_index,
+        "runId": result.run_id,
+        "stopReason": result.stop_reason,
+        "seconds": round(result.seconds, 3),
+        "steps": result.steps,
+        "tools": result.tools,
+        "usage": usage if counted else None,
+        **result.who_answered,
+    }
+
+
+def _parts(kind: str, text: str) -> Iterator[Chunk]:
+    for start in range(0, len(text), MAX_DELTA):
+        yield {"type": kind, "delta": text[start : start + MAX_DELTA]}
+
+
+def _args(arguments: Mapping[str, Any]) -> Any:
+    """The arguments as they are shown: a model may have been told a secret, and repeat it (PR-36)."""
+    return _masked(codec.visible(dict(arguments)))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_text(value)
+    if isinstance(value, dict):
+        return {_masked(name): _masked(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each) for each in value]
+    return value

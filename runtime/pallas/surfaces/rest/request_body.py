@@ -1,0 +1,101 @@
+"""The body of a request: bounded in size and time, and JSON in the strict sense."""
+
+import asyncio
+import json
+import math
+from typing import Any, Final
+
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect, Request
+
+from pallas.bounds.sizes import MAX_BODY
+from pallas.model import Fault, FaultType
+
+from ..body_limit import drain_body
+from .http_faults import Refused
+
+BODY_TIMEOUT: Final = 60.0
+
+
+class JsonRequest(Request):
+    """A request whose body is JSON of at most 4 MiB that arrives within a minute."""
+
+    async def body(self) -> bytes:
+        """All of it. Raises Refused (413, 408)."""
+        if not hasattr(self, "_body"):
+            self._body = await self._read()
+        return self._body
+
+    async def json(self) -> Any:
+        """What it says. Raises Refused for what is no JSON, Fault for what nothing can keep."""
+        if not hasattr(self, "_json"):
+            try:
+                found = from_json(await self.body(), allow_inf_nan=False)
+            except ValueError as error:
+                raise Refused(400, f"the body is no JSON: {error}") from None
+            _check(found)
+            self._json = found
+        return self._json
+
+    async def _read(self) -> bytes:
+        declared = self.headers.get("content-length", "")
+        if declared.isdigit() and int(declared[:20]) > MAX_BODY:
+            await self._too_large(f"{int(declared[:20])} bytes")
+        taken = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                more = True
+                while more:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    taken += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(taken) > MAX_BODY:
+                        await self._too_large(f"more than {MAX_BODY} bytes", more=more)
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+        return bytes(taken)
+
+    async def _too_large(self, size: str, *, more: bool = True) -> None:
+        if more:  # whoever is still sending hears no answer before it is taken
+            await drain_body(self.receive)
+        raise Refused(
+            413,
+            f"the request has {size}; at most {MAX_BODY}: make images smaller (one has room for about 3 MB, "
+            "and base64 adds a third), send fewer at once, or leave out what the thread has already",
+            {"connection": "close"},
+        )
+
+
+def expect_json(request: Request) -> None:
+    """Refuse a body of another kind before it is read. Raises Refused (415)."""
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    if not has_body:
+        return
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise Refused(415, "send the body as application/json")
+
+
+def canonical(value: Any) -> bytes:
+    """One spelling of a JSON value, whatever the order of its keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _check(value: Any) -> None:
+    """Refuse what PostgreSQL's text and JSON itself have no place for."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if "\0" in each:
+                raise Fault(FaultType.PROTOCOL, "the body holds a NUL character; leave it out")
+        elif isinstance(each, float):
+            if not math.isfinite(each):
+                raise Fault(FaultType.PROTOCOL, "the body holds a number that is too large")
+        elif isinstance(each, dict):
+            waiting += each
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each

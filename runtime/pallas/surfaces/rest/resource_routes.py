@@ -1,0 +1,184 @@
+"""Agents, LLMs, secrets and projects: made, listed, changed and deleted (SPEC AG-1, AG-2, AG-3)."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import Query
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pallas.model import Fault, FaultType, Resource, ResourceKind
+
+from .agents import agent_out
+from .pagination import Cursor, Limit, Which, page_of, plain
+from .request_models import (
+    READ_ONLY,
+    AgentChange,
+    AgentMade,
+    LlmChange,
+    LlmMade,
+    ProjectChange,
+    ProjectMade,
+    SecretChange,
+    SecretMade,
+)
+from .response_models import Agent, KeyRef, Llm, PageOf, Project, Secret, iso
+from .route_table import Routes, principal_of
+
+Version = Annotated[int | None, Query(ge=1, description="Only if this is its version still.")]
+
+
+class Kind(NamedTuple):
+    """One kind of thing: where it stands, how it is sent, and what is taken."""
+
+    kind: ResourceKind
+    path: str
+    out: type[BaseModel]
+    send: Callable[[Resource], BaseModel]
+    made: Any
+    change: Any
+
+
+def llm_out(resource: Resource) -> Llm:
+    """An LLM as it is sent; never its key."""
+    spec, ref = resource.spec, resource.spec.get("apiKeyRef")
+    return Llm(
+        **_kept(resource),
+        description=str(spec.get("description") or ""),
+        type=spec.get("type") or None,
+        model=spec.get("model") or None,
+        url=spec.get("url") or None,
+        apiKeyRef=KeyRef(name=ref["name"], key=ref["key"]) if ref else None,
+        defaultParams=spec.get("defaultParams"),
+        maxOutputTokens=spec.get("maxOutputTokens"),
+        extra=spec.get("extra") or None,
+        warning=resource.status.get("warning") or None,
+    )
+
+
+def secret_out(resource: Resource) -> Secret:
+    """A secret as it is sent: the names of its keys."""
+    return Secret(
+        **_kept(resource),
+        keys=list(resource.spec.get("keys") or []),
+        problem=resource.status.get("problem") or None,
+    )
+
+
+def project_out(resource: Resource) -> Project:
+    """A project as it is sent."""
+    spec = resource.spec
+    return Project(
+        **_kept(resource),
+        description=str(spec.get("description") or ""),
+        servers=list(spec.get("servers") or []),
+        prompts=list(spec.get("prompts") or []),
+        source=str(resource.status.get("source") or "api"),
+    )
+
+
+KINDS: Final = (
+    Kind("agent", "/agents", Agent, agent_out, AgentMade, AgentChange),
+    Kind("llm", "/llms", Llm, llm_out, LlmMade, LlmChange),
+    Kind("secret", "/secrets", Secret, secret_out, SecretMade, SecretChange),
+    Kind("project", "/projects", Project, project_out, ProjectMade, ProjectChange),
+)
+
+
+def add_resources(routes: Routes) -> None:
+    """The endpoints of all four kinds."""
+    for kind in KINDS:
+        _add(routes, kind)
+    catalog = routes.parts.catalog
+
+    @routes.add("GET", "/projects/{name}/agents", "Agents of a project", response=PageOf[Agent])
+    async def list_project_agents(name: Which, limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
+        """Those attached to it, by name."""
+        plain(name, cursor)
+        return page_of(await catalog.list("agent", limit=limit, cursor=cursor, project=name), agent_out)
+
+
+def _add(routes: Routes, kind: Kind) -> None:
+    catalog, word = routes.parts.catalog, kind.kind
+    one = f"{kind.path}/{{name}}"
+
+    async def many(limit: Limit = 50, cursor: Cursor = "") -> dict[str, Any]:
+        """By name."""
+        plain(cursor)
+        return page_of(await catalog.list(word, limit=limit, cursor=cursor), kind.send)
+
+    async def create(request: Request, response: Response, body: kind.made) -> BaseModel:  # type: ignore[name-defined]
+        """A name that is taken, also by a file of the project, is refused (409)."""
+        made = await catalog.create(word, body.get("name"), _spec(kind, body), principal_of(request).id)
+        response.headers["location"] = f"{request.scope.get('root_path', '')}{kind.path}/{made.name}"
+        return kind.send(made)
+
+    async def get(name: Which) -> BaseModel:
+        """By its name or its id."""
+        plain(name)
+        return kind.send(await catalog.get(word, name))
+
+    async def update(request: Request, name: Which, body: kind.change) -> BaseModel:  # type: ignore[name-defined]
+        """What is absent stays as it is, what is null is cleared; its version grows if that changes it.
+
+        With the `version` that you read, a change that somebody else made since is not lost: 409.
+        """
+        plain(name)
+        if "name" in body and body["name"] not in (name, (await catalog.get(word, name)).name):
+            raise Fault(FaultType.PROTOCOL, "name: cannot be changed; make another one", data={"key": "name"})
+        version, owner = _version(body), principal_of(request).id
+        return kind.send(await catalog.update(word, name, _spec(kind, body), owner=owner, version=version))
+
+    async def delete(name: Which, version: Version = None) -> None:
+        """One that others use is kept (409), and with `version` one that has another by now."""
+        plain(name)
+        await catalog.delete(word, name, version=version)
+
+    a = "an" if word in ("agent", "llm") else "a"
+    _made(routes, "GET", kind.path, many, f"list_{word}s", f"List {word}s", PageOf[kind.out])  # type: ignore[name-defined]
+    _made(routes, "POST", kind.path, create, f"create_{word}", f"Create {a} {word}", kind.out, 201)
+    _made(routes, "GET", one, get, f"get_{word}", f"One {word}", kind.out)
+    _made(routes, "PUT", one, update, f"update_{word}", f"Change {a} {word}", kind.out)
+    _made(routes, "PATCH", one, update, f"change_{word}", f"Change {a} {word}", kind.out)
+    _made(routes, "DELETE", one, delete, f"delete_{word}", f"Delete {a} {word}", None, 204)
+
+
+def _made(
+    routes: Routes,
+    method: str,
+    path: str,
+    function: Callable[..., Any],
+    name: str,
+    summary: str,
+    response: Any,
+    status: int = 200,
+) -> None:
+    function.__name__ = name
+    routes.add(method, path, summary, response=response, status=status)(function)
+
+
+def _kept(resource: Resource) -> dict[str, Any]:
+    return {
+        "id": resource.id,
+        "name": resource.name,
+        "ownerId": resource.owner,
+        "version": resource.version,
+        "createdAt": iso(resource.created_at),
+        "updatedAt": iso(resource.updated_at),
+    }
+
+
+def _version(body: dict[str, Any]) -> int | None:
+    """The version that a change is meant for. Raises Fault (PROTOCOL)."""
+    version = body.get("version")
+    if version is not None and (type(version) is not int or version < 1):
+        text = "version: is not a whole number above 0; send the one that you read, or leave it out"
+        raise Fault(FaultType.PROTOCOL, text, data={"key": "version"})
+    return version
+
+
+def _spec(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    """What was written, without what can only be read: an answer may be sent back changed."""
+    passed_over = READ_ONLY[kind.kind]
+    return {key: value for key, value in body.items() if key != "name" and key not in passed_over}

@@ -1,0 +1,166 @@
+"""The REST API put together: ``/api/v1`` of a fleet (SPEC 6)."""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from pallas import __version__
+from pallas.model import codec
+
+from . import http_faults
+from .chat_routes import add_chat
+from .chunk_stream import HEARTBEAT
+from .endpoints import ENDPOINTS
+from .idempotency import Keys
+from .resource_routes import add_resources
+from .response_models import FaultBody, Whoami
+from .rest_parts import RestParts as RestParts
+from .rest_runs import COME_BACK, Turns
+from .route_table import HEAD, Routes, principal_of
+from .run_recall import Recall
+from .run_replay import Replay
+from .run_routes import add_runs
+from .task_routes import add_tasks
+from .thread_routes import add_threads
+
+log = logging.getLogger(__name__)
+
+BASE: Final = "/api/v1"
+_ABOUT: Final = (
+    "Agents and what they are made of, threads, runs, and chat. Errors are Faults: "
+    "`{error, code, data{type, retryable}}`."
+)
+_SECURITY: Final[list[dict[str, list[str]]]] = [{}, {"bearer": []}]
+_PLACES: Final = tuple((compile_path(each.path)[0], each.method) for each in ENDPOINTS)
+
+
+class RestApi:
+    """The application, mounted at ``BASE``; put a ``HostOriginGuard`` before it.
+
+    It owns the runs that were asked for here: ``close`` cancels what is left of them and waits until what was
+    told of them is in the ledger. Do that before the ledger is closed.
+    """
+
+    def __init__(
+        self, parts: RestParts, *, heartbeat: float = HEARTBEAT, come_back: float = COME_BACK
+    ) -> None:
+        self._replay = Replay(parts.ledger)
+        self._turns = Turns(parts.kernel, self._replay, come_back=come_back)
+        recall = Recall(parts.kernel, parts.ledger, parts.threads, self._replay, self._turns)
+        app = FastAPI(
+            title="Pallas",
+            description=_ABOUT,
+            version=__version__,
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+            redirect_slashes=False,
+            exception_handlers={HTTPException: _refused},
+        )
+        routes = Routes(app, parts)
+        add_resources(routes)
+        add_chat(routes, self._turns, recall, Keys(parts.ledger), heartbeat)
+        add_threads(routes)
+        add_runs(routes, recall, heartbeat)
+        add_tasks(routes, heartbeat)
+        _add_whoami(routes)
+        assert not routes.missing, routes.missing
+        app.router.add_route("/openapi.json", _openapi)
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. A reader that goes away or takes nothing more is no error of ours."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            # The server leaves the body out by itself.
+            scope = {**scope, "method": "GET", HEAD: True}
+        try:
+            await self.app(scope, receive, send)
+        except* (TimeoutError, OSError, ClientDisconnect) as gone:
+            log.debug("api: a reader went away: %s", type(gone.exceptions[0]).__name__)
+
+    async def close(self) -> None:
+        """End the runs that were asked for here. Safe to call twice."""
+        await self._turns.close()
+        await self._replay.close()
+
+
+def rest_app(parts: RestParts, *, heartbeat: float = HEARTBEAT, come_back: float = COME_BACK) -> RestApi:
+    """The REST API over a fleet. ``heartbeat`` and ``come_back`` are in seconds (``stream``, ``turns``)."""
+    return RestApi(parts, heartbeat=heartbeat, come_back=come_back)
+
+
+def _add_whoami(routes: Routes) -> None:
+    grants = routes.parts.grants
+
+    @routes.add("GET", "/whoami", "Who asks", response=Whoami)
+    async def whoami(request: Request) -> Whoami:
+        """How the fleet knows the caller, and what it is granted."""
+        principal = principal_of(request)
+        return Whoami(
+            principal=principal.id, enforced=grants.enforced, grants=list(grants.describe(principal))
+        )
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: a path that is none, a method that a path has not."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    methods = {method for place, method in _PLACES if place.match(path)}
+    if "GET" in methods or path == "/openapi.json":
+        methods |= {"GET", "HEAD"}
+    allowed = {"allow": ", ".join(sorted({*methods, "OPTIONS"}))}
+    if methods and request.method == "OPTIONS":
+        return Response(status_code=204, headers={**http_faults.HEADERS, **allowed})
+    if error.status_code == 405:
+        return http_faults.answer(http_faults.Refused(405, f"this path takes {allowed['allow']}", allowed))
+    if error.status_code == 404:
+        return http_faults.answer(http_faults.nothing_here())
+    return http_faults.answer(http_faults.Refused(error.status_code, str(error.detail), error.headers))
+
+
+def document_of(api: RestApi) -> dict[str, Any]:
+    """The OpenAPI document of the API, which is the same for every fleet."""
+    return _document(api.app)
+
+
+async def _openapi(request: Request) -> Response:
+    """The OpenAPI document, made when it is asked for first."""
+    app: FastAPI = request.app
+    if app.openapi_schema is None:
+        app.openapi_schema = await asyncio.to_thread(_document, app)
+    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
+    return Response(codec.dumps(app.openapi_schema), headers=headers, media_type="application/json")
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """Who asks may always show a bearer, and need not where nothing is asked."""
+    found = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        servers=[{"url": BASE}],
+    )
+    schemas = found["components"].setdefault("schemas", {})
+    schemas |= models_json_schema(
+        [(FaultBody, "serialization")], ref_template="#/components/schemas/{model}"
+    )[1]["$defs"]
+    schemes = found.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["bearer"] = {"type": "http", "scheme": "bearer"}
+    found["security"] = _SECURITY
+    # FastAPI documents an answer of its own for what it finds wrong; ours are Faults.
+    for operation in (each for path in found["paths"].values() for each in path.values()):
+        if "HTTPValidationError" in str(operation["responses"].get("422", "")):
+            del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    return found

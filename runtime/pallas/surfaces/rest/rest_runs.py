@@ -1,0 +1,185 @@
+"""Runs that were asked for over REST: each a task of its own, told to its log, whoever listens."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from pallas.model import Event, Fault, FaultType, RunFinished, RunRequest, RunResult, RunStarted, TextDelta
+from pallas.runs.kernel import Kernel
+from pallas.runs.run import Run
+
+from .chat_chunks import Chunks, answer_of
+from .run_replay import Replay, RunLog
+
+log = logging.getLogger(__name__)
+
+COME_BACK: Final = 30.0
+"""Seconds that a run whose only reader went away goes on, for somebody to come back."""
+GONE: Final = "its caller went away and did not come back"
+CLOSE_TIMEOUT: Final = 2.0
+
+
+class Turns:
+    """Starts runs and owns their tasks. One event loop only; ``close`` ends what is left."""
+
+    def __init__(self, kernel: Kernel, replay: Replay, *, come_back: float = COME_BACK) -> None:
+        self._kernel = kernel
+        self._replay = replay
+        self._come_back = come_back
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    async def begin(self, request: RunRequest, *, leave: bool, keyed: bool = False) -> RunLog:
+        """Start a run and return its log once the kernel has admitted it. Raises Fault where it has not.
+
+        With ``leave`` it is cancelled when nobody has read its log for a while; ``keyed`` keeps its answer as
+        a whole beside what is told of it.
+        """
+        started: asyncio.Future[RunLog] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._run(request, started, keyed), name=f"rest run of {request.agent}")
+        self._tasks[task] = ""
+        task.add_done_callback(self._ended)
+        waited: set[asyncio.Future[object]] = {task, started}  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not started.done():
+            task.result()  # the Fault that it was refused with
+            raise Fault(FaultType.INTERNAL, "the run ended before it began; the log has the details")
+        made = started.result()
+        if not task.done():
+            self._tasks[task] = made.run_id
+        if leave:
+            made.when_left = partial(self._left, made)
+            self._left(made)
+        return made
+
+    def watch(self, run: Run) -> RunLog:
+        """The log of a run that somebody else asked for: what it wrote so far, and from now on all."""
+        made = self._replay.open(run.id, kept=False)
+        chunks, before, task = Chunks(run.agent), run.listener, run.task
+        if written := run.draft.text():
+            _tell(made, chunks.hear, TextDelta(run_id=run.id, agent=run.agent, text=written))
+
+        def hear(event: Event) -> None:
+            if before is not None:
+                with suppress(Exception):  # as the run itself does
+                    before(event)
+            _tell(made, chunks.hear, event)
+            if isinstance(event, RunFinished):
+                # Its task tells what it came to, and is not waited for where it does not end.
+                asyncio.get_running_loop().call_later(CLOSE_TIMEOUT, late)
+
+        def late() -> None:
+            if not made.done:
+                _tell(made, chunks.fault, _cancelled(run))
+                made.end()
+
+        def over(done: asyncio.Task[RunResult]) -> None:
+            if made.done:
+                return
+            error = None if done.cancelled() else done.exception()
+            if done.cancelled() or error is not None:
+                _tell(made, chunks.fault, error if isinstance(error, Fault) else _cancelled(run))
+            else:
+                _tell(made, chunks.result, done.result())
+            made.end()
+
+        run.listener = hear
+        if task is not None:
+            task.add_done_callback(over)
+        return made
+
+    def abandon(self, run_id: str) -> None:
+        """Nobody wants the answer of this run: it is cancelled, and nothing of it is remembered."""
+        for task, running in self._tasks.items():
+            if running == run_id:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Cancel what still runs, and wait a moment for it."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
+
+    async def _run(self, request: RunRequest, started: asyncio.Future[RunLog], keyed: bool) -> None:
+        chunks = Chunks(request.agent)
+        told: RunLog | None = None
+
+        def hear(event: Event) -> None:
+            nonlocal told
+            if isinstance(event, RunStarted) and told is None:
+                told = self._replay.open(event.run_id)
+                told.agent, told.owner = request.agent, request.principal.id
+                if self._kernel.remembers(request.agent):
+                    told.thread = request.conversation or ""
+                started.set_result(told)
+            elif told is not None:
+                _tell(told, chunks.hear, event)
+
+        try:
+            result = await self._kernel.run(request, hear)
+            if told is not None:
+                told.result = result
+                _tell(told, chunks.result, result)
+                if keyed:
+                    told.keep({"type": "answer", **answer_of(result)})
+        except Fault as fault:
+            if told is None:
+                raise
+            told.fault = fault
+            _tell(told, chunks.fault, fault)
+        except asyncio.CancelledError:
+            if told is not None:
+                told.fault = _cancelled()
+                _tell(told, chunks.fault, told.fault)
+            raise
+        finally:
+            if told is not None:
+                told.end()
+
+    def _left(self, made: RunLog) -> None:
+        """Nobody reads it: after a while it is cancelled, unless somebody does by then."""
+        if (timer := self._timers.pop(made.run_id, None)) is not None:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[made.run_id] = loop.call_later(self._come_back, self._give_up, made)
+
+    def _give_up(self, made: RunLog) -> None:
+        self._timers.pop(made.run_id, None)
+        if made.readers or made.done:
+            return
+        if (run := self._kernel.in_flight.get(made.run_id)) is not None:
+            run.cut(GONE)  # what it has written so far stays in the thread
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        run_id = self._tasks.pop(task, "")
+        if (timer := self._timers.pop(run_id, None)) is not None:
+            timer.cancel()
+        # Read here: one that nobody waits for any more must not be reported as forgotten.
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Fault):
+            log.error("a run broke outside of the kernel", exc_info=error)
+
+
+def _cancelled(run: Run | None = None) -> Fault:
+    because = f": {run.why}" if run is not None and run.why else ""
+    return Fault(FaultType.UPSTREAM, f"the run was cancelled{because}", data={"cancelled": True})
+
+
+def _tell[T](made: RunLog, say: Callable[[T], object], what: T) -> None:
+    """Add the chunks of ``what``; a mistake of ours among them is told in the log and harms no run."""
+    try:
+        for chunk in say(what):  # type: ignore[attr-defined]
+            made.add(chunk)
+    except Exception:
+        log.exception("run %s: an event could not be told", made.run_id)

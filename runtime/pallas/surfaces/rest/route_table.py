@@ -1,0 +1,149 @@
+"""A route of the API: who asks and what they may comes first, then the body, then the work."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from inspect import isawaitable
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from pallas.model import Fault, FaultType, Principal
+
+from . import http_faults
+from .audit import audit
+from .endpoints import ENDPOINTS, Endpoint
+from .request_body import JsonRequest, expect_json
+from .rest_parts import RestParts
+
+log = logging.getLogger(__name__)
+
+PRINCIPAL: Final = "pallas.rest.principal"
+"""The key of the scope under which a route finds who asks."""
+HEAD: Final = "pallas.rest.head"
+"""The key of the scope that says that only the head of an answer is wanted."""
+_BROKEN: Final = Fault(FaultType.INTERNAL, "the API broke; the fleet's log has the details")
+_BY_PLACE: Final = {(each.method, each.path): each for each in ENDPOINTS}
+
+type Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def principal_of(request: Request) -> Principal:
+    """Who makes the request."""
+    principal: Principal = request.scope[PRINCIPAL]
+    return principal
+
+
+class Routes:
+    """Makes the routes of ``ENDPOINTS`` on an application; ``missing`` are those that nobody has made yet."""
+
+    def __init__(self, app: FastAPI, parts: RestParts) -> None:
+        self._app = app
+        self.parts = parts
+        self.missing = set(_BY_PLACE)
+
+    def add[**P, T](
+        self, method: str, path: str, summary: str, *, response: Any = None, status: int = 200, **more: Any
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """A decorator: the function answers that endpoint. ``more`` as for FastAPI's own."""
+        endpoint = _BY_PLACE[method, path]
+
+        def made(function: Callable[P, T]) -> Callable[P, T]:
+            self.missing.discard((method, path))
+            kind = _guarded(endpoint, self.parts)
+            documented = {**_responses(endpoint), **more.pop("responses", {})}
+            name = function.__name__
+            self._app.router.add_api_route(
+                path,
+                function,
+                methods=[method],
+                route_class_override=kind,
+                response_model=response,
+                status_code=status,
+                summary=summary,
+                operation_id=name,
+                tags=[path.split("/")[1]],
+                responses=documented,
+                **more,
+            )
+            return function
+
+        return made
+
+
+def _guarded(endpoint: Endpoint, parts: RestParts) -> type[APIRoute]:
+    class Guarded(APIRoute):
+        """A route that asks first, and answers everything that goes wrong with a Fault."""
+
+        def get_route_handler(self) -> Handler:
+            work = super().get_route_handler()
+
+            async def handler(request: Request) -> Response:
+                request = JsonRequest(request.scope, request.receive)
+                principal: Principal | None = None
+                fault: Fault | None = None
+                try:
+                    principal = await _known(request, parts)
+                    request.scope[PRINCIPAL] = principal
+                    if endpoint.verb is not None:
+                        name = str(request.path_params.get("name", ""))
+                        parts.grants.require(principal, endpoint.verb, endpoint.resource, name)
+                    if request.method in ("POST", "PUT", "PATCH"):
+                        expect_json(request)
+                    answer = await work(request)
+                except ClientDisconnect:
+                    raise
+                except Exception as error:
+                    fault = _fault_of(error, endpoint)
+                    answer = http_faults.answer(fault)
+                for name, value in http_faults.HEADERS.items():
+                    answer.headers.setdefault(name, value)
+                audit(request, endpoint, principal, answer, fault)
+                return answer
+
+            return handler
+
+    return Guarded
+
+
+async def _known(request: Request, parts: RestParts) -> Principal:
+    found = parts.authenticate(request.scope)
+    return await found if isawaitable(found) else found
+
+
+def _fault_of(error: Exception, endpoint: Endpoint) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, RequestValidationError):
+        return http_faults.invalid(error.errors())
+    if isinstance(error, HTTPException):
+        if isinstance(error.__cause__, Fault):  # FastAPI's word for all that is wrong with a body
+            return error.__cause__
+        return http_faults.Refused(error.status_code, str(error.detail), error.headers)
+    log.error("api: %s %s broke", endpoint.method, endpoint.path, exc_info=error)
+    return _BROKEN
+
+
+def _responses(endpoint: Endpoint) -> dict[int | str, dict[str, Any]]:
+    """What else an endpoint may answer, for the document."""
+    said: dict[int, str] = {400: "Something in the request is wrong; `data.key` says what", 401: "Who asks?"}
+    if endpoint.verb is not None:
+        said[403] = "A grant is missing"
+    if "{" in endpoint.path:
+        said[404] = "There is none, or it is another's"
+    if endpoint.method in ("POST", "PUT", "PATCH"):
+        said |= {413: "Larger than 4 MiB", 415: "No JSON"}
+    if endpoint.method in ("POST", "PUT", "PATCH", "DELETE"):
+        said |= {409: "It is there already, declared in a file, or in use", 422: "Cannot be done as written"}
+    said |= {503: "Not now; see `Retry-After`"}
+    # As a model FastAPI would make a validator of each, half a second for all.
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
+    every: dict[int | str, dict[str, Any]] = {
+        status: {"description": text, "content": content} for status, text in sorted(said.items())
+    }
+    every["default"] = {"description": "What went wrong", "content": content}
+    return every

@@ -1,0 +1,103 @@
+"""Tasks: looked at, followed, cancelled. Whose they are says who may, as for runs (SPEC AG-21)."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pallas.model import Fault, FaultType, Principal, TaskRecord
+from pallas.tasks import Tasks, is_over
+
+from .chat_chunks import Chunk
+from .chunk_stream import MEDIA, event_stream
+from .pagination import Cursor, Filter, Id, Limit, page_of, plain
+from .response_models import PageOf, Task, iso
+from .route_table import HEAD, Routes, principal_of
+
+Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "What it tells", "content": {MEDIA: {"schema": {"type": "string"}}}}
+}
+_NONE: Final = (
+    "this fleet has no tasks: it keeps what is said in memory alone; database_url: in agents.yaml or "
+    "PALLAS_DATABASE_URL says where to keep it"
+)
+
+
+def task_out(record: TaskRecord) -> Task:
+    """A task as it is sent."""
+    over = is_over(record)
+    return Task(
+        id=record.id,
+        agent=record.agent,
+        kind=record.kind,
+        ownerId=record.owner,
+        status=record.status,
+        preview=record.preview,
+        progress=record.progress or None,
+        runId=record.run_id or None,
+        threadId=record.thread or None,
+        createdAt=iso(record.created_at),
+        updatedAt=iso(record.updated_at),
+        expiresAt=iso(record.updated_at + record.ttl) if over and record.ttl is not None else None,
+        request=dict(record.request) if record.request is not None else None,
+        text=record.text or None,
+        fault=dict(record.fault) if record.fault is not None else None,
+    )
+
+
+def add_tasks(routes: Routes, heartbeat: float) -> None:
+    """The endpoints of tasks."""
+
+    def there() -> Tasks:
+        if routes.parts.tasks is None:
+            raise Fault(FaultType.CONFIG, _NONE)
+        return routes.parts.tasks
+
+    @routes.add("GET", "/tasks", "Tasks, the newest first", response=PageOf[Task])
+    async def list_tasks(
+        request: Request,
+        agent: Filter = "",
+        status: Annotated[Status | None, Query()] = None,
+        limit: Limit = 50,
+        cursor: Cursor = "",
+    ) -> dict[str, Any]:
+        """Your own, without answers; all of them for who has `view:agents` and `admin:threads`."""
+        plain(agent, cursor)
+        found = await there().list(
+            principal_of(request), agent=agent or None, status=status, limit=limit, cursor=cursor
+        )
+        return page_of(found, task_out)
+
+    @routes.add("GET", "/tasks/{id}", "A task", response=Task)
+    async def get_task(request: Request, id: Id) -> Task:  # noqa: A002 - the word of the path
+        """How far it is, or what came of it."""
+        plain(id)
+        return task_out(await there().find(id, principal_of(request)))
+
+    @routes.add("DELETE", "/tasks/{id}", "Cancel a task", response=Task, status=202)
+    async def cancel_task(request: Request, id: Id) -> Task:  # noqa: A002 - the word of the path
+        """It ends in a moment; one that is over stays as it is."""
+        plain(id)
+        return task_out(await there().cancel(id, principal_of(request)))
+
+    @routes.add("GET", "/tasks/{id}/events", "Follow a task", response_class=Response, responses=_STREAM)
+    async def follow_task(request: Request, id: Id) -> Response:  # noqa: A002 - the word of the path
+        """The task as it is, and again whenever that is different, to its end: `{type: task, task}`."""
+        plain(id)
+        tasks, who = there(), principal_of(request)
+        await tasks.find(id, who)
+        if request.scope.get(HEAD):
+            return Response(headers={"cache-control": "no-cache"}, media_type=MEDIA)
+        return event_stream(_chunks(tasks, id, who), numbered=True, headers={}, heartbeat=heartbeat)
+
+
+async def _chunks(tasks: Tasks, which: str, who: Principal) -> AsyncIterator[tuple[int, Chunk]]:
+    number = 0
+    async with aclosing(tasks.follow(which, who)) as told:
+        async for record in told:
+            number += 1
+            yield number, {"type": "task", "task": task_out(record).model_dump(mode="json")}

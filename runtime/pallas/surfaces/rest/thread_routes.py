@@ -1,0 +1,156 @@
+"""Threads and their messages (SPEC AG-21): one's own, or another's for who administers them."""
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Body, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pallas.model import MessageRecord, Page, ThreadRecord
+from pallas.model.refusals import not_found
+from pallas.model.safe_text import one_line
+
+from .pagination import AgentName, Cursor, Filter, Limit, page_of, plain
+from .request_models import ThreadChange, ThreadMade
+from .response_models import Call, Message, PageOf, Picture, Thread, iso, iso_or_none
+from .route_table import Routes, principal_of
+
+# Told and not enforced: what is none is not found.
+_PRINTABLE: Final[dict[str, Any]] = {"pattern": "^[!-.0-~]+$"}
+ThreadId = Annotated[
+    str,
+    Path(
+        max_length=200,
+        description="Its id, or the handle that you chose for it",
+        json_schema_extra=_PRINTABLE,
+    ),
+]
+Handle = Annotated[
+    str, Query(max_length=200, description="Only the thread of that id or of that handle of yours.")
+]
+Whose = Annotated[
+    str, Query(max_length=200, description="The agent, where you chose one handle with several.")
+]
+
+
+def thread_out(record: ThreadRecord) -> Thread:
+    """A thread as it is sent."""
+    return Thread(
+        id=record.id,
+        agent=record.agent,
+        ownerId=record.owner,
+        title=record.title,
+        origin=record.origin,
+        messages=record.messages,
+        createdAt=iso(record.created_at),
+        updatedAt=iso(record.updated_at),
+        lastTurnAt=iso_or_none(record.last_turn_at),
+    )
+
+
+def message_out(record: MessageRecord) -> Message:
+    """A message as it is sent."""
+    calls = [Call(id=each.id, name=each.name, arguments=dict(each.arguments)) for each in record.tool_calls]
+    return Message(
+        id=record.id,
+        threadId=record.thread,
+        turnIndex=record.turn_index,
+        role=record.role,
+        content=record.content,
+        toolCalls=calls or None,
+        toolCallId=record.tool_call_id or None,
+        status=record.status,
+        reason=record.reason or None,
+        images=[Picture(data=each.data, mimeType=each.mime_type) for each in record.images],
+        runId=record.run or None,
+        summary=record.summary,
+        createdAt=iso(record.created_at),
+    )
+
+
+def add_threads(routes: Routes) -> None:
+    """The endpoints of threads."""
+    parts = routes.parts
+
+    def known(name: str) -> str:
+        if name not in parts.kernel.list():
+            raise not_found(f"there is no agent {one_line(name, 80)!r}")
+        return name
+
+    async def listed(request: Request, agent: str, handle: str, limit: int, cursor: str) -> dict[str, Any]:
+        principal = principal_of(request)
+        if handle:
+            named = await parts.threads.named(handle, principal)
+            found = Page(tuple(each for each in named if agent in ("", each.agent)))
+        else:
+            found = await parts.threads.list(principal, agent=agent or None, limit=limit, cursor=cursor)
+        return page_of(found, thread_out)
+
+    @routes.add("GET", "/agents/{name}/threads", "Threads of an agent", response=PageOf[Thread])
+    async def list_agent_threads(
+        request: Request, name: AgentName, limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
+    ) -> dict[str, Any]:
+        """Your own, those used last first."""
+        plain(cursor, handle)
+        return await listed(request, known(name), handle, limit, cursor)
+
+    @routes.add("POST", "/agents/{name}/threads", "Begin a thread", response=Thread, status=201)
+    async def create_thread(
+        request: Request,
+        response: Response,
+        name: AgentName,
+        body: Annotated[ThreadMade | None, Body()] = None,
+    ) -> Thread:
+        """An empty one; without a title its first message gives it one."""
+        made = await parts.threads.create(
+            known(name), principal_of(request), title=body.title if body is not None else "", origin="rest"
+        )
+        response.headers["location"] = f"{request.scope.get('root_path', '')}/threads/{made.id}"
+        return thread_out(made)
+
+    @routes.add("GET", "/threads", "Threads", response=PageOf[Thread])
+    async def list_threads(
+        request: Request, agent: Filter = "", limit: Limit = 50, cursor: Cursor = "", handle: Handle = ""
+    ) -> dict[str, Any]:
+        """Your own, those used last first; all of them for who has `view:agents` and `admin:threads`."""
+        plain(agent, cursor, handle)
+        return await listed(request, agent, handle, limit, cursor)
+
+    @routes.add("GET", "/threads/{id}", "A thread", response=Thread)
+    async def get_thread(request: Request, id: ThreadId, agent: Whose = "") -> Thread:  # noqa: A002
+        """Without its messages."""
+        plain(id, agent)
+        return thread_out(await parts.threads.find(id, principal_of(request), agent=agent))
+
+    @routes.add("PATCH", "/threads/{id}", "Rename a thread", response=Thread)
+    async def rename_thread(
+        request: Request,
+        id: ThreadId,  # noqa: A002 - the word of the path
+        body: ThreadChange,
+        agent: Whose = "",
+    ) -> Thread:
+        """Give it another title."""
+        plain(id, agent)
+        return thread_out(await parts.threads.rename(id, principal_of(request), body.title, agent=agent))
+
+    @routes.add("DELETE", "/threads/{id}", "Delete a thread", status=204)
+    async def delete_thread(request: Request, id: ThreadId, agent: Whose = "") -> None:  # noqa: A002
+        """With its messages and its runs, for good."""
+        plain(id, agent)
+        await parts.threads.delete(id, principal_of(request), agent=agent)
+
+    @routes.add("GET", "/threads/{id}/messages", "Messages of a thread", response=PageOf[Message])
+    async def list_messages(
+        request: Request,
+        id: ThreadId,  # noqa: A002 - the word of the path
+        agent: Whose = "",
+        limit: Limit = 50,
+        cursor: Cursor = "",
+        order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "asc",
+    ) -> dict[str, Any]:
+        """By their place in it. A row in error says why; models are not told of it."""
+        plain(id, cursor, agent)
+        found = await parts.threads.messages(
+            id, principal_of(request), agent=agent, limit=limit, cursor=cursor, newest_first=order == "desc"
+        )
+        return page_of(found, message_out)

@@ -1,0 +1,57 @@
+"""``send_message`` as a task: the same run, with a handle to come back for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fastmcp.server.dependencies import FastMCPRequestContext
+from fastmcp.tools.base import ToolResult
+from mcp_types import CallToolResult
+
+from pallas.model import TaskRecord
+from pallas.runs.kernel import Kernel, mint_run
+from pallas.runs.run import Listener
+from pallas.tasks import Finished
+
+from .send_message_call import request_of, result_of
+
+if TYPE_CHECKING:
+    from pallas.tasks import Tasks
+
+
+async def begin_sending(
+    kernel: Kernel,
+    agent: str,
+    tasks: "Tasks",
+    arguments: Mapping[str, Any],
+    context: FastMCPRequestContext,
+    answers: bool,
+) -> TaskRecord:
+    """Begin the task of a ``send_message``. Raises Fault for wrong arguments, or where none can begin."""
+    request = replace(
+        request_of(agent, dict(arguments), context), stream_text=False, session=None, run_id=mint_run()
+    )
+
+    async def run(hear: Listener) -> Finished:
+        result = await kernel.run(request, hear)
+        return Finished(as_json(result_of(result)), result.text, result.thread)
+
+    return await tasks.begin(
+        agent,
+        request.principal,
+        run,
+        preview=request.text,
+        run_id=request.run_id,
+        answers=answers,
+    )
+
+
+def as_json(result: ToolResult) -> dict[str, Any]:
+    """What a tool answers, as it stands in JSON."""
+    given = result.to_mcp_result()
+    if not isinstance(given, CallToolResult):
+        content, structured = given if isinstance(given, tuple) else (given, None)
+        given = CallToolResult(content=list(content), structured_content=structured)
+    document: dict[str, Any] = given.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document.pop("resultType", None)
+    return document

@@ -1,0 +1,79 @@
+"""Liveness, readiness and metrics: what whoever operates a fleet asks over plain HTTP."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pallas.health.preflight import ProviderReport
+from pallas.model import AgentSnapshot, FleetSnapshot, FleetState
+
+from .health_text import timestamp
+from .metrics import CONTENT_TYPE, Metrics
+
+Page = Callable[[Request], Awaitable[Response]]
+
+_READINESS: Final = {
+    FleetState.RUNNING: "ready",
+    FleetState.STARTING: "starting",
+    FleetState.FAILED: "failed",
+}
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def status_pages(
+    snapshot: Callable[[], FleetSnapshot],
+    *,
+    providers: Callable[[], Sequence[ProviderReport]],
+    metrics: Metrics,
+) -> Mapping[str, Page]:
+    """The pages by path, for ``GET`` (PR-23): put a ``HostOriginGuard`` before them.
+
+    ``/healthz`` says that the fleet lives and what the provider checks found, ``/readyz`` is 503 unless it
+    runs and takes new runs (``draining``: it finishes those it has), ``/metrics`` is for Prometheus. One
+    agent's failure is its own: readiness stays, and its ``conditions`` say what is wrong with it. Nothing of
+    a request is repeated in an answer.
+    """
+
+    async def healthz(_: Request) -> Response:
+        return _json({"status": "ok", "providers": [_report(report) for report in providers()]})
+
+    async def readyz(_: Request) -> Response:
+        fleet = snapshot()
+        ready = fleet.state is FleetState.RUNNING
+        body = {
+            "status": _READINESS.get(fleet.state, "draining"),
+            "agents": {agent.name: agent.state.value for agent in fleet.agents},
+            "conditions": {agent.name: _conditions(agent) for agent in fleet.agents},
+        }
+        return _json(body) if ready else _json(body, 503, {"retry-after": "5"})
+
+    async def scrape(_: Request) -> Response:
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
+
+    return {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+
+
+def _conditions(agent: AgentSnapshot) -> dict[str, Any]:
+    body: dict[str, Any] = {"booted": agent.booted, "ready": agent.ready, "healthy": agent.healthy}
+    if not agent.healthy and agent.health.message:
+        body["reason"] = agent.health.message
+    if agent.crashes:
+        body["crashes"] = agent.crashes
+    if agent.restart_at is not None:
+        body["restart_at"] = timestamp(agent.restart_at)
+    return body
+
+
+def _report(report: ProviderReport) -> dict[str, Any]:
+    body: dict[str, Any] = {"provider": report.provider, "active": report.active, "ok": report.ok}
+    return body | ({"message": report.message} if report.message else {})
+
+
+def _json(body: Mapping[str, Any], status: int = 200, more: Mapping[str, str] = _NO_HEADERS) -> Response:
+    text = json.dumps(body, ensure_ascii=False)
+    headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff", **more}
+    return Response(text, status, headers, media_type="application/json")

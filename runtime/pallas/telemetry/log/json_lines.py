@@ -1,0 +1,123 @@
+"""A log record as one line of JSON."""
+
+import json
+import logging
+import re
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pallas.model.redaction import MASK, is_sensitive, longest_secret, redact_text
+from pallas.telemetry.trace_context import current_run
+
+MAX_MESSAGE: Final = 64 * 1024
+MAX_TRACEBACK: Final = 256 * 1024
+MAX_EXTRA: Final = 16 * 1024
+_MAX_ITEMS: Final = 100
+_MAX_DEPTH: Final = 5
+# A cut may fall inside a secret and leave a stump no pattern knows: cut later, then drop this much.
+_OVERLAP: Final = 4 * 1024
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OURS: Final = frozenset({"time", "level", "logger", "message", "exc", "stack"})
+# JSON itself escapes only below U+0020; the rest of what can drive a terminal is escaped here (never raw).
+_RAW: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
+)
+
+
+class JsonLines(logging.Formatter):
+    """``{"time", "level", "logger", "message", ...extras, "exc"?}``, redacted and bounded, without a newline.
+
+    ``time`` is UTC with milliseconds; extras are what ``logger.info(..., extra={...})`` gave, after the
+    fixed keys and never over them; ``exc`` is the whole traceback (SPEC PR-35, PR-36). Never raises.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line, pure JSON."""
+        text = json.dumps(self.fields(record), ensure_ascii=False, separators=(", ", ": "))
+        return _RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The record as plain JSON values, redacted and bounded."""
+        line: dict[str, Any] = {
+            "time": _timestamp(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _clip(_message(record), MAX_MESSAGE),
+            **_of_run(record),
+        }
+        for name, value in vars(record).items():
+            if name not in _STANDARD and not name.startswith("_"):
+                line[f"{name}_" if name in _OURS else name] = _extra(name, value)
+        if trace := _traceback(record):
+            line["exc"] = _clip(trace, MAX_TRACEBACK)
+        if record.stack_info:
+            line["stack"] = _clip(record.stack_info, MAX_TRACEBACK)
+        return line
+
+
+def _of_run(record: logging.LogRecord) -> dict[str, str]:
+    """The run on whose behalf the record was made and its trace; what the record says itself comes first.
+
+    A record is made and formatted by one thread, in the context of who logs.
+    """
+    run = current_run()
+    if run is None or getattr(record, "run_id", run.run_id) != run.run_id:
+        return {}
+    own = {"agent": run.agent, "run_id": run.run_id, "trace_id": run.context.trace_id}
+    return {name: value for name, value in own.items() if not hasattr(record, name)}
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # a mistake in a library's log call must not cost the record
+        return f"{record.msg!s} {_text(record.args)}"
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[0] is None:
+        return record.exc_text or ""
+    try:
+        return "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+    except Exception:  # an exception whose own text cannot be made
+        return f"{record.exc_info[0].__name__} (its traceback could not be formatted)"
+
+
+def _clip(text: str, limit: int) -> str:
+    """``text`` redacted and at most about ``limit`` characters."""
+    if len(text) <= limit:
+        return redact_text(text)
+    overlap = max(_OVERLAP, longest_secret())
+    kept = redact_text(text[: limit + overlap])[:-overlap]
+    return f"{kept}… [{len(text) - limit} characters left out]"
+
+
+def _extra(name: str, value: Any, depth: int = 0) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if is_sensitive(name) and not (name.lower().endswith("tokens") and isinstance(value, int)):
+        return MASK
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return int(value)
+    if isinstance(value, float) and value - value == 0:  # JSON has neither NaN nor infinity
+        return float(value)
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        pairs = list(value.items())[:_MAX_ITEMS]
+        return {_clip(_text(key), 200): _extra(_text(key), item, depth + 1) for key, item in pairs}
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
+        return [_extra("", item, depth + 1) for item in list(value)[:_MAX_ITEMS]]
+    return _clip(_text(value), MAX_EXTRA)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # whatever a third party's __str__ does
+        return f"<{type(value).__name__}>"

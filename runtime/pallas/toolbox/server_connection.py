@@ -1,0 +1,216 @@
+"""A connection of its own to one MCP server, in either era, and what to say when there is none."""
+
+import logging
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
+
+import httpx2
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, Implementation
+from pydantic import ValidationError
+
+from pallas import __version__
+from pallas.bounds import MAX_MESSAGE
+from pallas.child_environment import program_environment
+from pallas.config.models import DownstreamConfig
+from pallas.mcp_client import mcp_seam, stdio_seam
+from pallas.model import Fault, FaultType
+from pallas.model.safe_text import one_line
+from pallas.telemetry.log import redact_text
+
+from .server_endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+# Bytes of one server-sent event: as much as an agent takes.
+MAX_EVENT: Final = MAX_MESSAGE
+# What is read of a program's last words.
+_TAIL: Final = 2_000
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint, bearer: str | None = None) -> AsyncIterator[Client]:
+    """A client of the server, connected as the project says; closed, with its program, at the end.
+
+    ``bearer`` goes along only where the server was opted in. Has no deadline: its owner cancels, once.
+    Raises Fault (UPSTREAM, CONFIG) with one line that says what is wrong and where to mend it.
+    """
+    mcp_seam.install()
+    stdio_seam.install()
+    seen = _Seen(endpoint.config)
+    headers = endpoint.headers(bearer)
+    stack = AsyncExitStack()
+    try:
+        async with stack:
+            transport = await _transport(endpoint, headers, seen, stack)
+            info = Implementation(name="pallas", version=__version__)
+            client = Client(transport, mode=endpoint.mode, client_info=info, cache=None)
+            yield await stack.enter_async_context(client)
+    except Exception as error:
+        # What was raised in the block comes out in groups: of the client's tasks, of the transport's.
+        for leaf in _leaves(error):
+            if isinstance(leaf, Fault):
+                raise leaf from leaf.__cause__
+        log.debug("%s: the connection failed", endpoint.config.name, exc_info=error)
+        raise seen.fault(error) from error
+    finally:
+        seen.close()
+
+
+async def _transport(
+    endpoint: Endpoint, headers: dict[str, str], seen: "_Seen", stack: AsyncExitStack
+) -> Any:
+    config = endpoint.config
+    if config.transport == "stdio":
+        program, *arguments = config.command
+        parameters = StdioServerParameters(
+            command=program, args=arguments, env=program_environment(endpoint.env), cwd=endpoint.cwd
+        )
+        return stdio_seam.guarded(config.name, stdio_client(parameters, errlog=seen.stderr()))
+    if config.transport == "sse":
+        return sse_client(config.url, headers)
+    # A small answer must not unfold to a large one.
+    plain = {**headers, "Accept-Encoding": "identity"}
+    http = await stack.enter_async_context(_client(plain, endpoint.certificate))
+    http.event_hooks["response"].append(seen.answer)
+    return streamable_http_client(config.url, http_client=http, max_sse_event_size=MAX_EVENT)
+
+
+def _client(headers: dict[str, str], certificate: Path | None) -> httpx2.AsyncClient:
+    """As the SDK makes one; ``certificate`` is trusted alone, by whatever name the server is reached."""
+    if certificate is None:
+        return create_mcp_http_client(headers=headers)
+    trusted = ssl.create_default_context(cafile=certificate)
+    trusted.check_hostname = False
+    # It need not be one that may sign others.
+    trusted.verify_flags = (trusted.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
+    timeout = httpx2.Timeout(30.0, read=300.0)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, verify=trusted, trust_env=False)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of one answer, of which at most ``limit`` bytes are read."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, seen: "_Seen", limit: int) -> None:
+        self._stream = stream
+        self._seen = seen
+        self._left = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise self._seen.too_large()
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Seen:
+    """What one connection met, for whoever has to explain its failure."""
+
+    def __init__(self, config: DownstreamConfig) -> None:
+        self._config = config
+        self._status: int | None = None
+        self._errors: TextIO | None = None
+        self._oversized = False
+
+    def stderr(self) -> TextIO:
+        """A file for what a program says beside the protocol."""
+        # A real file, since a program writes to its descriptor.
+        file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = cast(TextIO, file)
+        return self._errors
+
+    async def answer(self, response: httpx2.Response) -> None:
+        """Note the status of an answer."""
+        # A server of the older era refuses what it does not know: later answers say how it is.
+        self._status = response.status_code
+        # Streams are bounded by event, by the SDK; a body that is read as a whole is bounded by nobody.
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            encoding = response.headers.get("content-encoding", "identity").lower()
+            stream = response.stream
+            if isinstance(stream, httpx2.AsyncByteStream):
+                response.stream = _Bounded(stream, self, 0 if encoding != "identity" else MAX_EVENT)
+
+    def too_large(self) -> httpx2.ReadError:
+        """Note that a body had no end, or unfolds to who knows what."""
+        self._oversized = True
+        return httpx2.ReadError("the answer is too large")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._errors is not None:
+            self._errors.close()
+
+    def fault(self, error: BaseException) -> Fault:
+        """The failure in one line, without secrets."""
+        return Fault(FaultType.UPSTREAM, one_line(redact_text(self._reason(error)), 400))
+
+    def _reason(self, error: BaseException) -> str:
+        config, leaves = self._config, list(_leaves(error))
+        if self._oversized:
+            return f"an answer is compressed, or larger than {MAX_EVENT // 2**20} MiB; it was not read"
+        if self._status in (401, 403):
+            return f"HTTP {self._status}: {_credentials(config)}"
+        for leaf in leaves:
+            if isinstance(leaf, FileNotFoundError | PermissionError | NotADirectoryError) and config.command:
+                return (
+                    f"{config.command[0]} cannot be started ({leaf.strerror}); correct it at {config.where}"
+                )
+            if isinstance(leaf, httpx2.ConnectError):
+                return f"cannot connect ({leaf}); is it running at the url of {config.where}?"
+            if isinstance(leaf, httpx2.HTTPStatusError):
+                return f"HTTP {leaf.response.status_code} at the url of {config.where}"
+        ended = next((leaf for leaf in leaves if stdio_seam.was_ended(leaf)), None)
+        if ended is not None:
+            return str(ended)
+        refusal = next((leaf for leaf in leaves if isinstance(leaf, MCPError)), None)
+        failed = self._status is not None and self._status >= 400
+        if refusal is not None and refusal.code != CONNECTION_CLOSED and not failed:
+            return f"it answered with an error: {refusal}"
+        if self._errors is not None and (last := self._last_line()):
+            return f"its program ended: {last}"
+        if failed:
+            return f"HTTP {self._status} at the url of {config.where}"
+        leaf = leaves[0] if leaves else error
+        if isinstance(leaf, ValidationError):
+            return f"its answer is not one of the protocol ({leaf.error_count()} mistakes in {leaf.title})"
+        return f"the connection failed ({type(leaf).__name__}: {leaf})"
+
+    def _last_line(self) -> str:
+        assert self._errors is not None
+        try:
+            size = self._errors.seek(0, 2)
+            self._errors.seek(max(0, size - _TAIL))
+            lines = [line for line in self._errors.read().splitlines() if line.strip()]
+        except (OSError, ValueError):
+            return ""
+        return one_line(lines[-1], 200) if lines else ""
+
+
+def _credentials(config: DownstreamConfig) -> str:
+    if config.unset:
+        return f"it asks for credentials, and {', '.join(config.unset)} is not set (see {config.where})"
+    if config.forward_inbound_auth:
+        return "it asks for a caller's credentials; call it with a bearer token"
+    return f"it refuses the credentials that {config.where} has for it, or there are none"
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """What really went wrong, out of groups of groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
