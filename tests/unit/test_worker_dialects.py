@@ -57,7 +57,7 @@ async def test_an_answer_without_a_version_is_the_simple_dialect_and_may_say_wha
 async def test_a_version_is_acp_if_it_is_understood() -> None:
     # DR-30
     found = await met({"result": ACP})
-    assert type(found).__name__ == "AgentClient"
+    assert type(found).__name__ == "AcpDialect"
     assert found.vision
     with pytest.raises(
         Fault, match=r"speaks version 2 of the Agent Client Protocol, and 1 is understood"

@@ -48,20 +48,6 @@ _AUTH_REQUIRED: Final = -32000
 _MAX_DETAILS: Final = 300
 
 
-def initialize_params() -> dict[str, Any]:
-    """What ``initialize`` says: who asks, and that nobody here reads files or runs terminals for it."""
-    nothing = ClientCapabilities(
-        fs=FileSystemCapabilities(read_text_file=False, write_text_file=False), terminal=False
-    )
-    return _plain(
-        InitializeRequest(
-            protocol_version=PROTOCOL_VERSION,
-            client_capabilities=nothing,
-            client_info=Implementation(name="pallas", title="Pallas", version=__version__),
-        )
-    )
-
-
 class AcpDialect:
     """A worker that answered ``initialize``. Raises Fault (CONFIG) for a version that is not understood."""
 
@@ -92,6 +78,20 @@ class AcpDialect:
         self.vision = bool(prompts is not None and prompts.image)
         self.capabilities: tuple[str, ...] = ()
         self._logins = tuple(one_line(each.name, 60) for each in (answer.auth_methods or ())[:10])
+
+    @staticmethod
+    def initialize_params() -> dict[str, Any]:
+        """Return the parameters of ``initialize``: the client, which offers neither files nor terminals."""
+        nothing = ClientCapabilities(
+            fs=FileSystemCapabilities(read_text_file=False, write_text_file=False), terminal=False
+        )
+        return _plain(
+            InitializeRequest(
+                protocol_version=PROTOCOL_VERSION,
+                client_capabilities=nothing,
+                client_info=Implementation(name="pallas", title="Pallas", version=__version__),
+            )
+        )
 
     async def open(self) -> str:
         """A new session's id. Raises Fault (PROTOCOL) where there is none."""

@@ -4,8 +4,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pallas.config.kinds import WorkerConfig
 from pallas.model import Fault, FaultType, Image, Usage
@@ -13,6 +12,9 @@ from pallas.model.safe_text import one_line, sanitize
 
 from .json_rpc_peer import METHOD_NOT_FOUND, JsonRpcError, JsonRpcPeer
 from .turn_output import TurnOutput
+
+if TYPE_CHECKING:
+    from .acp_dialect import AcpDialect
 
 _UNKNOWN: Final = re.compile(
     r"\b(?:unknown|unsupported|invalid|no such)\s+method\b"
@@ -178,9 +180,9 @@ async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> 
     if config.dialect == "ndjson":
         return SimpleDialect(name, config, peer)
     # The schema of ACP takes a while to import, and only who speaks it needs it.
-    acp = await asyncio.to_thread(import_module, ".agent_client", __package__)
+    acp_dialect = await asyncio.to_thread(_import_acp)
     try:
-        said = await peer.call("initialize", acp.hello(), config.request_timeout)
+        said = await peer.call("initialize", acp_dialect.initialize_params(), config.request_timeout)
     except JsonRpcError as refused:
         if config.dialect == "auto" and _is_unknown(refused):
             return SimpleDialect(name, config, peer)
@@ -194,8 +196,7 @@ async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> 
             raise
         raise Fault(fault.type, f"{fault.message}; {_HINT}", data=fault.data, cause=fault.cause) from None
     if isinstance(said, dict) and "protocolVersion" in said:
-        dialect: WorkerDialect = acp.AgentClient(name, config, peer, said)
-        return dialect
+        return acp_dialect(name, config, peer, said)
     if config.dialect == "auto":
         return SimpleDialect(name, config, peer, said)
     raise Fault(
@@ -212,6 +213,12 @@ def _is_unknown(refused: JsonRpcError) -> bool:
 
 def _shown(said: Any) -> str:
     return one_line(repr(said), 80)
+
+
+def _import_acp() -> "type[AcpDialect]":
+    from .acp_dialect import AcpDialect
+
+    return AcpDialect
 
 
 def session_id(name: str, result: Any) -> str:
