@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from .body_limit import one_length
 from .connections import BOUNDS, Bounds, Connection, Pool
 from .port_holder import holder_of
 
+log = logging.getLogger(__name__)
+
 BACKLOG: Final = 2048
 # Connections that are taken before the rest of the loop has its turn.
 _AT_A_TIME: Final = 8
@@ -28,6 +31,9 @@ _LOOKED_AT: Final = 32
 # Nothing is left to open a connection with; how long to wait until it is tried again, in seconds.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_PAUSE: Final = 0.2
+# How often a port looks at the clock, and while it ends whether everything is over, in seconds.
+_TICK: Final = 1.0
+_LOOK: Final = 0.01
 START_TIMEOUT: Final = 30.0
 GRACE: Final = 2
 STOP_TIMEOUT: Final = 4.0
@@ -178,6 +184,12 @@ class _Server(uvicorn.Server):
         self._pool = pool
         self._bounds = bounds
         self._tls = tls
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Have it end now rather than at its next tick."""
+        self.should_exit = True
+        self._ending.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -202,12 +214,43 @@ class _Server(uvicorn.Server):
         self.servers = [gate]
         self.started = True
 
+    async def main_loop(self) -> None:
+        """A tick each second, which keeps the date of answers right, until the end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._ending.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections before the socket is closed: its number may be another's then."""
+        """Take no more connections before the socket is closed: its number may be another's then.
+
+        As uvicorn's, which however looks ten times a second only whether everything is over.
+        """
         gates: list[Any] = self.servers
         for gate in gates:
             await gate.stop_accepting()
-        await super().shutdown(sockets)
+            gate.close()
+        for sock in sockets or []:
+            sock.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._over(gates)
+        except TimeoutError:
+            tasks = self.server_state.tasks
+            log.error("%d requests did not end in time and are cancelled", len(tasks))
+            for task in tasks:
+                task.cancel()
+        if not self.force_exit:
+            await self.lifespan.shutdown()
+
+    async def _over(self, gates: list[Any]) -> None:
+        state = self.server_state
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)  # uvicorn tells nobody
+        for gate in gates:
+            await gate.wait_closed()
 
 
 class Listener:
@@ -278,7 +321,7 @@ class Listener:
         if self._task is not None:
             if not self._server.should_exit:
                 self._server.config.timeout_graceful_shutdown = ceil(grace)
-            self._server.should_exit = True
+            self._server.end()
             _, late = await asyncio.wait({self._task}, timeout=grace + STOP_TIMEOUT - GRACE)
             if late:
                 self._server.force_exit = True
