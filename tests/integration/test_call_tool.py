@@ -61,16 +61,16 @@ async def test_a_command_is_started_for_the_call_and_is_gone_afterwards(tmp_path
 
 ENVIRONMENT = '''
 import os
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("echo")
+server = StdioServer("echo")
 
 @server.tool()
 def echo(text: str) -> str:
     """Say where it runs."""
     return os.environ.get(text, "") + " " + os.path.basename(os.getcwd())
 
-server.run("stdio")
+server.run()
 '''
 
 
@@ -197,16 +197,16 @@ async def test_a_cancelled_call_of_an_agent_cancels_its_run(tmp_path: Path) -> N
 
 
 LARGE = '''
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("echo")
+server = StdioServer("echo")
 
 @server.tool()
 def echo(text: str) -> str:
     """Say much."""
     return "\\x1b[31m" + "word " * 200_000
 
-server.run("stdio")
+server.run()
 '''
 
 

@@ -24,7 +24,7 @@ from pallas.model import AgentDetail, Fault, FleetState, ServerDetail
 # A stdio server whose tools are those named in a file, and which never answers when that says so.
 CHANGING = """
 import pathlib, sys, time
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
 words = pathlib.Path("tools.txt").read_text().split()
 if words == ["hang"]:
@@ -33,7 +33,7 @@ if words == ["hang"]:
 if words == ["die"]:
     print("no licence found", file=sys.stderr)
     sys.exit(3)
-server = MCPServer("changing")
+server = StdioServer("changing")
 for word in words:
     name, _, text = word.partition("=")
 
@@ -41,7 +41,7 @@ for word in words:
         return text
 
     server.add_tool(tool, name=name, description=text or "Says something.")
-server.run("stdio")
+server.run()
 """
 SERVERS: dict[str, Any] = {"changing": {"command": "python", "args": ["changing.py"]}}
 

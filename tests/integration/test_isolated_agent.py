@@ -73,9 +73,9 @@ server.run("stdio")
 '''
 COUNTER = '''
 from itertools import count
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("counter")
+server = StdioServer("counter")
 numbers = count(1)
 
 @server.tool()
@@ -83,7 +83,7 @@ def next_number() -> str:
     """One more than before, on this connection."""
     return f"number {next(numbers)}"
 
-server.run("stdio")
+server.run()
 '''
 SCRIPT = """
 rules:

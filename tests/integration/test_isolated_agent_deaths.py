@@ -110,20 +110,19 @@ async def main() -> None: ...
 # A server that neither the end of its input nor SIGTERM ends.
 STUBBORN = '''
 import signal, sys, threading, time
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-server = MCPServer("echo")
+server = StdioServer("echo")
 
 @server.tool()
-async def slow(text: str) -> str:
+def slow(text: str) -> str:
     """Take a minute."""
-    import asyncio
-    await asyncio.sleep(60)
+    time.sleep(60)
     return "slow"
 
 try:
-    server.run("stdio")
+    server.run()
 finally:
     time.sleep(1000)
 '''

@@ -4,18 +4,19 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 import yaml
 from support.live import ERAS, agent_module, ask, client, running
+from support.mortal import moves
 from support.offline import model_record, offline_project
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.model import AgentSnapshot, AgentState, ToolEvent, Verb
+from pallas.model import ANONYMOUS, AgentSnapshot, AgentState, ToolEvent, Verb
 
 SCRIPT = """
 rules:
@@ -28,7 +29,6 @@ rules:
   - when: {last: tool}
     say: "{{ result }}"
 """
-both_eras = pytest.mark.parametrize("era", ERAS)
 
 
 def project(root: Path, **more: Any) -> Path:
@@ -71,36 +71,48 @@ def processes() -> set[int]:
     }
 
 
-@both_eras
-async def test_one_that_is_killed_is_started_again_and_its_conversation_goes_on(
-    tmp_path: Path, era: str
-) -> None:
+async def test_one_that_is_killed_is_started_again_and_its_conversation_goes_on(tmp_path: Path) -> None:
     root = project(tmp_path, restart={"backoff": 0.1})
-    async with (
-        running(root) as fleet,
-        client(fleet, "one", era=era) as caller,
-        client(fleet, "other", era=era) as elsewhere,
-    ):
-        await ask(caller, "use the tool", conversation_id="c")
+    async with running(root) as fleet, AsyncExitStack() as stack:
+        callers, elsewhere = [
+            {era: await stack.enter_async_context(client(fleet, name, era=era)) for era in ERAS}
+            for name in ("one", "other")
+        ]
+        for era, caller in callers.items():
+            await ask(caller, "use the tool", conversation_id=f"c-{era}")
         before = one(fleet)
         seen = fleet.hub.seq
-        call = asyncio.create_task(caller.call_tool("send_message", {"message": "slow tool"}))
-        await until(lambda: any(isinstance(e, ToolEvent) for e in fleet.hub.since(seen).events))
+        calls = [
+            asyncio.create_task(caller.call_tool("send_message", {"message": "slow tool"}))
+            for caller in callers.values()
+        ]
+        await until(lambda: len(started_tools(fleet, seen)) == len(calls))
         assert before.pid is not None
         os.kill(before.pid, signal.SIGKILL)
-        result = await call
-        assert result.is_error
-        body = json.loads(getattr(result.content[0], "text", ""))
-        assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
-        assert "one" in body["error"]
-        assert "ended by SIGKILL" in body["error"]
+        for era, call in zip(callers, calls, strict=True):
+            result = await call
+            assert result.is_error, era
+            body = json.loads(getattr(result.content[0], "text", ""))
+            assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
+            assert "one" in body["error"]
+            assert "ended by SIGKILL" in body["error"]
+        await until(lambda: AgentState.BACKOFF in moves(fleet, after=seen))
         await until(lambda: one(fleet).state is AgentState.READY and one(fleet).pid not in (None, before.pid))
-        assert "turn 2: again" in await ask(caller, "again", conversation_id="c")
-        roles = [message["role"] for message in model_record(fleet).requests[-1]["messages"]]
-        assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+        assert (one(fleet).started_again, one(fleet).crashes) == (1, 1)
+        for era, caller in callers.items():
+            assert "turn 2: again" in await ask(caller, "again", conversation_id=f"c-{era}"), era
+            roles = [message["role"] for message in model_record(fleet).requests[-1]["messages"]]
+            assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+            assert "turn 1: hello" in await ask(elsewhere[era], "hello"), era
+            said = await fleet.kernel.open("one", f"c-{era}", None, ANONYMOUS)
+            assert [message.text for message in said if message.role == "user"] == ["use the tool", "again"]
         assert one(fleet).version == before.version
-        assert "turn 1: hello" in await ask(elsewhere, "hello")
     assert processes() == set()
+
+
+def started_tools(fleet: Fleet, since: int) -> list[ToolEvent]:
+    """The calls of tools that began after an event."""
+    return [e for e in fleet.hub.since(since).events if isinstance(e, ToolEvent) and e.phase == "started"]
 
 
 async def test_a_reload_goes_to_a_new_process_and_a_rollback_to_the_one_before(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pallas.model import LoopStopped, RunFinished
 
 SERVER = '''
 from itertools import count
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("counting")
+server = StdioServer("counting")
 numbers = count(1)
 
 @server.tool()
@@ -29,7 +29,7 @@ def other(text: str) -> str:
     """Another each time."""
     return f"number {next(numbers)}"
 
-server.run("stdio")
+server.run()
 '''
 SCRIPT = """
 rules:

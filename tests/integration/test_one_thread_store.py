@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -195,50 +196,54 @@ async def test_a_long_conversation_is_told_by_a_summary_of_the_agents_own_model(
     assert int(answer.removeprefix("turn ")) < 4
 
 
-@pytest.mark.parametrize("era", ERAS)
 async def test_a_fleet_that_is_killed_in_the_middle_of_a_turn_goes_on_with_the_thread(
-    tmp_path: Path, era: str
+    tmp_path: Path,
 ) -> None:
     # AG-6: what it took until then is kept, too
     project, environment = _project(tmp_path / "p"), _environment(tmp_path)
     with served(project, log=tmp_path / "one.log", **environment) as first:
         await first.says("running")
-        _, thread = await say(first, era, "hello", None)
-        async with rest(first) as api:
-            asked = api.stream(
-                "POST",
-                "/agents/boss/chat",
-                json={"message": "wait for it", "threadId": thread, "stream": True},
-            )
-            async with asked as stream:
-                async for line in stream.aiter_lines():
-                    if '"tool_call"' in line:
-                        break
-                async with asyncio.timeout(30):
-                    # Callers hear of what is said at once, and the ledger behind the run.
-                    while len(pending := await rows(first, thread)) < 4:
-                        pass
-                    run = {"tools": 0}
-                    while not run["tools"]:  # behind the run as well
-                        run = (await api.get(f"/runs/{pending[2]['runId']}")).json()
-                first.process.kill()
-                await first.ended()
-    assert [row["status"] for row in pending] == ["complete", "complete", "pending", "pending"]
+        threads = {era: (await say(first, era, "hello", None))[1] for era in ERAS}
+        async with AsyncExitStack() as asked:
+            began = {era: await _until_in_a_tool(first, thread, asked) for era, thread in threads.items()}
+            first.process.kill()
+            await first.ended()
 
     with served(project, log=tmp_path / "two.log", **environment) as second:
         await second.says("running")
-        kept = await rows(second, thread)
-        assert [row["status"] for row in kept] == ["complete", "complete", "error", "error"]
-        assert all("stopped in the middle" in row["reason"] for row in kept[2:])
-        async with rest(second) as api:
-            runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
-        assert sorted(each["status"] for each in runs) == ["error", "ok"]
-        (killed,) = (each for each in runs if each["status"] == "error")
-        assert killed["seconds"] >= run["seconds"] > 0
-        assert (killed["steps"], killed["tools"]) == (run["steps"], 1)
-        assert run["steps"]
-        assert await say(second, era, "and now?", thread) == ("turn 2", thread)
+        for era, thread in threads.items():
+            kept = await rows(second, thread)
+            assert [row["status"] for row in kept] == ["complete", "complete", "error", "error"], era
+            assert all("stopped in the middle" in row["reason"] for row in kept[2:])
+            async with rest(second) as api:
+                runs = (await api.get("/runs", params={"thread": thread})).json()["items"]
+            assert sorted(each["status"] for each in runs) == ["error", "ok"]
+            (killed,) = (each for each in runs if each["status"] == "error")
+            run = began[era]
+            assert killed["seconds"] >= run["seconds"] > 0
+            assert (killed["steps"], killed["tools"]) == (run["steps"], 1)
+            assert run["steps"]
+            assert await say(second, era, "and now?", thread) == ("turn 2", thread)
         await second.logs("had not ended when the fleet last stopped")
+
+
+async def _until_in_a_tool(fleet: Served, thread: str, asked: AsyncExitStack) -> dict[str, Any]:
+    """A turn that waits in its tool, and is kept so; what its run took until then."""
+    api = await asked.enter_async_context(rest(fleet))
+    body = {"message": "wait for it", "threadId": thread, "stream": True}
+    stream = await asked.enter_async_context(api.stream("POST", "/agents/boss/chat", json=body))
+    async for line in stream.aiter_lines():
+        if '"tool_call"' in line:
+            break
+    async with asyncio.timeout(30):
+        # Callers hear of what is said at once, and the ledger behind the run.
+        while len(pending := await rows(fleet, thread)) < 4:
+            pass
+        run: dict[str, Any] = {"tools": 0}
+        while not run["tools"]:  # behind the run as well
+            run = (await api.get(f"/runs/{pending[2]['runId']}")).json()
+    assert [row["status"] for row in pending] == ["complete", "complete", "pending", "pending"]
+    return run
 
 
 @pytest.mark.parametrize("text", ["", " \n"])

@@ -5,24 +5,40 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from mcp import Client
 from support.live import ERAS, client, running, write_project
 from support.providers import Provider, Reply, provider
 
+from pallas.fleet.fleet import Fleet
+
 _META = "local.pallas/params"
 
 
-@pytest.fixture
-async def served(tmp_path: Any) -> AsyncIterator[tuple[Any, Provider]]:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Fleet, Provider]]:
     """A fleet of an agent in the fleet's process and one in its own, with defaults, and their provider."""
     defaults = {"temperature": 0.4, "topP": 0.8, "extra": {"min_p": 0.1}}
     keys: dict[str, dict[str, Any]] = {name: {"params": defaults} for name in ("here", "there")}
     keys["there"] = {**keys["there"], "isolation": "process"}
     async with provider() as behind:
         config = behind.config("generic.qwen3")
-        root = write_project(tmp_path, {"here": None, "there": None}, keys=keys, config=config)
+        root = write_project(
+            tmp_path_factory.mktemp("params"), {"here": None, "there": None}, keys=keys, config=config
+        )
         async with running(root) as fleet:
             yield fleet, behind
+
+
+@pytest.fixture
+def served(shared: tuple[Fleet, Provider], monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, Provider]:
+    """The same, whose provider answers again as at the beginning when the test is over."""
+    _, behind = shared
+    monkeypatch.setattr(behind, "answer", behind.answer)
+    return shared
 
 
 async def _send(connected: Client, params: Any, message: str = "hi", **arguments: Any) -> Any:
@@ -32,7 +48,7 @@ async def _send(connected: Client, params: Any, message: str = "hi", **arguments
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_parameters_in_meta_are_laid_over_the_defaults_in_either_spelling(
-    served: tuple[Any, Provider], era: str
+    served: tuple[Fleet, Provider], era: str
 ) -> None:
     # AG-8, AG-9, UN-5
     fleet, behind = served
@@ -60,7 +76,7 @@ async def test_parameters_in_meta_are_laid_over_the_defaults_in_either_spelling(
 
 
 async def test_given_messages_stand_for_the_conversation_and_only_the_new_turn_is_kept(
-    served: tuple[Any, Provider],
+    served: tuple[Fleet, Provider],
 ) -> None:
     # AG-14
     fleet, behind = served

@@ -36,16 +36,16 @@ rules:
     say: "You said: {{ user }}"
 """
 SECOND = '''
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("second")
+server = StdioServer("second")
 
 @server.tool()
 def echo(text: str) -> str:
     """Say it another way."""
     return "second:" + text
 
-server.run("stdio")
+server.run()
 '''
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -94,46 +94,43 @@ async def test_documents_are_searched_by_their_words_and_read_by_section(tmp_pat
     assert (tmp_path / "errors").read_text() == ""
 
 
-@pytest.mark.parametrize("query", ["", "the", "zebra", '" OR NEAR(', "faq.md* -lamp", "x" * 5_000])
-async def test_any_query_is_answered(tmp_path: Path, query: str) -> None:
+async def test_any_query_is_answered_and_only_the_documents_are_read(tmp_path: Path) -> None:
     async with over_stdio("docs", ERAS[0], tmp_path / "errors") as client:
-        assert await call(client, "search", query=query)
-
-
-async def test_only_the_documents_are_read(tmp_path: Path) -> None:
-    async with over_stdio("docs", ERAS[0], tmp_path / "errors") as client:
+        for query in ("", "the", "zebra", '" OR NEAR(', "faq.md* -lamp", "x" * 5_000):
+            assert await call(client, "search", query=query), query
         for name in ("../agents.yaml", "/etc/hostname", "faq"):
-            assert "there is no document" in await refusal(client, "read", name=name)
+            assert "there is no document" in await refusal(client, "read", name=name), name
         said = await refusal(client, "read", name="faq.md", section="Prices")
         assert "Which bulb fits?" in said
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_the_shop_answers_over_http_and_says_nothing_else(era: str) -> None:
+async def test_the_shop_answers_over_http_and_says_nothing_else() -> None:
+    # PR-8
     async with the_shop() as (url, process):
-        async with Client(url, mode=era) as client:
-            lamps = await call(client, "find_products", text="desk lamps", max_price=100)
-            assert lamps.splitlines()[2:] == ["| DL-100 | Tern desk lamp | 89.00 | 42 |"]
-            assert await call(client, "find_products", text="zebra") == "No product fits."
-            assert "none in stock" in await call(client, "stock", sku="fl-210")
-            assert "there is no product XX-1" in await refusal(client, "stock", sku="XX-1")
-            orders = await call(client, "orders_of", month="2026-05", discounted=True)
-            assert re.findall(r"^\| (\w.+?) \| 10", orders, re.MULTILINE) == [
-                "Harbour Hotel",
-                "Mirel & Sons",
-                "Studio Okafor",
-            ]
-            assert await call(client, "orders_of", customer="' OR 1=1 --") == "No order fits."
+        for era in ERAS:
+            async with Client(url, mode=era) as client:
+                await _sells(client)
+        async with httpx2.AsyncClient() as http:
+            answer = await http.post(url, headers={"host": "evil.example"}, json={})
+            assert answer.status_code == 421, "a name that is not this machine's"
         process.terminate()
         said, _ = await asyncio.wait_for(process.communicate(), 60)
         assert said == b""
 
 
-# PR-8
-async def test_the_shop_refuses_a_name_that_is_not_this_machine() -> None:
-    async with the_shop() as (url, _), httpx2.AsyncClient() as http:
-        answer = await http.post(url, headers={"host": "evil.example"}, json={})
-        assert answer.status_code == 421
+async def _sells(client: Client) -> None:
+    lamps = await call(client, "find_products", text="desk lamps", max_price=100)
+    assert lamps.splitlines()[2:] == ["| DL-100 | Tern desk lamp | 89.00 | 42 |"]
+    assert await call(client, "find_products", text="zebra") == "No product fits."
+    assert "none in stock" in await call(client, "stock", sku="fl-210")
+    assert "there is no product XX-1" in await refusal(client, "stock", sku="XX-1")
+    orders = await call(client, "orders_of", month="2026-05", discounted=True)
+    assert re.findall(r"^\| (\w.+?) \| 10", orders, re.MULTILINE) == [
+        "Harbour Hotel",
+        "Mirel & Sons",
+        "Studio Okafor",
+    ]
+    assert await call(client, "orders_of", customer="' OR 1=1 --") == "No order fits."
 
 
 @pytest.mark.parametrize("era", ERAS)

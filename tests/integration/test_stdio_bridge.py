@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from mcp import Client, MCPError
 from support.live import ERAS
 from support.ports import free_ports
@@ -79,6 +80,10 @@ server.run("stdio")
 '''
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+both_eras = pytest.mark.parametrize("era", ERAS)
+
+
 @asynccontextmanager
 async def served(folder: Path, source: str = SERVER, **more: Any) -> AsyncIterator[Program]:
     (folder / "papers.py").write_text(source)
@@ -99,36 +104,41 @@ async def served(folder: Path, source: str = SERVER, **more: Any) -> AsyncIterat
         await program.stop()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def papers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Program]:
+    """One server that stays, for tests that only call it."""
+    async with served(tmp_path_factory.mktemp("papers")) as program:
+        assert program.state is AgentState.READY, program.error
+        yield program
+
+
 def text(result: Any) -> str:
     return str(result.content[0].text)
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_all_that_the_server_has_is_there_over_http(tmp_path: Path, era: str) -> None:
-    async with served(tmp_path) as program:
-        assert program.state is AgentState.READY, program.error
-        async with Client(program.config.url, mode=era) as client:
-            if client.server_info is not None:  # the newer protocol has it with each result
-                assert (client.server_info.name, client.server_info.version) == ("papers", "2.1")
-                assert client.instructions == "Ask for papers."
-            tools = (await client.list_tools()).tools
-            assert [tool.name for tool in tools] == ["whoami", "count", "hang", "boom"]
-            assert tools[1].input_schema["properties"]["upto"]["type"] == "integer"
-            contents = (await client.read_resource("paper://one")).contents
-            assert getattr(contents[0], "text", "") == "words"
-            prompt = await client.get_prompt("ask", {"about": "lamps"})
-            assert getattr(prompt.messages[0].content, "text", "") == "What about lamps?"
-            assert (await client.call_tool("boom")).is_error
-            with pytest.raises(MCPError):
-                await client.get_prompt("nothing")
+@both_eras
+async def test_all_that_the_server_has_is_there_over_http(papers: Program, era: str) -> None:
+    async with Client(papers.config.url, mode=era) as client:
+        if client.server_info is not None:  # the newer protocol has it with each result
+            assert (client.server_info.name, client.server_info.version) == ("papers", "2.1")
+            assert client.instructions == "Ask for papers."
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["whoami", "count", "hang", "boom"]
+        assert tools[1].input_schema["properties"]["upto"]["type"] == "integer"
+        contents = (await client.read_resource("paper://one")).contents
+        assert getattr(contents[0], "text", "") == "words"
+        prompt = await client.get_prompt("ask", {"about": "lamps"})
+        assert getattr(prompt.messages[0].content, "text", "") == "What about lamps?"
+        assert (await client.call_tool("boom")).is_error
+        with pytest.raises(MCPError):
+            await client.get_prompt("nothing")
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_progress_reaches_whoever_asked_and_nobody_else(tmp_path: Path, era: str) -> None:
+@both_eras
+async def test_progress_reaches_whoever_asked_and_nobody_else(papers: Program, era: str) -> None:
     async with (
-        served(tmp_path) as program,
-        Client(program.config.url, mode=era) as one,
-        Client(program.config.url, mode=era) as other,
+        Client(papers.config.url, mode=era) as one,
+        Client(papers.config.url, mode=era) as other,
     ):
         heard: dict[str, list[float]] = {"one": [], "other": []}
 
@@ -143,10 +153,10 @@ async def test_progress_reaches_whoever_asked_and_nobody_else(tmp_path: Path, er
         await until(lambda: heard == {"one": [1, 2, 3], "other": [1, 2, 3, 4, 5]})
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_cancel_reaches_the_server(tmp_path: Path, era: str) -> None:
+@both_eras
+async def test_a_cancel_reaches_the_server(papers: Program, tmp_path: Path, era: str) -> None:
     gate = tmp_path / "cancelled"
-    async with served(tmp_path) as program, Client(program.config.url, mode=era) as client:
+    async with Client(papers.config.url, mode=era) as client:
         hanging = asyncio.create_task(client.call_tool("hang", {"gate": str(gate)}))
         assert text(await client.call_tool("whoami")).isdigit()  # others are answered meanwhile
         await until((tmp_path / "cancelled.begun").exists)
@@ -154,7 +164,10 @@ async def test_a_cancel_reaches_the_server(tmp_path: Path, era: str) -> None:
         await until(gate.exists)
 
 
-async def test_callers_share_one_program_and_it_ends_with_the_fleet(tmp_path: Path) -> None:
+async def test_callers_share_one_program_whose_output_is_logged_and_which_ends_with_the_fleet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     async with served(tmp_path) as program:
         pids = set()
         for era in ERAS:
@@ -163,13 +176,8 @@ async def test_callers_share_one_program_and_it_ends_with_the_fleet(tmp_path: Pa
         assert len(pids) == 1
         (pid,) = pids
         assert not gone(pid)
-    await until(lambda: gone(pid))
-
-
-async def test_its_output_goes_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    async with served(tmp_path):
         await until(lambda: "a line for the log" in caplog.text)
+    await until(lambda: gone(pid))
 
 
 async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -> None:
@@ -182,15 +190,15 @@ async def test_nothing_of_it_is_left_when_the_bridge_is_killed(tmp_path: Path) -
         await until(lambda: gone(pid))
 
 
-async def test_a_page_of_the_web_does_not_reach_it(tmp_path: Path) -> None:
+async def test_a_page_of_the_web_does_not_reach_it(papers: Program) -> None:
     import httpx2
 
-    async with served(tmp_path) as program, httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False) as http:
         for headers, status in (
             ({"Host": "evil.example"}, 421),
             ({"Origin": "http://evil.example"}, 403),
         ):
-            assert (await http.post(program.config.url, json={}, headers=headers)).status_code == status
+            assert (await http.post(papers.config.url, json={}, headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from pallas.telemetry.log import close_logging, setup_logging
 
 LOUD = """
 import os, sys
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-mcp = MCPServer("loud")
+mcp = StdioServer("loud")
 
 @mcp.tool()
 def shout() -> str:

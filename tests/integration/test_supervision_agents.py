@@ -84,34 +84,6 @@ async def test_a_harness_that_ends_is_entered_again_and_conversations_go_on(
         assert [message.text for message in said] == ["before", "before", "after", "after"]
 
 
-@ERA
-async def test_a_process_that_is_killed_is_replaced_and_its_run_is_told(tmp_path: Path, era: str) -> None:
-    root = write_project(
-        tmp_path,
-        {"one": agent_module("one", ("echo",))},
-        keys={"one": {**QUICK, "isolation": "process"}},
-        config={"mcp": {"servers": {"echo": {"command": "python", "args": ["echo_server.py"]}}}},
-    )
-    async with running(root) as fleet, client(fleet, "one", era=era) as caller:
-        assert await ask(caller, "before", conversation_id="c") == "before"
-        call = {"message": '***CALL_TOOL echo__slow {"text": "x"}'}
-        slow = asyncio.create_task(caller.call_tool("send_message", call))
-        await until(lambda: shown(fleet).runs_active == 1)
-        pid, mark = shown(fleet).pid, fleet.hub.seq
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        body: dict[str, Any] = json.loads((await asyncio.wait_for(slow, 60)).content[0].text)  # type: ignore[union-attr]
-        assert "SIGKILL" in body["error"]
-        assert (body["data"]["type"], body["data"]["retryable"]) == ("TRANSPORT", True)
-        await until(lambda: AgentState.BACKOFF in moves(fleet, after=mark))
-        await reaches(fleet, AgentState.READY)
-        assert shown(fleet).pid not in (None, pid)
-        assert (shown(fleet).started_again, shown(fleet).crashes) == (1, 1)
-        assert await ask(caller, "after", conversation_id="c") == "after"
-        said = await fleet.kernel.open("one", "c", None, ANONYMOUS)
-        assert [message.text for message in said] == ["before", "before", "after", "after"]
-
-
 async def test_a_broken_edit_does_not_keep_a_crashed_agent_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,9 +50,9 @@ async def thread(payload, metadata):
     return HandlerResponse.respond(Text(metadata.thread_id))
 """
 COUNTER = """
-from mcp.server.mcpserver import MCPServer
+from stdio_server import StdioServer
 
-server = MCPServer("counter")
+server = StdioServer("counter")
 calls = 0
 
 @server.tool()
@@ -61,7 +61,7 @@ def count() -> str:
     calls += 1
     return f"call {calls} of this process"
 
-server.run("stdio")
+server.run()
 """
 
 

@@ -20,7 +20,32 @@ from .ports import free_ports
 
 ERAS = ("2026-07-28", "legacy")
 
-ECHO_SERVER = Path(__file__).with_name("echo_server.py").read_text("utf-8")
+STDIO_SERVER = Path(__file__).with_name("stdio_server.py").read_text("utf-8")
+"""What servers of a project import that need not be the SDK's."""
+ECHO_SERVER = '''
+import time
+from stdio_server import StdioServer
+
+server = StdioServer("echo")
+
+@server.tool()
+def echo(text: str) -> str:
+    """Say it again."""
+    return "echo:" + text
+
+@server.tool()
+def boom(text: str) -> str:
+    """Fail."""
+    raise ValueError("kaput")
+
+@server.tool()
+def slow(text: str) -> str:
+    """Take a minute."""
+    time.sleep(60)
+    return "slow"
+
+server.run()
+'''
 
 
 def agent_module(name: str, servers: tuple[str, ...] = (), **more: object) -> str:
@@ -71,6 +96,7 @@ def write_project(
     }
     (root / "fastagent.config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     (root / "echo_server.py").write_text(ECHO_SERVER)
+    (root / "stdio_server.py").write_text(STDIO_SERVER)
     for path, content in (files or {}).items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)

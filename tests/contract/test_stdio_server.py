@@ -1,4 +1,4 @@
-"""The echo server that tests start in place of one of the SDK is like it, for whoever speaks to it."""
+"""The stdio server that tests start in place of one of the SDK is like it, for every client."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
-from support.live import ECHO_SERVER, ERAS
+from support.live import ECHO_SERVER, ERAS, STDIO_SERVER
 
 OF_THE_SDK = '''
 import asyncio
@@ -44,6 +44,7 @@ async def test_it_says_what_one_of_the_sdk_says(tmp_path: Path, era: str) -> Non
 
 async def _heard(folder: Path, source: str, era: str) -> list[Any]:
     (folder / "server.py").write_text(source)
+    (folder / "stdio_server.py").write_text(STDIO_SERVER)
     parameters = StdioServerParameters(command=sys.executable, args=["server.py"], cwd=folder)
     async with Client(stdio_client(parameters), mode=era) as client:
         session = client.session

@@ -1,0 +1,144 @@
+"""A stdio MCP server of the standard library alone, in both protocol versions, with the decorator of the SDK.
+
+A project of a test gets this file beside its own servers: importing the SDK takes a second of processor time
+for every process that is started. Servers that need progress, metadata or resources use the SDK.
+``tests/contract/test_stdio_server.py`` holds it to what ``MCPServer`` says on the wire with such tools.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+_TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_MODERN: Final = "2026-07-28"
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+
+
+class StdioServer:
+    """Tools that answer on standard output what standard input asks, each call in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._info = {"name": name, "version": ""}
+        self._tools: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {}
+        self._cancelled: set[object] = set()
+        self._lock = threading.Lock()
+
+    def tool(self, *, structured_output: bool = True) -> Callable[[Callable[..., str]], Callable[..., str]]:
+        """Add a function that returns text; its name, docstring and annotations describe it."""
+
+        def add(function: Callable[..., str]) -> Callable[..., str]:
+            self.add_tool(function, structured_output=structured_output)
+            return function
+
+        return add
+
+    def add_tool(
+        self,
+        function: Callable[..., str],
+        *,
+        name: str = "",
+        description: str = "",
+        structured_output: bool = True,
+    ) -> None:
+        """Add a function under a name and a description of its own."""
+        name = name or function.__name__
+        kinds = {key: kind for key, kind in function.__annotations__.items() if key != "return"}
+        fields = {key: {"title": key.title(), "type": _TYPES[kind]} for key, kind in kinds.items()}
+        described: dict[str, Any] = {
+            "name": name,
+            "description": description or (function.__doc__ or "").strip(),
+            "inputSchema": {
+                "type": "object",
+                "properties": fields,
+                "required": [*fields],
+                "title": f"{function.__name__}Arguments",
+            },
+        }
+        if structured_output:
+            described["outputSchema"] = {
+                "type": "object",
+                "properties": {"result": {"title": "Result", "type": "string"}},
+                "required": ["result"],
+                "title": f"{function.__name__}Output",
+            }
+        self._tools[name] = (function, described)
+
+    def run(self) -> None:
+        """Answer until standard input ends."""
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if message.get("method") == "notifications/cancelled":
+                self._cancelled.add(message["params"]["requestId"])
+            elif message.get("method") == "tools/call":
+                threading.Thread(target=self._call, args=(message,), daemon=True).start()
+            elif "id" in message:
+                self._answer(message)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        method, params = message["method"], message.get("params") or {}
+        if method == "subscriptions/listen":  # it is answered when the connection ends
+            told = {"_meta": {"io.modelcontextprotocol/subscriptionId": message["id"]}}
+            self._write(
+                method="notifications/subscriptions/acknowledged",
+                params={**told, "notifications": params["notifications"]},
+            )
+            return
+        cached = {"cacheScope": "private", "ttlMs": 0} if _is_modern(message) else {}
+        changes = {"listChanged": bool(cached)}
+        can = {"prompts": changes, "resources": {"subscribe": bool(cached), **changes}, "tools": changes}
+        results: dict[str, dict[str, Any]] = {
+            "server/discover": {**cached, "capabilities": can, "supportedVersions": [_MODERN]},
+            "initialize": {
+                "protocolVersion": _known(params.get("protocolVersion")),
+                "capabilities": can,
+                "serverInfo": self._info,
+            },
+            "ping": {},
+            "tools/list": {**cached, "tools": [described for _, described in self._tools.values()]},
+            "prompts/list": {**cached, "prompts": []},
+            "resources/list": {**cached, "resources": []},
+        }
+        if method in results:
+            self._reply(message, results[method])
+        else:
+            self._write(
+                id=message["id"], error={"code": -32601, "message": "Method not found", "data": method}
+            )
+
+    def _call(self, message: dict[str, Any]) -> None:
+        name, arguments = message["params"]["name"], message["params"].get("arguments") or {}
+        text, more = f"Unknown tool: {name}", {}
+        if name in self._tools:
+            function, described = self._tools[name]
+            try:
+                text = function(**arguments)
+                if "outputSchema" in described:
+                    more = {"structuredContent": {"result": text}}
+            except Exception:  # an answer to the caller, who sees no more of it
+                text, name = f"Error executing tool {name}", ""
+        if message["id"] not in self._cancelled:
+            content = [{"type": "text", "text": text}]
+            self._reply(message, {"content": content, "isError": name not in self._tools, **more})
+
+    def _reply(self, message: dict[str, Any], result: dict[str, Any]) -> None:
+        if _is_modern(message):
+            meta = {"io.modelcontextprotocol/serverInfo": self._info}
+            result = {**result, "resultType": "complete", "_meta": meta}
+        self._write(id=message["id"], result=result)
+
+    def _write(self, **message: Any) -> None:
+        with self._lock:
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+            sys.stdout.flush()
+
+
+def _is_modern(message: dict[str, Any]) -> bool:
+    params = message.get("params") or {}
+    return (params.get("_meta") or {}).get(_VERSION) == _MODERN
+
+
+def _known(version: object) -> object:
+    return version if version in _LEGACY else _LEGACY[-1]
