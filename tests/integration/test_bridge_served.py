@@ -275,7 +275,7 @@ async def test_a_caller_that_goes_away_cancels_its_run(fleet: Fleet, era: str) -
     await asyncio.wait({going})
     await until(gone.read_text)
     await until(lambda: not fleet.kernel.in_flight.of("slow"))
-    await until(lambda: fleet.front.sessions.active == 0)
+    await until(lambda: fleet.surfaces.sessions.active == 0)
 
 
 async def test_who_comes_when_too_much_is_under_way_is_refused_with_the_whole_body(fleet: Fleet) -> None:
@@ -291,7 +291,7 @@ async def test_who_comes_when_too_much_is_under_way_is_refused_with_the_whole_bo
         assert kind_of(body) == ("TRANSPORT", -32000, True)
         # Looking and letting go are always possible.
         assert (await tell(door, "bridge_health"))["sessions"]["active"] == 3
-        for record in fleet.front.sessions.records():
+        for record in fleet.surfaces.sessions.records():
             await tell(door, "sessions_cancel", sessionId=record.id)
         await asyncio.wait_for(asyncio.wait(working), 20)
         done = await tell(door, "tasks_delegate", prompt="x", agentId="upper")

@@ -61,7 +61,7 @@ def held() -> tuple[int, int, int]:
 
 async def test_sessions_and_prompts_leave_nothing(fleet: Fleet) -> None:
     # DR-9, DR-12
-    sessions, room = fleet.front.sessions, asyncio.Semaphore(AT_ONCE)
+    sessions, room = fleet.surfaces.sessions, asyncio.Semaphore(AT_ONCE)
 
     async def leased(agent: str, *, ask: bool) -> None:
         async with room:

@@ -115,7 +115,7 @@ def notices(fleet: Fleet) -> list[str]:
 
 def shadows(fleet: Fleet, agent: str) -> tuple[str, ...]:
     """Whom an agent stands before, as discovery shows it."""
-    (info,) = [each for each in fleet.front.directory.infos(ANONYMOUS) if each.id == agent]
+    (info,) = [each for each in fleet.surfaces.directory.infos(ANONYMOUS) if each.id == agent]
     return info.shadows
 
 
@@ -232,7 +232,7 @@ async def test_what_is_registered_is_seen_by_the_next_call(tmp_path: Path) -> No
         fleet.register(Upper(), capabilities=("loud",))
         await fleet.start()
         assert await answer(fleet, "upper") == "HI"
-        directory = fleet.front.directory
+        directory = fleet.surfaces.directory
         assert [each.id for each in directory.infos(ANONYMOUS)] == ["upper"]
 
         class Later(Upper):
@@ -261,10 +261,10 @@ async def test_the_default_agent_is_used_though_it_was_registered_second(tmp_pat
             handler.id = name
             fleet.register(handler)
         await fleet.start()
-        session = await fleet.front.sessions.create(None, ANONYMOUS)
+        session = await fleet.surfaces.sessions.create(None, ANONYMOUS)
         assert session.agent == "second"
-        assert (await fleet.front.sessions.prompt(session.id, "hi", ANONYMOUS)).text == "second speaks"
-        assert (await fleet.front.sessions.delegate("hi", ANONYMOUS)).agent == "second"
+        assert (await fleet.surfaces.sessions.prompt(session.id, "hi", ANONYMOUS)).text == "second speaks"
+        assert (await fleet.surfaces.sessions.delegate("hi", ANONYMOUS)).agent == "second"
 
 
 async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_a_handler_stands_before_a_worker_of_its_id_until_it_is_taken_out(
         assert shadows(fleet, "upper") == ()
         await fleet.register(Upper())
         assert await answer(fleet, "upper") == "HI"
-        assert [each.id for each in fleet.front.directory.infos(ANONYMOUS)] == ["upper"]
+        assert [each.id for each in fleet.surfaces.directory.infos(ANONYMOUS)] == ["upper"]
         assert shadows(fleet, "upper") == ("worker",)
         told = [text for text in notices(fleet) if "more than once" in text]
         assert told == [
@@ -412,7 +412,7 @@ async def test_sessions_of_a_handler_are_told_to_it_and_fail_as_it_does(tmp_path
     async with bare(tmp_path) as fleet:
         fleet.register(Hooks())
         await fleet.start()
-        sessions = fleet.front.sessions
+        sessions = fleet.surfaces.sessions
         with pytest.raises(Fault) as refused:
             await sessions.create("upper", ANONYMOUS, metadata={"refuse": True})
         assert refused.value.type is FaultType.UPSTREAM
@@ -453,7 +453,7 @@ async def test_a_cancelled_session_ends_what_it_asked_and_tells_the_handler(tmp_
     async with bare(tmp_path) as fleet:
         fleet.register(Slow())
         await fleet.start()
-        sessions = fleet.front.sessions
+        sessions = fleet.surfaces.sessions
         session = await sessions.create("upper", ANONYMOUS, metadata={"team": "blue"})
         await sessions.cancel(session.id, ANONYMOUS)  # nothing runs: harmless
         before = list(told)

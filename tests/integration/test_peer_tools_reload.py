@@ -54,7 +54,7 @@ async def test_a_changed_class_and_a_changed_list_of_peers_are_seen_in_the_next_
         refusals = set()
         for name in ("teller", "nobody"):
             try:
-                await Delegation(fleet).ask_peer(turn, name, "{}")
+                await Delegation(fleet.context, fleet.messages).ask_peer(turn, name, "{}")
             except Fault as fault:
                 refusals.add((fault.message, fault.system_code, fault.to_system_error()))
         assert len(refusals) == 1

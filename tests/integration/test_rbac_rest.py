@@ -185,7 +185,7 @@ async def test_the_tokens_of_the_control_api_hold_here_and_go_no_further(
     class Control:
         tokens = Tokens(full="control-token-of-this-test", read="reading-token-of-this-test")
 
-    monkeypatch.setattr(fleet, "control_api", Control())
+    monkeypatch.setattr(fleet.surfaces, "control_api", Control())
     asked_with: list[str | None] = []
     run = fleet.kernel.run
 

@@ -304,7 +304,7 @@ async def test_a_picture_goes_only_to_who_takes_pictures(fleet: Fleet) -> None:
 
 
 async def test_a_router_is_found_by_what_those_behind_it_can_do(fleet: Fleet) -> None:
-    found = fleet.front.directory.infos(ANONYMOUS, "coding")
+    found = fleet.surfaces.directory.infos(ANONYMOUS, "coding")
     assert [(each.id, each.kind) for each in found if each.id in ("coder", "writer", "front")] == [
         ("coder", "handler"),
         ("front", "router"),

@@ -64,19 +64,19 @@ async def test_an_agent_in_the_process_that_takes_a_workers_id_ends_the_workers_
         idle, busy = [(await tell(bridge, "sessions_create", agentId=name))["sessionId"] for _ in range(2)]
         assert (await tell(bridge, "sessions_prompt", sessionId=idle, prompt="hello"))["text"] == "1:hello"
         held = asyncio.create_task(bridge.call_tool("sessions_prompt", {"sessionId": busy, "prompt": "hold"}))
-        await until(lambda: any(each.status == "busy" for each in fleet.front.sessions.records()))
+        await until(lambda: any(each.status == "busy" for each in fleet.surfaces.sessions.records()))
         pid = agent.executor.pid if agent.executor is not None else None
         assert pid is not None
         worker = psutil.Process(pid)
         await fleet.register(Upper(name))
-        await until(lambda: [each.id for each in fleet.front.sessions.records()] == [busy])
+        await until(lambda: [each.id for each in fleet.surfaces.sessions.records()] == [busy])
         # What runs goes on with the worker; nothing else is asked of whoever has its name now.
         more = {"prompt": "hello", "queue": True}
         assert "is gone" in (await refused(bridge, "sessions_prompt", sessionId=busy, **more))["error"]
         assert not held.done()
         await tell(bridge, "sessions_cancel", sessionId=busy)
         assert '"stopReason": "cancelled"' in text_of(await held)
-        await until(lambda: fleet.front.sessions.active == 0 and gone(worker.pid))
+        await until(lambda: fleet.surfaces.sessions.active == 0 and gone(worker.pid))
         for session in (idle, busy):
             for tool, more in (("sessions_status", {}), ("sessions_prompt", {"prompt": "hello"})):
                 body = await refused(bridge, tool, sessionId=session, **more)
@@ -98,4 +98,4 @@ async def test_a_worker_without_a_session_of_its_own_is_reported_when_one_is_cre
     async with _bridge(fleet, era) as bridge:
         body = await refused(bridge, "sessions_create", agentId=name)
         assert (body["data"]["type"], text in body["error"]) == (kind, True), body
-        assert not fleet.front.sessions.records()
+        assert not fleet.surfaces.sessions.records()

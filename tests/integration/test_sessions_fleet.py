@@ -98,7 +98,7 @@ def limits(fleet: Fleet) -> Iterator[Any]:
 def no_session_left(fleet: Fleet) -> Iterator[None]:
     """Whatever comes of it, nothing of it stays."""
     yield
-    assert fleet.front.sessions.active == 0, fleet.front.sessions.records()
+    assert fleet.surfaces.sessions.active == 0, fleet.surfaces.sessions.records()
 
 
 def shown(fleet: Fleet, agent: str) -> AgentSnapshot:
@@ -117,7 +117,7 @@ async def test_a_session_expires_by_itself_and_its_thread_is_answered_by_all_oth
     fleet: Fleet, limits: Any
 ) -> None:
     # DR-13 C11
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     made = await sessions.create("boss", ANONYMOUS)
     first = await sessions.prompt(made.id, "hello", ANONYMOUS)
     assert (first.text, sessions.status(made.id, ANONYMOUS).thread) == ("turn 1", first.thread)
@@ -136,7 +136,7 @@ async def test_a_session_expires_by_itself_and_its_thread_is_answered_by_all_oth
 
 
 async def test_a_thread_that_is_deleted_meanwhile_is_told_and_followed_by_another(fleet: Fleet) -> None:
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     with no_session_left(fleet):
         made = await sessions.create("boss", ANONYMOUS)
         first = await sessions.prompt(made.id, "hello", ANONYMOUS)
@@ -155,7 +155,7 @@ async def test_a_thread_that_is_deleted_meanwhile_is_told_and_followed_by_anothe
 @pytest.mark.parametrize("kind", ["slow tool", "slow model"])
 async def test_cancelling_stops_the_model_and_its_tool_and_is_no_error(fleet: Fleet, kind: str) -> None:
     # DR-16 X19
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     with no_session_left(fleet):
         made = await sessions.create("boss", ANONYMOUS)
         assert not await sessions.cancel(made.id, ANONYMOUS)
@@ -176,7 +176,7 @@ async def test_a_caller_that_gives_it_little_time_is_told_and_the_model_is_asked
     fleet: Fleet,
 ) -> None:
     # DR-15 X16
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     with no_session_left(fleet):
         done = await sessions.delegate("slow model", ANONYMOUS, agent="boss", timeout=0.05)
         assert done.fault is not None
@@ -186,7 +186,7 @@ async def test_a_caller_that_gives_it_little_time_is_told_and_the_model_is_asked
 
 async def test_a_handler_that_hangs_is_cancelled_in_time_and_its_session_goes_on(fleet: Fleet) -> None:
     # DR-15
-    sessions, upper = fleet.front.sessions, Upper("upper")
+    sessions, upper = fleet.surfaces.sessions, Upper("upper")
     await fleet.register(upper)
     with no_session_left(fleet):
         made = await sessions.create("upper", ANONYMOUS)
@@ -199,7 +199,7 @@ async def test_a_handler_that_hangs_is_cancelled_in_time_and_its_session_goes_on
 
 async def test_a_handler_that_raises_fails_its_session_which_is_opened_again(fleet: Fleet) -> None:
     # DR-9 DR-10
-    sessions, upper = fleet.front.sessions, Upper("upper")
+    sessions, upper = fleet.surfaces.sessions, Upper("upper")
     await fleet.register(upper)
     made = await sessions.create("upper", ANONYMOUS)
     fault = await fault_of(sessions.prompt(made.id, "break", ANONYMOUS))
@@ -240,7 +240,7 @@ async def test_who_is_registered_while_it_runs_is_found_by_the_next_look_and_sta
     fleet: Fleet,
 ) -> None:
     # DR-4 DR-5 DR-17
-    directory, sessions = fleet.front.directory, fleet.front.sessions
+    directory, sessions = fleet.surfaces.directory, fleet.surfaces.sessions
     assert [each.id for each in directory.infos(ANONYMOUS)] == ["boss"]
     assert [each.id for each in directory.infos(ANONYMOUS, "planning")] == ["boss"]
     command = WorkerConfig(command=("python", str(SIMPLE)), cwd=fleet.project.root)
@@ -270,7 +270,7 @@ async def test_who_is_registered_while_it_runs_is_found_by_the_next_look_and_sta
 
 async def test_a_worker_that_dies_is_told_and_nobody_else_answers_until_it_is_back(fleet: Fleet) -> None:
     # DR-17
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     command = WorkerConfig(command=("python", str(SIMPLE)), cwd=fleet.project.root)
     await fleet.register_worker("digger", command)
     with no_session_left(fleet):
@@ -292,7 +292,7 @@ async def test_a_worker_that_dies_is_told_and_nobody_else_answers_until_it_is_ba
 
 async def test_an_agent_is_busy_while_no_more_sessions_can_be_opened(fleet: Fleet, limits: Any) -> None:
     # DR-14 DR-31
-    sessions, directory = fleet.front.sessions, fleet.front.directory
+    sessions, directory = fleet.surfaces.sessions, fleet.surfaces.directory
     limits(max=1)
     assert shown(fleet, "boss").availability == "ready"
     made = await sessions.create("boss", ANONYMOUS)
@@ -308,7 +308,7 @@ async def test_one_that_answers_as_many_as_it_can_is_busy(fleet: Fleet) -> None:
     # DR-31
     upper = Upper("upper")
     await fleet.register(upper, capacity=1)
-    prompt = asyncio.create_task(fleet.front.sessions.delegate("hang", ANONYMOUS, agent="upper"))
+    prompt = asyncio.create_task(fleet.surfaces.sessions.delegate("hang", ANONYMOUS, agent="upper"))
     await upper.hangs.wait()
     assert shown(fleet, "upper").availability == "busy"
     prompt.cancel()
@@ -324,5 +324,5 @@ async def test_whoever_answers_hears_that_its_sessions_end_with_the_fleet(tmp_pa
     offline_project(tmp_path, {"boss": agent_module("boss")}, SCRIPT)
     async with running(tmp_path) as fleet:
         await fleet.register(upper)
-        made = await fleet.front.sessions.create("upper", ANONYMOUS)
+        made = await fleet.surfaces.sessions.create("upper", ANONYMOUS)
     assert upper.told == [("opened", made.id), ("closed", made.id, "shutdown")]

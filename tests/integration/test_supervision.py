@@ -284,7 +284,7 @@ async def test_a_new_version_ends_a_pending_restart(tmp_path: Path) -> None:
     async with mortals(project(tmp_path, SLOW), {"one": fates}) as fleet:
         fates.made[0].die()
         agent = fleet.agents[0]
-        outcome = await agent.exchange(agent.project, agent.config, force=True)
+        outcome = await agent.swap(agent.project, agent.config, force=True)
         assert outcome.outcome == "live"
         now = shown(fleet)
         assert (now.state, now.restart_at, now.crashes) == (AgentState.READY, None, 0)
@@ -298,7 +298,7 @@ async def test_a_new_version_that_does_not_work_leaves_the_restart_as_it_was(tmp
         agent, before = fleet.agents[0], shown(fleet).restart_at
         assert before is not None
         fates.loads.append(Fault(FaultType.CONFIG, "agents/one.py:1: SyntaxError"))
-        outcome = await agent.exchange(agent.project, agent.config, force=True)
+        outcome = await agent.swap(agent.project, agent.config, force=True)
         assert outcome.outcome == "failed"
         now = shown(fleet)
         assert (now.state, now.crashes) == (AgentState.BACKOFF, 1)
@@ -311,7 +311,7 @@ async def test_a_version_that_broke_is_not_the_one_to_go_back_to(tmp_path: Path)
         agent = fleet.agents[0]
         fates.made[0].die()
         assert (shown(fleet).version, shown(fleet).previous) == (1, 0)  # itself is nothing to go back to
-        assert (await agent.exchange(agent.project, agent.config, force=True)).version == 2
+        assert (await agent.swap(agent.project, agent.config, force=True)).version == 2
         fates.made[1].die("the new code crashes")
         assert shown(fleet).state is AgentState.BACKOFF
         assert (shown(fleet).version, shown(fleet).previous) == (2, 1)
@@ -348,7 +348,7 @@ async def test_an_executor_that_dies_before_it_takes_over_is_noticed(tmp_path: P
         agent = fleet.agents[0]
         going = asyncio.Event()
         fates.starts = [going]
-        exchange = asyncio.create_task(agent.exchange(agent.project, agent.config, force=True))
+        exchange = asyncio.create_task(agent.swap(agent.project, agent.config, force=True))
         await until(lambda: fates.at_a_time == 1)
         fates.made[-1].die("it was killed on its way")
         going.set()
@@ -366,7 +366,7 @@ async def test_the_runs_of_an_earlier_version_are_told_when_that_dies(tmp_path: 
         call = asyncio.create_task(refused(caller))
         await gate.reached.wait()
         agent = fleet.agents[0]
-        await agent.exchange(agent.project, agent.config, force=True)
+        await agent.swap(agent.project, agent.config, force=True)
         fates.made[0].die("the old one was killed")
         body = await asyncio.wait_for(call, 60)
         assert "the old one was killed" in body["error"]

@@ -209,7 +209,7 @@ async def typed_at_a_fleet_that_runs(fleet: Served, shell: Shell, quick: str) ->
 async def test_without_a_ledger_there_are_no_tasks_and_the_eight_stay_eight(tmp_path: Path) -> None:
     root = project(tmp_path)
     async with running(root) as fleet:
-        assert fleet.front.tasks is None
+        assert fleet.surfaces.tasks is None
         client = TaskClient(fleet.agents[0].url)
         assert (await client.call(message="hello"))["resultType"] == "complete"
         capabilities = (await client.ask("server/discover"))["result"]["capabilities"]
@@ -264,5 +264,5 @@ async def test_code_of_an_agent_asks_over_its_own_port_and_over_the_bridge(tmp_p
         plain = await TaskClient(fleet.agents[0].url, declares=False).call(message="release")
         assert plain["content"][0]["text"] == "there is nobody to ask"
         # Nothing of it is left under way.
-        assert fleet.front.tasks is not None
-        assert fleet.front.tasks.under_way == 0
+        assert fleet.surfaces.tasks is not None
+        assert fleet.surfaces.tasks.under_way == 0

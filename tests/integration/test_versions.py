@@ -40,7 +40,7 @@ async def exchange(fleet: Fleet, *files: str, **more: Any) -> Reloaded:
     """Have the first agent made anew, of the files as they are."""
     agent = fleet.agents[0]
     project = load_project(agent.project.root, {**os.environ})
-    return await agent.exchange(project, project.agents[agent.name], files=files, **more)
+    return await agent.swap(project, project.agents[agent.name], files=files, **more)
 
 
 def instruction(fleet: Fleet) -> str:

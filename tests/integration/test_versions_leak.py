@@ -70,7 +70,7 @@ async def rounds(
         servers = ("two", "echo") if number % 20 == 0 else ("two",)
         more = "import sys\nsys.path.insert(0, 'lib')\n" + ("" if outcome == "live" else "raise ValueError\n")
         (root / "agents/one.py").write_text(source(number, servers, more if number % 2 else more + "\n"))
-        told = await agent.exchange(agent.project, agent.config, files=("agents/one.py",))
+        told = await agent.swap(agent.project, agent.config, files=("agents/one.py",))
         assert told.outcome == outcome, told.error
         await say()
 

@@ -133,7 +133,7 @@ async def test_a_conversation_goes_on_with_a_worker_that_was_killed(fleet: Fleet
 
 async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled(fleet: Fleet) -> None:
     # DR-11 DR-15 DR-16 X19
-    sessions = fleet.front.sessions
+    sessions = fleet.surfaces.sessions
     session = (await sessions.create("simple", ANONYMOUS)).id
     first = asyncio.create_task(sessions.prompt(session, "hold", ANONYMOUS))
     agent = next(each for each in fleet.agents if each.name == "simple")
@@ -157,7 +157,7 @@ async def test_a_leased_worker_says_that_it_is_busy_and_lets_itself_be_cancelled
 
 async def test_the_real_one_streams_and_lets_itself_be_cancelled(fleet: Fleet) -> None:
     # DR-16 DR-30
-    sessions, events = fleet.front.sessions, list[Event]()
+    sessions, events = fleet.surfaces.sessions, list[Event]()
     session = (await sessions.create("real", ANONYMOUS)).id
     assert (await sessions.prompt(session, "hello", ANONYMOUS)).text == "turn 1: hello"
     run = asyncio.create_task(sessions.prompt(session, "count", ANONYMOUS, listener=events.append))
@@ -179,7 +179,7 @@ async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_a
 ) -> None:
     # DR-17 DR-29
     agent = next(each for each in fleet.agents if each.name == "crashing")
-    session = (await fleet.front.sessions.create("crashing", ANONYMOUS)).id
+    session = (await fleet.surfaces.sessions.create("crashing", ANONYMOUS)).id
     assert agent.config.restart.crashes == 6  # five restarts, and no more
     assert agent.config.restart.within == 60.0
     async with client(fleet, "crashing") as crashing:
@@ -191,7 +191,7 @@ async def test_a_worker_that_crashes_again_and_again_is_unavailable_and_nobody_a
         assert "exit status 3" in agent.reason
         assert agent.snapshot().availability == "unavailable"
         with pytest.raises(Fault):
-            await fleet.front.sessions.prompt(session, "hello", ANONYMOUS)
+            await fleet.surfaces.sessions.prompt(session, "hello", ANONYMOUS)
     async with client(fleet, "real") as real:
         assert await ask(real, "hello") == "turn 1: hello"
 

@@ -3,18 +3,17 @@
 import logging
 import uuid
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pallas.config.listeners import CONSOLE
 from pallas.contract import ConsolePrompt
+from pallas.executors.typed.handler_ports import MessagingPort
 from pallas.messaging.delivery import First
-from pallas.messaging.messaging_port import Asker
+from pallas.messaging.messaging_port import Asker, Peers
 from pallas.model import ANONYMOUS, Event, Fault, MessagePassed, Outcome, RunFinished, RunStarted
 from pallas.payloads import Payload, PayloadType
+from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.trace_context import child_of
-
-if TYPE_CHECKING:
-    from pallas.fleet.fleet import Fleet
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +21,14 @@ MAX_FAILURES: Final = 3
 """Runs in a row that end before a line was sent: after these the console gets no further prompt."""
 
 
-async def converse(fleet: "Fleet") -> None:
+async def converse(hub: Hub, messages: MessagingPort, peers: Peers) -> None:
     """Prompt the listener until it returns None, which disconnects it. Returns then; cancelling ends it.
 
     A run that ends elsewhere, without a message to the console, is followed by another prompt.
     """
     output, failures, is_first = "", 0, True
     while failures < MAX_FAILURES:
-        conversation = _Conversation(fleet)
+        conversation = _Conversation(hub, messages, peers)
         try:
             await conversation.run(output, is_first=is_first)
             output = ""
@@ -47,15 +46,17 @@ async def converse(fleet: "Fleet") -> None:
 class _Conversation:
     """One run of the console. ``lines`` counts the messages that it sent."""
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
+    def __init__(self, hub: Hub, messages: MessagingPort, peers: Peers) -> None:
+        self._hub = hub
+        self._messages = messages
+        self._peers = peers
         self.lines = 0
         self.is_left = False
 
     async def run(self, output: str, *, is_first: bool) -> None:
         """Raises Fault."""
-        fleet, run_id, context = self._fleet, uuid.uuid4().hex[:12], child_of(None)
-        fleet.hub.publish(
+        run_id, context = uuid.uuid4().hex[:12], child_of(None)
+        self._hub.publish(
             RunStarted(
                 run_id=run_id,
                 agent=CONSOLE,
@@ -70,25 +71,25 @@ class _Conversation:
         try:
             asker = Asker(run_id, CONSOLE, ANONYMOUS, context)
             first = First(CONSOLE, self._prompt(output, is_first), asker, nested=True, home=CONSOLE)
-            await fleet.messaging.exchange(first, self._emit)
+            await self._messages.exchange(first, self._emit)
             outcome = "ok"
         except Fault:
             outcome = "error"
             raise
         finally:
-            fleet.messaging.used(run_id)
+            self._messages.used(run_id)
             seconds = perf_counter() - began
-            fleet.hub.publish(RunFinished(run_id=run_id, agent=CONSOLE, outcome=outcome, seconds=seconds))
+            self._hub.publish(RunFinished(run_id=run_id, agent=CONSOLE, outcome=outcome, seconds=seconds))
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, MessagePassed) and event.route != "end":
             self.is_left = event.to == CONSOLE
             self.lines += event.sender == CONSOLE
-        self._fleet.hub.publish(event)
+        self._hub.publish(event)
 
     def _prompt(self, output: str, is_first: bool) -> Payload:
         """A prompt of the listener's own class, in the fields that it shares with ours. Raises Fault."""
-        [endpoint] = self._fleet.peers.endpoints(CONSOLE)
+        [endpoint] = self._peers.endpoints(CONSOLE)
         values: dict[str, Any] = {"output": output, "source": "system", "show_banner": is_first}
         names = {field.name for field in endpoint.payload.shape.fields}
         if endpoint.payload.name != ConsolePrompt.__name__:

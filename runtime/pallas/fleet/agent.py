@@ -39,6 +39,7 @@ from pallas.surfaces.status_pages import Page
 from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import reapply_logging, redact_text
 
+from .agent_factory import MakeExecutor
 from .agent_health import AgentHealth
 from .agent_port import AgentAddress
 from .agent_snapshot import snapshot_of, takes
@@ -48,7 +49,6 @@ from .reload.failure_report import details_of
 from .supervisor.agent_lifecycle import AgentLifecycle
 from .supervisor.failure_outcome import lasting, outcome_of
 from .swap import VersionSwap
-from .versions import MakeExecutor
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -89,6 +89,12 @@ class FleetAgent:
         self.project = project
         self.config = config
         self.address = address
+        self.state: AgentState = AgentState.WAITING
+        self.since = time()
+        self.reason: str = ""
+        self.story = ""
+        self.failure: FaultType | None = None
+        self.settled = asyncio.Event()
         self._hub = hub
         self._kernel = kernel
         self._pages = pages
@@ -96,10 +102,10 @@ class FleetAgent:
         self._llms = llms or OwnLlms()
         self.inbound = inbound
         inbound.introduce(config.name, config.auth)
-        self._life = AgentLifecycle(self, kernel, make_executor)
-        self._succession = self._life.succession
-        self.supervisor = self._life.supervisor
-        self._exchanges = VersionSwap(self, self._succession, hub, lambda: self._life.seconds_left)
+        self._lifecycle = AgentLifecycle(self, kernel, make_executor)
+        self._versions = self._lifecycle.versions
+        self.supervisor = self._lifecycle.supervisor
+        self._swap = VersionSwap(self, self._versions, hub, lambda: self._lifecycle.seconds_left)
         self.watched = AgentHealth(
             config.name,
             hub,
@@ -110,13 +116,6 @@ class FleetAgent:
         self._began = time()
         self._started_in: float | None = None
         self._taken_over = 0
-        self.state = AgentState.WAITING
-        self.since = time()
-        self.reason = ""
-        self.story = ""
-        self.failure: FaultType | None = None
-        self.settled = asyncio.Event()
-        # Kinds of others of its name that it stands before, as whoever keeps those says.
 
     @property
     def name(self) -> str:
@@ -126,7 +125,7 @@ class FleetAgent:
     @property
     def executor(self) -> Executor | None:
         """What answers now."""
-        return self._succession.current
+        return self._versions.current
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -139,7 +138,7 @@ class FleetAgent:
     @property
     def predecessors(self) -> int:
         """Executors that were exchanged and still finish their runs."""
-        return self._succession.predecessors
+        return self._versions.predecessors
 
     @property
     def files(self) -> frozenset[Path]:
@@ -147,7 +146,7 @@ class FleetAgent:
 
         Also some that are not there, where that was what failed.
         """
-        return self._exchanges.files or frozenset(self._own_files())
+        return self._swap.files or frozenset(self._own_files())
 
     @property
     def is_open(self) -> bool:
@@ -222,7 +221,7 @@ class FleetAgent:
         What fails for a reason that may pass is started again by its restart policy; else the state is
         ``error`` and says why. ``fresh`` reads code anew that was loaded before. One that is ready stays so.
         """
-        return await self._life.start(fresh=fresh)
+        return await self._lifecycle.start(fresh=fresh)
 
     async def stop(self, reason: str = "", seconds: float | None = None) -> None:
         """Take no more runs, give those in flight a few ``seconds``, then cancel them; the port stays.
@@ -230,17 +229,17 @@ class FleetAgent:
         ``reason`` is told to callers and in the health; without one they are asked to come again.
         """
         seconds = DRAIN_SECONDS if seconds is None else seconds
-        async with self._life.taken():
+        async with self._lifecycle.taken():
             self.reason, self.story = reason, ""
             self.move_to(AgentState.STOPPING, reason)
             if (hurry := getattr(self.executor, "hurry", None)) is not None:
                 hurry(seconds)
             await self._kernel.drain(self.name, seconds, reason or "the agent is being restarted")
-            await self._life.end()
+            await self._lifecycle.end()
             self.move_to(AgentState.STOPPED, reason)
         self.watched.refresh()
 
-    async def exchange(
+    async def swap(
         self,
         project: Project,
         config: AgentConfig,
@@ -257,16 +256,16 @@ class FleetAgent:
         Raises nothing but what cancels it.
         """
         since = monotonic() if began is None else began
-        async with self._life.held():
-            return await self._exchanges.exchange(project, config, files, since, force=force)
+        async with self._lifecycle.held():
+            return await self._swap.swap(project, config, files, since, force=force)
 
     async def rollback(self) -> Reloaded:
         """The version before answers again, code and configuration; doing so twice goes forward again.
 
         Raises nothing but what cancels it.
         """
-        async with self._life.held():
-            return await self._exchanges.rollback(monotonic())
+        async with self._lifecycle.held():
+            return await self._swap.rollback(monotonic())
 
     async def taken_over(self, version: AgentVersion, detail: str) -> None:
         """Be what this version is, which answers from now on."""
@@ -274,7 +273,7 @@ class FleetAgent:
         await self._watch_over(version.executor)
         self.ready(detail)
         # The probes may take seconds, and callers need not wait for those.
-        self._life.own(self.check_health(), "health")
+        self._lifecycle.own(self.check_health(), "health")
 
     async def adopt(self, project: Project, config: AgentConfig) -> None:
         """Be what this configuration says; its port is not looked at."""
@@ -297,7 +296,7 @@ class FleetAgent:
         self.move_to(AgentState.READY, detail or f"ready in {time() - self._began:.1f} s")
         self.settled.set()
         if self.executor is not None and self.executor.info.payload is not None:
-            self._life.own(self._redescribe(), "describe")
+            self._lifecycle.own(self._redescribe(), "describe")
 
     async def _redescribe(self) -> None:
         """Clients see what it is now, and what a typed handler takes."""
@@ -368,8 +367,8 @@ class FleetAgent:
         return snapshot_of(
             self,
             self._kernel,
-            version=self._exchanges.number,
-            previous=self._exchanges.previous,
+            version=self._swap.number,
+            previous=self._swap.previous,
             restarts=max(0, self._taken_over - 1),
             started_in=self._started_in,
         )
@@ -383,7 +382,7 @@ class FleetAgent:
 
     async def close(self) -> None:
         """Let go of the executor. The port must be closed before: a harness waits for its runs."""
-        await self._life.close()
+        await self._lifecycle.close()
         await self.watched.close()
         self.move_to(AgentState.STOPPED)
 
@@ -417,7 +416,7 @@ class FleetAgent:
         if state not in FAILED_STATES:  # those were logged with their cause
             log.info("%s: %s", self.name, detail or state.value, extra={"agent": self.name})
         if state is AgentState.READY:
-            self._life.took_over()
+            self._lifecycle.took_over()
             self.watched.refresh()  # until the first look it is as good as it looks, not still "starting"
         self._hub.publish(AgentChanged(agent=self.name, state=state, detail=detail))
 

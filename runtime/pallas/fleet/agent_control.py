@@ -7,7 +7,7 @@ asks for in turn with these.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args
@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, get_args
 from pallas.config import AgentConfig, ConfigError, Project, export_env, fill_unset, load_project
 from pallas.model import FAILED_STATES, AgentState, Fault, FaultType, Notice, Reloaded, Verb
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import reapply_logging, redact_project, redact_text
 
 from .agent import STOPPED_BY_HAND, FleetAgent
+from .context import FleetContext
 from .versions import MAX_PREDECESSORS
 
 log = logging.getLogger(__name__)
@@ -31,35 +31,23 @@ _VERBS: Final = get_args(Verb)
 
 
 class AgentControl:
-    """Does what is asked with the agents of one fleet. Belongs to the fleet's event loop.
+    """Carries out verbs on the agents of one fleet. Belongs to the fleet's event loop.
 
-    ``refusal`` says why nothing can be done now, empty where it can; ``adopted`` hears the configuration
-    that an agent has from now on. ``among`` lays over files that were read what was made over the API.
+    ``among`` lays the agents that no file declares over the files that were read.
     """
 
-    def __init__(
-        self,
-        agents: Callable[[], Sequence[FleetAgent]],
-        hub: Hub,
-        *,
-        refusal: Callable[[], str],
-        adopted: Callable[[AgentConfig], None],
-        among: Callable[[Project], Project] = lambda project: project,
-    ) -> None:
-        self._agents = agents
-        self._hub = hub
-        self._refusal = refusal
-        self._adopted = adopted
+    def __init__(self, context: FleetContext, among: Callable[[Project], Project]) -> None:
+        self._context = context
         self._among = among
         self._under_way: dict[str, tuple[Verb, asyncio.Task[Any]]] = {}
 
     def ask(self, name: str, verb: Verb) -> None:
         """Begin; returns at once and never raises. What cannot be done is told in a Notice."""
-        agent = next((each for each in self._agents() if each.name == name), None)
+        agent = self._context.agents.get(name)
         if verb not in _VERBS:
             self._tell("warning", f"there is no {one_line(str(verb), 40)!r}; agents can {', '.join(_VERBS)}")
         elif agent is None:
-            known = ", ".join(each.name for each in self._agents()) or "none yet"
+            known = ", ".join(each.name for each in self._context.agents.all) or "none yet"
             self._tell("warning", f"{verb}: there is no agent {one_line(name, 80)}; this fleet has {known}")
         elif problem := self._problem(agent, verb):
             self._tell("warning", f"{name}: {verb} was not done: {problem}", agent)
@@ -97,7 +85,7 @@ class AgentControl:
 
     def _problem(self, agent: FleetAgent, verb: Verb) -> str:
         """Why this verb makes no sense now; empty when it does."""
-        if refusal := self._refusal():
+        if refusal := self._context.lifecycle.refusal:
             return refusal
         if agent.name in self._under_way:
             return f"{self._under_way[agent.name][0]} is under way; ask again when that is over"
@@ -147,7 +135,7 @@ class AgentControl:
         # Before anything else: a mistake in a file stops nobody.
         project, config = await self._read(agent)
         if verb == "reload" and agent.executor is not None:
-            outcome = await agent.exchange(project, config, force=True)
+            outcome = await agent.swap(project, config, force=True)
             self._say(agent, verb, outcome)
             return
         if verb == "restart" and agent.state is not AgentState.STOPPED:
@@ -155,7 +143,7 @@ class AgentControl:
         if not agent.is_open:
             await agent.open()
         await agent.adopt(project, config)
-        self._adopted(config)
+        self._context.current.adopt_agent(config)
         if not await agent.start(fresh=True):
             self._tell("error", f"{agent.name} could not be started: {agent.reason}", agent)
 
@@ -181,7 +169,7 @@ class AgentControl:
     def _say(self, agent: FleetAgent, verb: Verb, outcome: Reloaded) -> None:
         """Take over the configuration of what answers now, or tell why there is nothing new."""
         if outcome.outcome == "live":
-            self._adopted(agent.config)
+            self._context.current.adopt_agent(agent.config)
             return
         kept = "; the one before goes on" if verb == "reload" else ""
         self._tell("error", f"{agent.name}: {verb} failed: {outcome.error}{kept}", agent)
@@ -201,4 +189,4 @@ class AgentControl:
         self, level: Literal["info", "warning", "error"], text: str, agent: FleetAgent | None = None
     ) -> None:
         notice = Notice(level=level, text=one_line(redact_text(text), 500), agent=agent.name if agent else "")
-        self._hub.publish(notice)
+        self._context.hub.publish(notice)

@@ -1,12 +1,15 @@
-"""From an agent's configuration to what answers for it, by its kind; nothing heavy is imported before."""
+"""Makes the executor of an agent by its kind, and imports the heavy parts only then."""
 
 import asyncio
 import importlib
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.executors import Executor
 from pallas.model import AgentKind, Fault, FaultType
+
+MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
 # Where each kind's executor is. An agent of one kind never imports what the others need.
 _EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {

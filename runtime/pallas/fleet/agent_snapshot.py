@@ -1,23 +1,48 @@
 """An agent of the fleet as a value: what every surface shows of it."""
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from pallas.config import AgentConfig
 from pallas.executors import Executor
 from pallas.executors.typed.executor import TypedExecutor
-from pallas.model import AgentSnapshot
+from pallas.model import AgentSnapshot, AgentState
 from pallas.runs.kernel import Kernel
 
-if TYPE_CHECKING:
-    from .agent import FleetAgent
-
+from .agent_health import AgentHealth
+from .supervisor.supervisor import Supervisor
 
 # Characters of an example that a tool's description holds.
 _MAX_EXAMPLE: Final = 2_000
 
 
+class SnapshotSource(Protocol):
+    """The agent, as far as its snapshot shows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> AgentConfig: ...
+    @property
+    def state(self) -> AgentState: ...
+    @property
+    def since(self) -> float: ...
+    @property
+    def story(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def watched(self) -> AgentHealth: ...
+    @property
+    def supervisor(self) -> Supervisor: ...
+    @property
+    def executor(self) -> Executor | None: ...
+
+
 def snapshot_of(
-    agent: "FleetAgent",
+    agent: SnapshotSource,
     kernel: Kernel,
     *,
     version: int,
@@ -83,7 +108,7 @@ def takes(executor: Executor | None) -> str:
     return f"The message is {payload.name} as JSON, {shown}or as XML{text}."
 
 
-def _is_full(agent: "FleetAgent", kernel: Kernel, executor: Executor | None, active: int) -> bool:
+def _is_full(agent: SnapshotSource, kernel: Kernel, executor: Executor | None, active: int) -> bool:
     """Whether it takes no more sessions now, or no more runs than those that it answers (DR-31)."""
     own = executor.info.capacity if executor is not None else 0
     waits = executor is not None and executor.waiting > 0

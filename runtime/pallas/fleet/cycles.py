@@ -1,24 +1,21 @@
-"""Agents that ask themselves, by way of others: where all of an agent's instances wait for one more of it."""
-
-from typing import TYPE_CHECKING
+"""Cycles of agents that ask each other: all instances of an agent wait for one more of it."""
 
 from pallas.model import Fault, FaultType
 
-if TYPE_CHECKING:
-    from .fleet import Fleet
+from .context import FleetContext
 
 
-def above(fleet: "Fleet", run_id: str, agent: str) -> tuple[str, ...]:
-    """The agents that wait for what a run asks of ``agent``, the outermost first.
+def waiting_above(context: FleetContext, run_id: str, agent: str) -> tuple[str, ...]:
+    """Return the agents that wait for what a run asks of ``agent``, the outermost first.
 
-    Raises Fault (UPSTREAM) where that could never be answered: each instance that it has waits for this one,
-    and none would become free before a run is tired of waiting, minutes later.
+    Raises Fault (UPSTREAM) where it could never answer: each of its instances waits for this one, and none
+    becomes free before a run times out, minutes later.
     """
-    run = fleet.kernel.in_flight.get(run_id)
+    run = context.kernel.in_flight.get(run_id)
     if run is None:
         return ()
     waiting = (*run.above, run.agent)
-    found = fleet._members.by_name.get(agent)
+    found = context.agents.get(agent)
     if found is not None and found.config.kind == "llm":
         most = found.config.max_instances
         if waiting.count(agent) >= most:

@@ -1,13 +1,12 @@
-"""How agents of a fleet reach others of it: a router those that it chooses among, a model its peers."""
+"""Runs that one agent asks of another: a router of its candidates, a model of its peers."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pallas.config import AgentConfig, Project
 from pallas.config.delegation import leads_to
 from pallas.executors import Executor, Turn
 from pallas.model import (
-    ANONYMOUS,
     AgentState,
     Event,
     Fault,
@@ -24,69 +23,40 @@ from pallas.routing.choice import Candidate
 from pallas.runs.in_flight import InFlight
 
 from .agent import FleetAgent
-from .agent_factory import is_typed, make_executor
-from .cycles import above
+from .agent_factory import MakeExecutor, is_typed, make_executor
+from .context import AgentTable, FleetContext
+from .cycles import waiting_above
+from .handler_messages import HandlerMessages
 
 if TYPE_CHECKING:
     from pallas.messaging.messaging_port import PeerFacts
 
-    from .agent import FleetAgent
-    from .fleet import Fleet
 
-
-class Delegations:
-    """What the runs of a fleet ask of its other agents."""
-
-    def __init__(self, runs: InFlight, find: Callable[[str], FleetAgent | None]) -> None:
-        self._runs = runs
-        self._find = find
-
-    def asked_for(self, agent: str, trace: TraceContext | None) -> bool:
-        """Whether a run in flight calls this very agent, now, with that span.
-
-        The span alone is not enough: other downstreams, which are told of theirs as well, could show it here.
-        The one that is called must be at the agent's address.
-        """
-        if trace is None:
-            return False
-        for run in self._runs:
-            server = run.called(trace)
-            if server is None:
-                continue
-            caller = self._find(run.agent)
-            return caller is not None and _is_at(caller, server, agent)
-        return False
-
-
-def _is_at(caller: FleetAgent, server: str, agent: str) -> bool:
-    definition = caller.config.definition
-    own = {each.name: each for each in definition.own_servers} if definition is not None else {}
-    downstream = own.get(server) or caller.project.downstreams.get(server)
-    return downstream is not None and leads_to(downstream.url, agent, caller.project)
-
-
-MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 # Routers behind routers whose examples count.
 _DEPTH: Final = 8
 _REASON: Final = 200
-# What an agent does not come out of by itself, or never again.
+# States that an agent does not leave by itself.
 _AWAY: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentState.STOPPING, AgentState.STOPPED})
 
 
 class Delegation:
-    """The ``Reach`` of routers and ``PeerPort`` of models over the agents of one fleet, in its event loop."""
+    """The fleet as its routers and models reach it. Belongs to the fleet's event loop.
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
+    Implements ``pallas.executors.router.router_executor.Reach`` and ``pallas.executors.peer_port.PeerPort``.
+    """
+
+    def __init__(self, context: FleetContext, messages: HandlerMessages) -> None:
+        self._context = context
+        self._messages = messages
 
     def making(self, make: MakeExecutor) -> MakeExecutor:
-        """``make``, with routers, typed handlers and models that reach this fleet."""
+        """Wrap ``make`` so that routers, typed handlers and models reach this fleet."""
 
         async def made(project: Project, config: AgentConfig) -> Executor:
             if config.kind == "router":
                 return await make_executor(project, config, route=self)
             if is_typed(config):
-                return await make_executor(project, config, ground=self._fleet.messaging)
+                return await make_executor(project, config, ground=self._messages)
             executor = await make(project, config)
             if (reach_peers := getattr(executor, "reach_peers", None)) is not None:
                 reach_peers(self)
@@ -95,42 +65,40 @@ class Delegation:
         return made
 
     def candidates(self, agents: Sequence[str], principal: Principal) -> tuple[Candidate, ...]:
-        """Those of ``agents`` that ``principal`` may run, in this order, as they are now."""
-        found = {agent.name: agent for agent in self._fleet.agents}
-        may_run = self._fleet.grants.may_run
+        """Return those of ``agents`` that ``principal`` may run, in this order, as they are now."""
+        found = {agent.name: agent for agent in self._context.agents.all}
+        may_run = self._context.grants.may_run
         return tuple(
             _candidate(found[name], found) for name in agents if name in found and may_run(principal, name)
         )
 
     def serves(self, agent: str) -> bool:
-        """Whether this fleet has such an agent: one that serves a single agent has no other."""
-        only = self._fleet._only
-        return agent in self._fleet.project.agents and only in (None, agent)
+        """Whether this fleet serves such an agent."""
+        return any(config.name == agent for config in self._context.served())
 
     def vision(self, agent: str) -> bool:
         """Whether an agent takes pictures."""
-        known = next((each for each in self._fleet.agents if each.name == agent), None)
+        known = self._context.agents.get(agent)
         return known is not None and known.executor is not None and known.executor.info.vision
 
     def principal(self, run_id: str) -> Principal:
         """Who asked for a run in flight."""
-        run = self._fleet.kernel.in_flight.get(run_id)
-        return run.principal if run is not None else ANONYMOUS
+        return self._context.principal_of(run_id)
 
     async def run(self, request: RunRequest, listener: Callable[[Event], None] | None = None) -> RunResult:
         """Have an agent answer. Raises Fault."""
-        return await self._fleet.kernel.run(request, listener)
+        return await self._context.kernel.run(request, listener)
 
     def end(self, agent: str, session: str, principal: Principal) -> None:
-        """That conversation with an agent is over."""
-        self._fleet.kernel.end_session(agent, session, principal)
+        """End that conversation with an agent."""
+        self._context.kernel.end_session(agent, session, principal)
 
     # As ``PeerPort``
 
     def peer_facts(self, agent: str) -> "tuple[PeerFacts, ...]":
-        """The peers of an agent, as they are now; not those that nobody can ask until a person sees to it."""
+        """The peers of an agent that are up now or come up by themselves."""
         names = [name for name in self._peers_of(agent) if not self._is_away(name)]
-        return self._fleet.peers.facts(names) if names else ()
+        return self._messages.peers.facts(names) if names else ()
 
     async def ask_peer(
         self,
@@ -142,10 +110,12 @@ class Delegation:
         images: tuple[Image, ...] = (),
         listener: Callable[[Event], None] | None = None,
     ) -> RunResult:
-        """What a peer answers. Raises Fault: the same for one that is not allowed and one that is not there
-        (HC-14, HC-15)."""
+        """Return what a peer answers.
+
+        Raises Fault, the same for a peer that is not allowed and for one that does not exist (HC-14, HC-15).
+        """
         who = self.principal(turn.run_id)
-        if peer not in self._peers_of(turn.agent) or not self._fleet.grants.may_run(who, peer):
+        if peer not in self._peers_of(turn.agent) or not self._context.grants.may_run(who, peer):
             raise Fault(FaultType.UPSTREAM, "there is no such peer", data={"system": "routing"})
         request = RunRequest(
             agent=peer,
@@ -158,21 +128,52 @@ class Delegation:
             surface="peer",
             sender=turn.agent,
             depth=turn.depth + 1,
-            above=above(self._fleet, turn.run_id, peer),
+            above=waiting_above(self._context, turn.run_id, peer),
             within=turn.run_id,
         )
         return await self.run(request, listener)
 
     def _is_away(self, agent: str) -> bool:
-        known = self._fleet._members.by_name.get(agent)
+        known = self._context.agents.get(agent)
         return known is not None and known.state in _AWAY
 
     def _peers_of(self, agent: str) -> tuple[str, ...]:
-        known = self._fleet._members.by_name.get(agent)
+        known = self._context.agents.get(agent)
         return known.config.peers if known is not None else ()
 
 
-def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate:
+class DelegatedCalls:
+    """The calls that runs in flight make of other agents of the fleet, over MCP."""
+
+    def __init__(self, runs: InFlight, agents: AgentTable) -> None:
+        self._runs = runs
+        self._agents = agents
+
+    def asked_for(self, agent: str, trace: TraceContext | None) -> bool:
+        """Whether a run in flight calls this agent now, with that span.
+
+        The span alone is not enough: another downstream gets a span as well, and could show it here. So the
+        server that is called must have the agent's address.
+        """
+        if trace is None:
+            return False
+        for run in self._runs:
+            server = run.called(trace)
+            if server is None:
+                continue
+            caller = self._agents.get(run.agent)
+            return caller is not None and _is_at(caller, server, agent)
+        return False
+
+
+def _is_at(caller: FleetAgent, server: str, agent: str) -> bool:
+    definition = caller.config.definition
+    own = {each.name: each for each in definition.own_servers} if definition is not None else {}
+    downstream = own.get(server) or caller.project.downstreams.get(server)
+    return downstream is not None and leads_to(downstream.url, agent, caller.project)
+
+
+def _candidate(agent: FleetAgent, among: dict[str, FleetAgent]) -> Candidate:
     now = agent.snapshot()
     reason = agent.reason or now.health.message or why_not(now.state)
     return Candidate(
@@ -186,8 +187,8 @@ def _candidate(agent: "FleetAgent", among: dict[str, "FleetAgent"]) -> Candidate
     )
 
 
-def _examples(agent: "FleetAgent", among: dict[str, "FleetAgent"], depth: int) -> tuple[str, ...]:
-    """Its own; a router is good at what those are that it chooses among."""
+def _examples(agent: FleetAgent, among: dict[str, FleetAgent], depth: int) -> tuple[str, ...]:
+    """Its own examples; a router without any has those of its candidates."""
     router = agent.config.router
     if router is None or agent.config.examples or depth == 0:
         return agent.config.examples

@@ -13,12 +13,12 @@ from pallas.config import AgentConfig, Project
 from pallas.model import AgentState, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
 from pallas.surfaces.published_agent import resource_url
-from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import redact_text
 
 from .agent import DRAIN_SECONDS, FleetAgent
 from .agent_control import DEADLINE, AgentControl
-from .membership import Membership, as_it_is
+from .context import FleetContext
+from .membership import Membership
 from .registration import Registrations, is_registered
 from .reload.affected_agents import MADE_OF
 from .shadowing import ProjectMerger, ShadowNotices, shadow
@@ -26,8 +26,6 @@ from .shadowing import ProjectMerger, ShadowNotices, shadow
 if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.ledger import Ledger
-
-    from .fleet import Fleet
 
 log = logging.getLogger(__name__)
 
@@ -39,45 +37,37 @@ _NOTHING: Final = Wanted()
 
 
 class DynamicAgents:
-    """Makes of one fleet what its catalog wants, and what is ``registered``. Belongs to its event loop.
+    """Makes the agents that the catalog wants and those that are registered. Belongs to the fleet's loop.
 
-    ``files`` is the project as its files said when they were read last, without what was made over the API:
-    that is laid over it by ``among``. What a file declares goes before one of that name that was made.
-    With ``alone`` one agent is served, and none of these.
+    ``files`` is the project as its files said when they were last read; ``among`` lays these agents over it.
+    An agent that a file declares takes precedence over one of its name that was made. With one agent alone
+    there are none of these.
     """
 
     def __init__(
         self,
-        files: Project,
-        *,
-        project: Callable[[], Project],
-        adopt: Callable[[Project], None],
+        context: FleetContext,
         members: Membership,
         control: AgentControl,
         start: Callable[[FleetAgent], Awaitable[None]],
-        refusal: Callable[[], str],
-        hub: Hub,
-        alone: bool,
     ) -> None:
-        self.files = files
+        self.files = context.project
         self.catalog: Catalog | None = None
-        self._project = project
-        self._adopt = adopt
+        self._context = context
         self._members = members
         self._control = control
         self._start = start
-        self._refusal = refusal
-        self._hub = hub
-        self._alone = alone
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._leaving: set[str] = set()
         self._problems: dict[str, str] = {}
-        self._shadows = ShadowNotices(hub)
+        self._shadows = ShadowNotices(context.hub)
         self._declaring: asyncio.Task[None] | None = None
         self._merger = ProjectMerger()
         self._began = False
-        self.registered = Registrations(self, hub, refusal, alone=alone)
+        self.registrations = Registrations(
+            self, context.hub, lambda: context.lifecycle.refusal, alone=context.is_alone
+        )
 
     # What the fleet asks
 
@@ -85,12 +75,23 @@ class DynamicAgents:
         """The fleet has its agents now: what is registered from here on is made at once."""
         self._began = True
 
-    def begin(self, catalog: "Catalog") -> Project:
-        """The catalog was read: the project with all that belongs to it."""
+    async def open_catalog(self, ledger: "Ledger") -> None:
+        """Read the catalog of a fleet that is about to start; the fleet goes by its agents then.
+
+        ``close`` and ``close_catalog`` end it. Raises Fault (CONFIG) for a key of the secrets that cannot be
+        used, and what the ledger raises.
+        """
+        catalogs, sealing, addresses = await asyncio.to_thread(_imported)
+        folder = None if ledger.shown == addresses.MEMORY else addresses.default_path(self.files).parent
+        seal = await asyncio.to_thread(sealing.seal_of, os.environ, folder)
+        catalog: Catalog = catalogs.Catalog(ledger.resources, seal, self)
+        for problem in await catalog.start():
+            log.error("%s", problem)
+            self._context.hub.publish(Notice(level="error", text=one_line(problem, 500)))
         self.catalog = catalog
         self._shadows.look(self.files, self._wanted(self.files))
-        self.registered.look(self.whole())
-        return self.among(self.files)
+        self.registrations.look(self.whole())
+        self._context.current.adopt(self.among(self.files))
 
     def read(self, files: Project) -> Project:
         """The files were read anew: the project with all that belongs to it."""
@@ -98,12 +99,12 @@ class DynamicAgents:
         if self.catalog is not None:
             self._own_declaring(self.catalog)
         self._shadows.look(self.files, self._wanted(self.files))
-        self.registered.look(self.whole())
+        self.registrations.look(self.whole())
         return self.among(files)
 
     def among(self, files: Project) -> Project:
         """``files``, which were just read, with what was made over the API, and what is registered."""
-        return self.registered.over(self._merger.merged(files, self._wanted(files), self._leaving))
+        return self.registrations.over(self._merger.merged(files, self._wanted(files), self._leaving))
 
     def now(self, project: Project) -> Project:
         """``project``, made of the files read last, with what was made over the API as it is now."""
@@ -117,6 +118,11 @@ class DynamicAgents:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
+    def close_catalog(self) -> None:
+        """Let go of the catalog: nothing is made any more."""
+        if self.catalog is not None:
+            self.catalog.close()
+
     # What is asked of it for what is registered
 
     def whole(self) -> Project:
@@ -125,24 +131,24 @@ class DynamicAgents:
 
     def changed(self, name: str) -> asyncio.Task[None] | None:
         """As ``Live`` of what is registered."""
-        if self._began and not self._refusal():
+        if self._began and not self._context.lifecycle.refusal:
             return self._settling(name)
-        self._adopt(self.now(self._project()))
+        self._context.current.adopt(self.now(self._context.project))
         return None
 
     def agent(self, name: str) -> FleetAgent | None:
         """As ``Live`` of what is registered."""
-        return self._members.by_name.get(name)
+        return self._context.agents.get(name)
 
     # What the catalog asks
 
     async def update(self) -> None:
         """As ``pallas.catalog.Live``."""
-        if self._refusal() or self._alone:
+        if self._context.lifecycle.refusal or self._context.is_alone:
             return
-        self.registered.look(self.whole())
+        self.registrations.look(self.whole())
         target = self.among(self.files).agents
-        alive = self._members.by_name
+        alive = self._context.agents.by_name
         concerned = [
             name for name, agent in alive.items() if name not in target and not _of_files(agent.config)
         ]
@@ -156,7 +162,7 @@ class DynamicAgents:
     async def remove(self, name: str) -> None:
         """As ``pallas.catalog.Live``."""
         self._leaving.add(name)
-        if (agent := self._members.by_name.get(name)) is not None and agent.config.definition is not None:
+        if (agent := self._context.agents.get(name)) is not None and agent.config.definition is not None:
             await asyncio.wait({self._settling(name)}, timeout=DRAIN_SECONDS + _LEAVING)
 
     def removed(self, name: str) -> None:
@@ -166,7 +172,7 @@ class DynamicAgents:
 
     def status(self, name: str) -> Mapping[str, Any]:
         """As ``pallas.catalog.Live``."""
-        agent = self._members.by_name.get(name)
+        agent = self._context.agents.get(name)
         if agent is None:
             return {}
         shown = agent.snapshot()
@@ -174,7 +180,7 @@ class DynamicAgents:
             "state": agent.state.value,
             "health": agent.watched.shown.status.value,
             "health_message": agent.watched.shown.message,
-            "url": resource_url(self._project(), agent.config),
+            "url": resource_url(self._context.project, agent.config),
             "instruction": agent.executor.info.instruction if agent.executor is not None else "",
             "kind": shown.kind,
             "availability": shown.availability,
@@ -192,12 +198,14 @@ class DynamicAgents:
 
     def shadow(self, name: str) -> str:
         """As ``pallas.catalog.Live``."""
-        return shadow(self.files, name) or self.registered.before(name)
+        return shadow(self.files, name) or self.registrations.before(name)
 
     # How it is done
 
     def _wanted(self, files: Project) -> Wanted:
-        return self.catalog.wanted(files) if self.catalog is not None and not self._alone else _NOTHING
+        if self.catalog is None or self._context.is_alone:
+            return _NOTHING
+        return self.catalog.wanted(files)
 
     def _is_due(self, config: AgentConfig, agent: FleetAgent | None) -> bool:
         """Whether something has to be done so that ``agent`` is what ``config`` says."""
@@ -236,7 +244,7 @@ class DynamicAgents:
 
     async def _one(self, name: str) -> None:
         target = self.among(self.files).agents.get(name)
-        agent = self._members.by_name.get(name)
+        agent = self._context.agents.get(name)
         if agent is None:
             if target is not None and not _of_files(target):
                 await self._add(target)
@@ -251,20 +259,20 @@ class DynamicAgents:
 
     async def _add(self, config: AgentConfig) -> None:
         await self._members.gone([config])
-        if config.name in self._members.by_name:  # a file has declared it meanwhile
+        if config.name in self._context.agents.by_name:  # a file has declared it meanwhile
             return
-        agent = self._members.add(self._project(), config)
-        self._taken_over(config)
-        self._members.arrange(tuple(self.among(self.files).agents))
+        agent = self._members.add(self._context.project, config)
+        self._context.current.adopt_agent(config)
+        self._context.agents.arrange(tuple(self.among(self.files).agents))
         await self._start(agent)
         self._problems.pop(config.name, None)
 
     async def _change(self, name: str) -> Reloaded:
         """The agent becomes what is wanted; nothing else is done with it meanwhile."""
-        if (starting := self._members.by_name.get(name)) is not None:
+        if (starting := self._context.agents.get(name)) is not None:
             async with asyncio.timeout(DEADLINE):
                 await starting.settled.wait()
-        agent = self._members.by_name.get(name)
+        agent = self._context.agents.get(name)
         config = self.among(self.files).agents.get(name)
         nothing = Reloaded(agent=name, outcome="unchanged")
         if agent is None or config is None or not self._is_due(config, agent):
@@ -272,16 +280,16 @@ class DynamicAgents:
         if _of_files(config) and not is_registered(agent.config):
             kept = replace(agent.config, params=config.params, shadows=config.shadows)
             await agent.adopt(agent.project, kept)
-            self._taken_over(agent.config)
+            self._context.current.adopt_agent(agent.config)
             return nothing
         same = all(getattr(agent.config, key) == getattr(config, key) for key in MADE_OF)
         if agent.executor is not None and not same:
-            outcome = await agent.exchange(self._project(), config)
+            outcome = await agent.swap(self._context.project, config)
             if outcome.outcome == "live":
-                self._taken_over(agent.config)
+                self._context.current.adopt_agent(agent.config)
             return outcome
-        await agent.adopt(self._project(), replace(config, port=agent.config.port))
-        self._taken_over(agent.config)
+        await agent.adopt(self._context.project, replace(config, port=agent.config.port))
+        self._context.current.adopt_agent(agent.config)
         if agent.executor is None and agent.state is not AgentState.STOPPED:
             if not agent.is_open:
                 await agent.open()
@@ -294,19 +302,14 @@ class DynamicAgents:
         self._members.remove(
             name, "it was taken out" if is_registered(agent.config) else "it was deleted", DRAIN_SECONDS
         )
-        project = self._project()
-        self._adopt(as_it_is(project, {key: each for key, each in project.agents.items() if key != name}))
+        self._context.current.forget_agent(name)
         await self._members.gone([agent.config])
-
-    def _taken_over(self, config: AgentConfig) -> None:
-        project = self._project()
-        self._adopt(as_it_is(project, {**project.agents, config.name: config}))
 
     def _fail(self, name: str, reason: str, cause: BaseException | None = None) -> None:
         text = one_line(redact_text(reason), 300)
         self._problems[name] = text
         log.error("%s: it is not what was asked for: %s", name, text, exc_info=cause, extra={"agent": name})
-        self._hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
+        self._context.hub.publish(Notice(level="error", text=one_line(f"{name}: {text}", 500), agent=name))
 
     def _own_declaring(self, catalog: "Catalog") -> None:
         before = self._declaring
@@ -327,27 +330,9 @@ def _of_files(config: AgentConfig) -> bool:
     return config.definition is None and not is_registered(config)
 
 
-async def make_catalog(fleet: "Fleet", ledger: "Ledger") -> "Catalog":
-    """The catalog of a fleet that is about to start; its agents are in ``fleet.project`` then.
-
-    ``fleet.made.close()`` and ``close()`` end it. Raises Fault (CONFIG) for a key of the secrets that cannot
-    be used, and what the ledger raises.
-    """
-    catalogs, sealing, addresses = await asyncio.to_thread(_imported)
-    made = fleet.made
-    folder = None if ledger.shown == addresses.MEMORY else addresses.default_path(made.files).parent
-    seal = await asyncio.to_thread(sealing.seal_of, os.environ, folder)
-    catalog: Catalog = catalogs.Catalog(ledger.resources, seal, made)
-    for problem in await catalog.start():
-        log.error("%s", problem)
-        fleet.hub.publish(Notice(level="error", text=one_line(problem, 500)))
-    fleet.project = made.begin(catalog)
-    return catalog
-
-
 def _imported() -> tuple[Any, Any, Any]:
     from pallas import catalog
-    from pallas.catalog import secret_seal as sealing
+    from pallas.catalog import secret_seal
     from pallas.ledger import ledger_address
 
-    return catalog, sealing, ledger_address
+    return catalog, secret_seal, ledger_address

@@ -1,9 +1,11 @@
-"""What stands before a fleet's agents: who there is, sessions, long work, and the one door to all of it."""
+"""What a fleet serves at its own port: registry, pages, REST, control API, bridge and virtual servers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -12,7 +14,7 @@ from starlette.types import ASGIApp
 
 from pallas.config import Project
 from pallas.health.preflight import ProviderReport
-from pallas.model import AgentState, Event, FleetSnapshot, FleetState, Reloaded
+from pallas.model import AgentState, Event, FleetPort, FleetSnapshot, FleetState, Reloaded
 from pallas.runs.agent_directory import Directory
 from pallas.sessions import Admission, Sessions
 from pallas.surfaces.bridge.place import BridgePlace
@@ -20,61 +22,22 @@ from pallas.surfaces.metrics import Metrics
 from pallas.surfaces.published_agent import base_url
 from pallas.surfaces.registry import registry_app
 from pallas.surfaces.status_pages import Page, status_pages
+from pallas.surfaces.virtual_servers import make_virtual
 
+from .context import FleetContext
 from .ports import FleetPorts
+from .storage import Storage
 
 if TYPE_CHECKING:
+    from pallas.catalog import Catalog
     from pallas.scripted.script_rules import Script
     from pallas.surfaces.bridge.bridge_server import BridgeParts
+    from pallas.surfaces.control.opening import OpenControl
     from pallas.tasks import Tasks
-
-    from .fleet import Fleet
-
-
-class Pages:
-    """The pages of one fleet. With ``alone`` it is one agent's, and nobody is told of others."""
-
-    def __init__(
-        self,
-        project: Callable[[], Project],
-        snapshot: Callable[[], FleetSnapshot],
-        providers: Callable[[], Sequence[ProviderReport]],
-        *,
-        alone: bool,
-    ) -> None:
-        self._project = project
-        self._snapshot = snapshot
-        self._providers = providers
-        self._alone = alone
-        self.metrics = Metrics(snapshot, self._instance)
-
-    def _instance(self) -> str:
-        """``host:port`` under which others know the registry; empty without one."""
-        return "" if self._alone else urlsplit(base_url(self._project())).netloc
-
-    def of_agents(self) -> Mapping[str, Page]:
-        """What is served on the agent's own port, by path."""
-        return self._status() if self._alone else {}
-
-    def app(self, control: ASGIApp | None, rest: ASGIApp | None = None) -> ASGIApp:
-        """What is served on the fleet's port; ``control`` and ``rest`` are its APIs, if there are any."""
-        if self._alone:
-            return Starlette(routes=[Route(path, page) for path, page in self._status().items()])
-        return registry_app(
-            self._project,
-            self._snapshot,
-            metrics=self.metrics,
-            providers=self._providers,
-            control=control,
-            rest=rest,
-        )
-
-    def _status(self) -> Mapping[str, Page]:
-        return status_pages(self._snapshot, metrics=self.metrics, providers=self._providers)
 
 
 class OfflineModel:
-    """The scripted model that a project asks for, if it does; nothing of it is imported for others.
+    """The scripted model that a project asks for, if it does; its code is imported only then.
 
     Making one reads its script: raises ConfigError with the mistakes.
     """
@@ -97,7 +60,7 @@ class OfflineModel:
         await ports.open_scripted(self.server)
 
     def replace(self, script: "Script") -> None:
-        """From now on it answers by this script."""
+        """Answer by this script from now on."""
         if self.server is not None:
             from pallas.scripted.scripted_server import replace_script
 
@@ -105,90 +68,186 @@ class OfflineModel:
 
 
 class FleetSurfaces:
-    """The parts that look at the fleet as a whole. Made with the fleet, begun and ended with it.
+    """Everything that looks at the fleet as a whole. Belongs to the fleet's event loop.
 
-    ``directory`` says who there is, ``sessions`` are those that are open, ``admission`` counts the requests
-    that the bridge has under way.
+    With one agent alone its pages are all there is. ``catalog`` is None in a fleet without a database.
     """
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
+    def __init__(
+        self,
+        context: FleetContext,
+        ports: FleetPorts,
+        storage: Storage,
+        *,
+        snapshot: Callable[[], FleetSnapshot],
+        providers: Callable[[], Sequence[ProviderReport]],
+        catalog: "Callable[[], Catalog | None]",
+    ) -> None:
+        self._context = context
+        self._ports = ports
+        self._storage = storage
+        self._snapshot = snapshot
+        self._providers = providers
+        self._catalog = catalog
+        self._began = monotonic()
+        self._housekeeping: asyncio.Task[None] | None = None
+        self._rest: Any = None
+        self.control_api: OpenControl | None = None
+        self.offline_model = OfflineModel(context.project)
+        self.metrics = Metrics(snapshot, self._instance)
         self.directory = Directory(
-            lambda: fleet.agents,
-            hub=fleet.hub,
-            may_run=lambda principal, agent: fleet.grants.may_run(principal, agent),
-            default=lambda: fleet.project.default_agent,
+            lambda: context.agents.all,
+            hub=context.hub,
+            may_run=lambda principal, agent: context.grants.may_run(principal, agent),
+            default=lambda: context.project.default_agent,
         )
         self.sessions = Sessions(
-            fleet.kernel,
+            context.kernel,
             self.directory,
-            hub=fleet.hub,
-            limits=lambda: fleet.project.sessions,
-            permit=fleet.inbound.permit,
+            hub=context.hub,
+            limits=lambda: context.project.sessions,
+            permit=context.inbound.permit,
         )
-        self.admission = Admission(lambda: fleet.project.sessions.concurrent)
-        fleet._members.listen(self._changed)
-        self._unlisten = fleet.hub.listen(self._hear)
-        self._tending: asyncio.Task[None] | None = None
-        self._began = monotonic()
+        self._admission = Admission(lambda: context.project.sessions.concurrent)
         self._bridge = BridgePlace(
             self._bridge_parts,
-            project=lambda: fleet.project,
-            inbound=fleet.inbound,
-            wire=fleet.kernel.wire,
+            project=lambda: context.project,
+            inbound=context.inbound,
+            wire=context.kernel.wire,
         )
+        self._virtual = make_virtual(
+            context.kernel, lambda: context.project, snapshot, context.inbound, context.hub, catalog
+        )
+        context.agents.listen(self._changed)
+        self._unlisten = (context.hub.listen(self.metrics.observe), context.hub.listen(self._hear))
 
     @property
     def tasks(self) -> "Tasks | None":
-        """Long work with a durable handle; None where nothing is kept."""
-        return self._fleet.lasting.tasks
+        """Long work with a durable handle; None without a database."""
+        return self._storage.tasks
 
-    def before(self, app: ASGIApp) -> ASGIApp:
-        """The application of the fleet's port, with the bridge at ``/mcp`` before it."""
-        return self._bridge.before(app)
+    def agent_pages(self) -> Mapping[str, Page]:
+        """What is served on the agent's own port, by path: the status of one that is served alone."""
+        return self._status() if self._context.is_alone else {}
+
+    def open_control(self, port: FleetPort, log_file: Path) -> "OpenControl | None":
+        """Offer a control API over ``port`` where the project may have one; once, before ``start``."""
+        if self._context.is_alone:
+            return None
+        from pallas.surfaces.control.opening import open_control
+
+        self.control_api = open_control(
+            port,
+            project=self._context.project.root,
+            bind=self._context.options.bind,
+            port=self._context.project.registry_port,
+            log_file=log_file,
+        )
+        return self.control_api
 
     async def start(self) -> None:
-        """The ledger is open and the agents are known, none of them started yet."""
-        self._tending = asyncio.create_task(self.sessions.tend(), name="sessions")
+        """Serve. The database is open and the agents are known, none of them started yet."""
+        self._housekeeping = asyncio.create_task(self.sessions.tend(), name="sessions")
+        await self.offline_model.start(self._ports)
+        if not self._ports.has_fleet_port:
+            return
+        await self._make_rest()
+        app = self._pages()
+        if not self._context.is_alone:
+            app = self._bridge.before(self._virtual.before(app))
+        await self._ports.open_fleet(app)
 
-    async def end(self) -> None:
-        """The fleet stops, and what answers is still there: sessions end; within two seconds."""
-        if self._tending is not None:
-            self._tending.cancel()
+    async def end_sessions(self) -> None:
+        """End all sessions while the agents still answer; within two seconds."""
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
         await self.sessions.end()
 
-    async def close(self) -> None:
-        """The runs are over, and who asked for them over the bridge was told; within two seconds."""
-        self._unlisten()
+    @property
+    def closers(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """What ends the pages once the runs are over, each within two seconds; all may go on at once."""
+        rest = [self._rest.close] if self._rest is not None else []
+        return (self._close_bridge, self._virtual.close, *rest)
+
+    async def _close_bridge(self) -> None:
+        for unlisten in self._unlisten:
+            unlisten()
         self.directory.close()
         await self._bridge.close()
+
+    def _pages(self) -> ASGIApp:
+        if self._context.is_alone:
+            return Starlette(routes=[Route(path, page) for path, page in self._status().items()])
+        return registry_app(
+            lambda: self._context.project,
+            self._snapshot,
+            metrics=self.metrics,
+            providers=self._providers,
+            control=self.control_api.app if self.control_api is not None else None,
+            rest=self._rest,
+        )
+
+    def _status(self) -> Mapping[str, Page]:
+        return status_pages(self._snapshot, metrics=self.metrics, providers=self._providers)
+
+    def _instance(self) -> str:
+        """``host:port`` under which others know the registry; empty without one."""
+        return "" if self._context.is_alone else urlsplit(base_url(self._context.project)).netloc
+
+    async def _make_rest(self) -> None:
+        """The REST API of a fleet with a database; it is imported in a thread meanwhile."""
+        ledger, threads, catalog = self._storage.ledger, self._storage.threads, self._catalog()
+        if ledger is None or threads is None or catalog is None:
+            return
+        rest, principal = await asyncio.to_thread(_imported)
+        parts = rest.RestParts(
+            kernel=self._context.kernel,
+            threads=threads,
+            catalog=catalog,
+            grants=self._context.grants,
+            authenticate=principal.Authenticator(self._context.inbound, self._control_tokens),
+            project=lambda: self._context.project,
+            snapshot=self._snapshot,
+            ledger=ledger,
+            tasks=self._storage.tasks,
+        )
+        self._rest = rest.rest_app(parts)
+
+    def _control_tokens(self) -> Any:
+        return self.control_api.tokens if self.control_api is not None else None
 
     def _bridge_parts(self) -> "BridgeParts":
         from pallas.surfaces.bridge.bridge_server import BridgeParts
 
-        fleet = self._fleet
         return BridgeParts(
             directory=self.directory,
             sessions=self.sessions,
-            admission=self.admission,
-            snapshot=fleet.snapshot,
-            inbound=fleet.inbound,
+            admission=self._admission,
+            snapshot=self._snapshot,
+            inbound=self._context.inbound,
             started=self._started,
             tasks=lambda: self.tasks,
-            handles=fleet.project.tasks.tools,
+            handles=self._context.project.tasks.tools,
             began=self._began,
         )
 
     def _started(self) -> bool:
-        """Whether the start is over, or some agent is ready before that."""
-        return self._fleet.state is not FleetState.STARTING or any(
-            agent.state is AgentState.READY for agent in self._fleet.agents
+        """Whether the start is over, or an agent is ready before that."""
+        return self._context.lifecycle.state is not FleetState.STARTING or any(
+            agent.state is AgentState.READY for agent in self._context.agents.all
         )
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Reloaded) and event.outcome == "live":
-            self.sessions.look()  # an agent of another kind may answer under the name now
+            self.sessions.look()  # an agent of another kind may have the name now
 
     def _changed(self) -> None:
         self.directory.invalidate()
         self.sessions.look()
+
+
+def _imported() -> tuple[Any, Any]:
+    return (
+        importlib.import_module("pallas.surfaces.rest.rest_app"),
+        importlib.import_module("pallas.surfaces.rest.rest_principal"),
+    )

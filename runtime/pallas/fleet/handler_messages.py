@@ -1,4 +1,4 @@
-"""What of a fleet has to do with messages between handlers; imported where there are some."""
+"""Messages between the typed handlers of a fleet. Their delivery is imported when it is first needed."""
 
 import asyncio
 from contextlib import suppress
@@ -11,6 +11,7 @@ from pallas.config.listeners import has_console
 from pallas.model import Envelope, Event, Principal, Usage
 
 from .agent_factory import is_typed
+from .context import FleetContext
 
 if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need neither
     from pallas.llm.llm_service import LlmService
@@ -18,7 +19,6 @@ if TYPE_CHECKING:  # the readers of XML, and what asks models: most fleets need 
     from pallas.messaging.messaging_port import Emit
     from pallas.payloads import Payload
 
-    from .fleet import Fleet
     from .message_peers import MessagePeers
 
 BOOT_SECONDS: Final = 10.0
@@ -26,13 +26,13 @@ BOOT_SECONDS: Final = 10.0
 
 
 class HandlerMessages:
-    """The pump of one fleet, and what it sees of that. Belongs to its event loop.
+    """Delivers messages between handlers. Belongs to the fleet's event loop.
 
-    It is the ``MessagingPort`` of the executors of typed handlers.
+    Implements ``pallas.executors.typed.handler_ports.MessagingPort``, through which typed handlers send.
     """
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
+    def __init__(self, context: FleetContext) -> None:
+        self._context = context
         self._usage: dict[str, Usage] = {}
         self._booted = asyncio.Event()
 
@@ -41,7 +41,7 @@ class HandlerMessages:
         """Who takes messages."""
         from .message_peers import MessagePeers
 
-        return MessagePeers(self._fleet)
+        return MessagePeers(self._context, lambda: self.llms)
 
     @cached_property
     def pump(self) -> "Pump":
@@ -55,7 +55,7 @@ class HandlerMessages:
         """What answers handlers' questions to models."""
         from pallas.llm.llm_service import LlmService
 
-        return LlmService(lambda: self._fleet.project, self._fleet.hub.publish)
+        return LlmService(lambda: self._context.project, self._context.hub.publish)
 
     def envelopes(self, run_id: str, after: int, limit: int | None) -> tuple[Envelope, ...]:
         """The messages of a run that are kept."""
@@ -72,17 +72,17 @@ class HandlerMessages:
         Where an organism brings a console of its own, that gets its prompts then, until it disconnects.
         """
         try:
-            typed = [agent for agent in self._fleet.agents if is_typed(agent.config)]
+            typed = [agent for agent in self._context.agents.all if is_typed(agent.config)]
             for agent in typed:
                 await agent.settled.wait()
             if typed:
                 await self.pump.boot(self._publish)
         finally:
             self._booted.set()
-        if typed and has_console(self._fleet.project.agents):
+        if typed and has_console(self._context.project.agents):
             from pallas.console.console_listener import converse
 
-            await converse(self._fleet)
+            await converse(self._context.hub, self, self.peers)
 
     async def close(self) -> None:
         """End what is under way."""
@@ -92,14 +92,14 @@ class HandlerMessages:
             await self.llms.close()
 
     def _publish(self, event: Event) -> None:
-        self._fleet.hub.publish(event)
+        self._context.hub.publish(event)
 
     # As ``MessagingPort``
 
     @property
     def limits(self) -> PumpLimits:
         """As the project's files say now."""
-        return self._fleet.project.messages
+        return self._context.project.messages
 
     async def exchange(self, first: "First", emit: "Emit") -> "Payload | None":
         """Deliver a message, and all that follow. Raises Fault."""
@@ -119,7 +119,7 @@ class HandlerMessages:
 
     def principal(self, run_id: str) -> Principal:
         """Who asked for a run in flight."""
-        return self._fleet.reach.principal(run_id)
+        return self._context.principal_of(run_id)
 
     def used(self, run_id: str) -> Usage:
         """What its handlers asked models for; it is forgotten with that."""

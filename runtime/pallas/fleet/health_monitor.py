@@ -1,47 +1,28 @@
-"""Looking again and again: at the agents' health, and at what the model providers say."""
+"""Looks again and again at the health of agents and model providers, and at the log."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from pallas.config import Project
 from pallas.health.preflight import ProviderReport, preflight
 from pallas.health.probe import Steady
-from pallas.model import Notice
+from pallas.model import AgentState, Event, Notice, RunEvent
 from pallas.model.safe_text import one_line
 from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import log_state
 
-from .agent import FleetAgent
-
-EVERY: Final = 2.0
-"""Seconds between two looks at the log."""
-
-
-async def watch_log(hub: Hub, every: float = EVERY) -> None:
-    """Tell when records of the log are lost, and when it goes on, until cancelled."""
-    told, lost_before = "", 0
-    while True:
-        state = log_state()
-        if state is not None and state.trouble != told:
-            if state.trouble:
-                if not told:
-                    lost_before = state.lost - 1
-                text = (
-                    f"the log {state.path} cannot be written ({state.trouble}), its records are lost; make "
-                    "room, or set PALLAS_LOG_FILE to another file"
-                )
-                hub.publish(Notice(level="error", text=one_line(text, 400)))
-            else:
-                text = f"the log {state.path} is written again; {state.lost - lost_before} records were lost"
-                hub.publish(Notice(level="warning", text=one_line(text, 400)))
-            told = state.trouble
-        await asyncio.sleep(every)
-
+from .agent_factory import is_typed
+from .context import FleetContext
+from .loop_watch import LoopWatch
+from .supervisor.dependency_health import DependencyHealth
 
 log = logging.getLogger(__name__)
+
+LOG_EVERY: Final = 2.0
+"""Seconds between two looks at the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +45,6 @@ class CheckIntervals:
 
 
 CHECK_INTERVALS: Final = CheckIntervals()
-
-
-async def watch_health(
-    agents: Callable[[], Sequence[FleetAgent]], pace: CheckIntervals = CHECK_INTERVALS
-) -> None:
-    """Look at every agent for ever, all at once, also while nobody asks; the owner cancels."""
-    while True:
-        unconfirmed = any(agent.watched.unconfirmed for agent in agents())
-        await asyncio.sleep(pace.confirm if unconfirmed else pace.health)
-        await asyncio.gather(*(agent.check_health() for agent in agents()))
 
 
 class ProviderChecks:
@@ -140,3 +111,79 @@ class ProviderChecks:
         else:
             log.warning("provider check failed: %s", now.message, extra=extra)
             self._hub.publish(Notice(level="warning", text=now.message))
+
+
+class HealthMonitor:
+    """Looks at the agents, model providers and event loop of one fleet. Belongs to that loop."""
+
+    def __init__(self, context: FleetContext, intervals: CheckIntervals) -> None:
+        self._context = context
+        self._intervals = intervals
+        self.providers = ProviderChecks(context.project, context.hub, self._refresh, intervals)
+        self._dependencies = DependencyHealth(lambda: context.agents.all, context.hub)
+        lag = context.project.loop_lag
+        self._loop_watch = (
+            LoopWatch(context.hub, context.project.root, lag, self._may_be_isolated) if lag else None
+        )
+        self._unlisten = context.hub.listen(self._hear)
+
+    def start(self) -> None:
+        """Look again and again, from the moment that the fleet runs; it cancels its tasks itself."""
+        self._context.tasks.start(self._watch_agents())
+        self._context.tasks.start(self.providers.watch())
+        if self._loop_watch is not None:
+            self._loop_watch.start()
+
+    def check_providers(self, project: Project) -> None:
+        """Ask the providers of this project at once, and those from now on; returns at once."""
+        self._context.tasks.start(self.providers.check_now(project))
+
+    def close(self) -> None:
+        """Hear and look no more."""
+        self._unlisten()
+        self._dependencies.close()
+        if self._loop_watch is not None:
+            self._loop_watch.stop()
+
+    async def _watch_agents(self) -> None:
+        """Look at every agent for ever, all at once, whether or not a client asks."""
+        agents, intervals = self._context.agents, self._intervals
+        while True:
+            unconfirmed = any(agent.watched.unconfirmed for agent in agents.all)
+            await asyncio.sleep(intervals.confirm if unconfirmed else intervals.health)
+            await asyncio.gather(*(agent.check_health() for agent in agents.all))
+
+    def _refresh(self) -> None:
+        for agent in self._context.agents.all:
+            if agent.state is AgentState.READY:  # the others have better reasons
+                agent.watched.refresh()
+
+    def _may_be_isolated(self, agent: str) -> bool:
+        # Read from another thread; the tuple of agents is replaced and never changed.
+        found = next((each for each in self._context.agents.all if each.name == agent), None)
+        return found is None or found.config.kind == "llm" or is_typed(found.config)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, RunEvent) and (agent := self._context.agents.get(event.agent)) is not None:
+            agent.watched.hear(event)
+
+
+async def watch_log(hub: Hub, every: float = LOG_EVERY) -> None:
+    """Tell when records of the log are lost, and when it goes on, until cancelled."""
+    told, lost_before = "", 0
+    while True:
+        state = log_state()
+        if state is not None and state.trouble != told:
+            if state.trouble:
+                if not told:
+                    lost_before = state.lost - 1
+                text = (
+                    f"the log {state.path} cannot be written ({state.trouble}), its records are lost; make "
+                    "room, or set PALLAS_LOG_FILE to another file"
+                )
+                hub.publish(Notice(level="error", text=one_line(text, 400)))
+            else:
+                text = f"the log {state.path} is written again; {state.lost - lost_before} records were lost"
+                hub.publish(Notice(level="warning", text=one_line(text, 400)))
+            told = state.trouble
+        await asyncio.sleep(every)

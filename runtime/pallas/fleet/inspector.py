@@ -4,13 +4,12 @@ import asyncio
 import importlib
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from pallas.config import Project
 from pallas.config.code import code_file, module_of
 from pallas.model import (
     AgentDetail,
@@ -30,6 +29,7 @@ from pallas.toolbox.seen_tools import SeenTools
 from pallas.toolbox.server_endpoint import Endpoint, downstream_endpoint, own_endpoint
 
 from .agent import FleetAgent
+from .context import FleetContext
 
 # Tasks at one time: whoever asks in a loop is told to wait.
 MAX_PENDING: Final = 100
@@ -116,17 +116,15 @@ class Inspector:
 
     def __init__(
         self,
-        agents: Callable[[], Iterable[FleetAgent]],
+        context: FleetContext,
         *,
-        project: Callable[[], Project],
         published: Callable[[], FleetSnapshot | None],
         seen: SeenTools,
     ) -> None:
-        self._agents = agents
-        self._project = project
+        self._context = context
         self._published = published
         self._seen = seen
-        self._inquiries = PendingCalls()
+        self._pending = PendingCalls()
 
     async def describe(self, name: str) -> AgentDetail:
         """Everything about an agent, 30 s at most; a server that does not answer has a ``problem``.
@@ -164,7 +162,7 @@ class Inspector:
         await _load()
         calling = importlib.import_module("pallas.toolbox.tool_call")  # is there by now
         try:
-            outcome: ToolOutcome = await self._inquiries.run(
+            outcome: ToolOutcome = await self._pending.run(
                 calling.call_tool(endpoint, tool, arguments, bearer), CALL_TIMEOUT
             )
         except TimeoutError:
@@ -186,7 +184,7 @@ class Inspector:
 
     async def close(self) -> None:
         """End what is under way."""
-        await self._inquiries.close()
+        await self._pending.close()
 
     async def _server(
         self, agent: FleetAgent, server: str, free: asyncio.Semaphore, until: float
@@ -200,7 +198,7 @@ class Inspector:
                 seconds = min(LIST_TIMEOUT, until - monotonic())
                 tools: tuple[ToolDetail, ...]
                 own = None if server else agent.inbound.own_token(agent.name)
-                tools, more = await self._inquiries.run(listing.list_tools(endpoint, own), seconds)
+                tools, more = await self._pending.run(listing.list_tools(endpoint, own), seconds)
             finally:
                 free.release()
         except Fault as fault:
@@ -211,9 +209,8 @@ class Inspector:
         return ServerDetail(server, tools, problem=problem)
 
     def _agent(self, name: str) -> FleetAgent:
-        for agent in self._agents():
-            if agent.name == name:
-                return agent
+        if (agent := self._context.agents.get(name)) is not None:
+            return agent
         raise Fault(FaultType.UPSTREAM, f"Agent not found: {one_line(name, 80)}")
 
     def _endpoint(self, agent: FleetAgent, server: str) -> Endpoint:
@@ -239,7 +236,7 @@ class Inspector:
         fleet = self._published()
         if fleet is None:
             return ""
-        servers = catalogue(self._project(), replace(fleet, agents=(agent,)))["servers"]
+        servers = catalogue(self._context.project, replace(fleet, agents=(agent,)))["servers"]
         return json_text(servers[0], _MAX_ENTRY, indent=2) if servers else ""
 
 

@@ -16,11 +16,12 @@ from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest,
 from pallas.payloads import PayloadType
 from pallas.runs.outcomes import what_answers
 
-from .cycles import above
+from .agent import FleetAgent
+from .context import FleetContext
+from .cycles import waiting_above
 
 if TYPE_CHECKING:
-    from .agent import FleetAgent
-    from .fleet import Fleet
+    from pallas.llm.llm_service import LlmService
 
 _REFUSED: Final = "there is no such peer"
 
@@ -28,8 +29,9 @@ _REFUSED: Final = "there is no such peer"
 class MessagePeers:
     """The ``Peers`` of messages between handlers, over the agents of one fleet. Belongs to its event loop."""
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
+    def __init__(self, context: FleetContext, llms: "Callable[[], LlmService]") -> None:
+        self._context = context
+        self._llms = llms
         self._added: dict[str, Endpoint] = {}
         self._tallies: dict[str, _Tally] = {}
         self._listeners: tuple[Project | None, frozenset[str]] = None, frozenset()
@@ -53,23 +55,23 @@ class MessagePeers:
     @property
     def limits(self) -> PumpLimits:
         """``messages:`` as the project's files say now."""
-        return self._fleet.project.messages
+        return self._context.project.messages
 
     def at_once(self, agent: str) -> int:
         """Its own ``capacity``, else ``messages.per_agent``."""
-        config = self._fleet.project.agents.get(agent)
+        config = self._context.project.agents.get(agent)
         typed = config.typed if config is not None else None
         return self.limits.per_agent if typed is None else typed.at_once(self.limits)
 
     @property
     def project(self) -> str:
         """The fleet's name."""
-        return self._fleet.project.name
+        return self._context.project.name
 
     @property
     def agents(self) -> int:
         """How many agents the fleet has."""
-        return len(self._fleet.agents)
+        return len(self._context.agents.all)
 
     def endpoints(self, name: str) -> Sequence[Endpoint]:
         """The typed handlers of that name. Raises Fault where there are some and none of them can answer."""
@@ -89,7 +91,7 @@ class MessagePeers:
     def takers(self, key: str) -> Sequence[Endpoint]:
         """The typed handlers whose payload is the class ``module:Class``, by name; those that answer now."""
         found = [each for each in self._added.values() if each.payload.key == key]
-        for agent in self._fleet.agents:
+        for agent in self._context.agents.all:
             if (payload := payload_of(agent)) is not None and payload.key == key:
                 with suppress(Fault):
                     found.append(self._live(agent))
@@ -120,7 +122,7 @@ class MessagePeers:
         bearer goes along only where who asks says ``forward_inbound_auth``. Raises Fault.
         """
         found = self._agent(agent)
-        if found is None or not self._fleet.grants.may_run(asker.principal, agent):
+        if found is None or not self._context.grants.may_run(asker.principal, agent):
             raise Fault(FaultType.UPSTREAM, _REFUSED, data={"system": "routing"})
         own = _typed(self._agent(asker.agent))
         request = RunRequest(
@@ -136,20 +138,20 @@ class MessagePeers:
             surface="handler",
             sender=sender,
             depth=asker.depth,
-            above=above(self._fleet, asker.run_id, agent),
+            above=waiting_above(self._context, asker.run_id, agent),
             within=asker.run_id,
             bearer=asker.bearer if own is not None and own.forward_inbound_auth else None,
         )
         try:
-            return await self._fleet.kernel.run(request, self._heard(asker))
+            return await self._context.kernel.run(request, self._heard(asker))
         finally:
-            self._fleet.kernel.let_go(found, thread)
+            self._context.kernel.let_go(found, thread)
 
     def completer(self, asker: Asker, agent: str, thread: str, emit: Emit) -> Completer | None:
         """What asks models for a handler; its tokens are the run's too."""
         own = _typed(self._agent(agent))
         tally = self._tallies.get(asker.run_id)
-        asks = self._fleet.llms.completer(
+        asks = self._llms().completer(
             agent=agent,
             thread=thread,
             run_id=asker.run_id,
@@ -177,7 +179,7 @@ class MessagePeers:
         """The conversation whose budget a run below others has: that of the next handler above it, through
         whatever models are between; empty without one. Else what a handler asks through a model is free.
         """
-        flight = self._fleet.kernel.in_flight
+        flight = self._context.kernel.in_flight
         while (run := flight.get(run_id)) is not None and (run_id := run.within):
             if (tally := self._tallies.get(run_id)) is not None:
                 return tally.conversation
@@ -187,26 +189,26 @@ class MessagePeers:
 
     def _heard(self, asker: Asker) -> Below | None:
         """What hears the run that is asked for, so that whoever began the asking one hears of it."""
-        run = self._fleet.kernel.in_flight.get(asker.run_id)
+        run = self._context.kernel.in_flight.get(asker.run_id)
         if run is None:
             return None
         return Below(run.id, run.agent, asker.trace.span_id if asker.trace is not None else "", run.emit)
 
-    def _agent(self, name: str) -> "FleetAgent | None":
-        return self._fleet._members.by_name.get(name)
+    def _agent(self, name: str) -> FleetAgent | None:
+        return self._context.agents.get(name)
 
-    def _sharing(self, name: str) -> Iterable["FleetAgent"]:
+    def _sharing(self, name: str) -> Iterable[FleetAgent]:
         """The typed handlers of that name, or of that group."""
         own = _typed(found := self._agent(name))
         if found is not None and (own is None or not own.group):
             return (found,) if own is not None else ()
         return [
             agent
-            for agent in self._fleet.agents
+            for agent in self._context.agents.all
             if (typed := _typed(agent)) is not None and name in (agent.name, typed.group)
         ]
 
-    def _live(self, agent: "FleetAgent") -> Endpoint:
+    def _live(self, agent: FleetAgent) -> Endpoint:
         executor = what_answers(agent)
         assert isinstance(executor, TypedExecutor)
         config = agent.config
@@ -225,7 +227,7 @@ class MessagePeers:
 
     def _of_the_organism(self) -> frozenset[str]:
         """The listeners of the project's organism.yaml, and the names that several of them share."""
-        project = self._fleet.project
+        project = self._context.project
         if self._listeners[0] is not project:
             typed = {name: each.typed for name, each in project.agents.items() if each.typed is not None}
             listeners = {name: each for name, each in typed.items() if each.listener}
@@ -300,11 +302,11 @@ class _Live:
         self.executor.ended(frame)
 
 
-def payload_of(agent: "FleetAgent") -> PayloadType | None:
+def payload_of(agent: FleetAgent) -> PayloadType | None:
     """What an agent takes, None where that is text or not known."""
     return agent.executor.info.payload if agent.executor is not None else None
 
 
-def _typed(agent: "FleetAgent | None") -> TypedConfig | None:
+def _typed(agent: FleetAgent | None) -> TypedConfig | None:
     own = agent.config.handler if agent is not None else None
     return own.typed if own is not None else None

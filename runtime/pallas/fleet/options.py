@@ -1,42 +1,33 @@
-"""How a project is served: one agent alone or all, from where, and with what is kept of it."""
+"""How a project is served: one agent alone or all, where, and what is recorded."""
 
 import os
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from pallas.config import Project
 
 
-def alone(project: Project, only: str | None) -> Project:
-    """The project as one is served that serves ``only`` this agent: at its own port alone, if it has one."""
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """What is decided when a fleet is made."""
+
+    bind: str
+    """The address that every port is bound to."""
+    only: str | None = None
+    """The one agent that is served: without a registry and without dependencies (PR-4)."""
+    watch: bool = False
+    """Whether changed files are applied by themselves."""
+
+
+def served_project(project: Project, only: str | None) -> Project:
+    """The project as it is served: with ``only``, at that agent's own port alone, if it has one."""
     if only and project.agents[only].port:
         return replace(project, port=None, public_url="")
     return project
 
 
-def keeps_wire(wanted: bool | None, dev: bool) -> bool:
-    """Whether what goes over the wire is kept: as wanted, else by ``PALLAS_WIRE_RECORD``, else ``dev``."""
+def records_wire(wanted: bool | None, dev: bool) -> bool:
+    """Whether messages on the wire are recorded: as wanted, else by ``PALLAS_WIRE_RECORD``, else ``dev``."""
     if wanted is not None:
         return wanted
     said = os.environ.get("PALLAS_WIRE_RECORD", "").strip().lower()
     return said not in ("0", "false", "no", "off") if said else dev
-
-
-class WorkingFolder:
-    """The working directory of this process, while a fleet has it."""
-
-    def __init__(self) -> None:
-        self._came_from: Path | None = None
-
-    def enter(self, root: Path) -> None:
-        """Go to the project's folder."""
-        with suppress(OSError):  # it may be gone
-            self._came_from = Path.cwd()
-        os.chdir(root)
-
-    def leave(self, root: Path) -> None:
-        """Go back, unless somebody else has gone on from there."""
-        with suppress(OSError):  # either folder may be gone by now
-            if self._came_from and Path.cwd().samefile(root):
-                os.chdir(self._came_from)

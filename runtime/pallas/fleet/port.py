@@ -28,7 +28,6 @@ from pallas.model import (
 from pallas.model.params import PER_CALL_KEYS
 from pallas.model.safe_text import one_line
 from pallas.sessions.thread_access import ADMIN
-from pallas.surfaces.control.opening import open_control
 
 from .fleet import Fleet
 
@@ -151,7 +150,7 @@ class LocalPort(FleetPort):
     @property
     def _tasks(self) -> "Tasks":
         """The fleet's tasks. Raises Fault where it has none, or none yet."""
-        tasks = self._fleet.lasting.tasks
+        tasks = self._fleet.storage.tasks
         if tasks is None:
             self._threads  # noqa: B018 - raises what is missing, where that is more than a place for tasks
             raise Fault(FaultType.CONFIG, _NOTHING_STORED)
@@ -160,15 +159,7 @@ class LocalPort(FleetPort):
 
 def offer_control(fleet: Fleet, log_file: Path, port: FleetPort | None = None) -> None:
     """Give a fleet that has its ports, and has not started, a control API where it may have one."""
-    if not fleet.registry_url:
-        return
-    fleet.control_api = open_control(
-        port or LocalPort(fleet),
-        project=fleet.project.root,
-        bind=fleet.bind,
-        port=fleet.project.registry_port,
-        log_file=log_file,
-    )
+    fleet.surfaces.open_control(port or LocalPort(fleet), log_file)
 
 
 def _bounded(limit: int) -> int:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, time
@@ -233,6 +234,40 @@ class Program:
                 logger.info("%s", line, extra={"source": source})
 
 
+class Programs:
+    """The programs under ``servers:`` of one project, by name. Belongs to the fleet's event loop."""
+
+    def __init__(self, servers: Mapping[str, ServerConfig], hub: Hub) -> None:
+        self._hub = hub
+        self._by_name = {name: Program(each, hub) for name, each in servers.items()}
+        self.were_started = asyncio.Event()
+        """Set once each program answers, or does not for now."""
+
+    def __iter__(self) -> Iterator[Program]:
+        return iter(tuple(self._by_name.values()))
+
+    async def start(self) -> None:
+        """Start all of them; what goes wrong with one keeps no other from its start."""
+        try:
+            await _all(program.start() for program in self)
+        finally:
+            self.were_started.set()
+
+    async def change(
+        self, stop: Iterable[str], restart: Mapping[str, Sequence[str]], servers: Mapping[str, ServerConfig]
+    ) -> None:
+        """Stop some programs, and start others as ``servers`` says now; ``restart`` gives the reasons."""
+        leaving = [self._by_name.pop(name) for name in (*stop, *restart) if name in self._by_name]
+        await _all(program.stop() for program in leaving)
+        started = []
+        for name, why in restart.items():
+            program = self._by_name[name] = Program(servers[name], self._hub)
+            started.append(program.start())
+            log.info("server %s: started again because of %s", name, ", ".join(why))
+        self._by_name = {name: self._by_name[name] for name in servers if name in self._by_name}
+        await _all(started)
+
+
 class _Wrong(Exception):
     """It cannot be started at all, and trying again would not help."""
 
@@ -274,3 +309,9 @@ def children_use_our_python() -> None:
     path = os.environ.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != ours:
         os.environ["PATH"] = ours + os.pathsep + path
+
+
+async def _all(work: Iterable[Awaitable[None]]) -> None:
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("a program of the project: %s", outcome, exc_info=outcome)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
 from typing import Final
 from weakref import WeakSet
 
@@ -12,6 +11,7 @@ from pallas.model.safe_text import one_line
 from pallas.telemetry.event_hub import Hub
 
 from .agent import FleetAgent
+from .context import FleetContext
 from .ports import answers
 
 log = logging.getLogger(__name__)
@@ -28,26 +28,24 @@ _HOPELESS: Final = frozenset({AgentState.ERROR, AgentState.CRASH_LOOP, AgentStat
 class StartOrder:
     """Starts agents of one fleet, each after those it depends on (PR-5, PR-6).
 
-    ``agents`` are those of now, by name; ``programs`` is set when the project's own programs were started.
+    An agent that is served alone waits for no other (PR-4). ``programs`` is set once the project's own
+    programs were started.
     """
 
-    def __init__(
-        self, agents: Callable[[], Mapping[str, FleetAgent]], hub: Hub, programs: asyncio.Event
-    ) -> None:
-        self._agents = agents
-        self._hub = hub
+    def __init__(self, context: FleetContext, programs: asyncio.Event) -> None:
+        self._context = context
         self._programs = programs
         self._begun: WeakSet[FleetAgent] = WeakSet()
 
-    async def start(self, agent: FleetAgent, *, alone: bool = False) -> None:
-        """Serve its port and start it; ``alone`` waits for no other agent (PR-4). Never raises.
+    async def start(self, agent: FleetAgent) -> None:
+        """Serve its port and start it. Never raises.
 
-        Each agent once: one that is made while the fleet starts is started by whoever made it.
+        Each agent once: one that is made while the fleet starts is started by what made it.
         """
         if agent in self._begun:
             return
         self._begun.add(agent)
-        if not alone:
+        if not self._context.is_alone:
             await asyncio.gather(*(self._wait_for(agent, need) for need in agent.config.needs))
         try:
             await agent.open()
@@ -60,10 +58,10 @@ class StartOrder:
 
     async def _wait_for(self, agent: FleetAgent, need: Need) -> None:
         """Until what it needs is as it has to be, 60 s at most; then go on with a warning."""
-        needed = self._agents().get(need.name)
+        needed = self._context.agents.get(need.name)
         if needed is None:  # it was removed meanwhile
             return
-        with _Changes(self._hub, needed.name) as changes:
+        with _Changes(self._context.hub, needed.name) as changes:
             try:
                 async with asyncio.timeout(READY_TIMEOUT):
                     problem = await _fulfilled(needed, need, changes)
@@ -76,7 +74,7 @@ class StartOrder:
         if problem:
             text = f"{agent.name} starts without {needed.name}, which it depends on: {problem}"
             log.warning("%s", text, extra={"agent": agent.name})
-            self._hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
+            self._context.hub.publish(Notice(level="warning", text=one_line(text, 300), agent=agent.name))
 
 
 class _Changes:

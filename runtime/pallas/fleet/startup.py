@@ -1,7 +1,10 @@
-"""What is told at the start of who may call without being asked who they are."""
+"""What a fleet does to its process when it starts, and what it reports about open access."""
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 from pallas.model import ANONYMOUS, Notice
@@ -9,6 +12,25 @@ from pallas.model.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
 
 _MAX_NAMED: Final = 20
+
+
+class WorkingFolder:
+    """The working directory of this process, while a fleet has it."""
+
+    def __init__(self) -> None:
+        self._came_from: Path | None = None
+
+    def enter(self, root: Path) -> None:
+        """Go to the project's folder."""
+        with suppress(OSError):  # the folder of before may be gone
+            self._came_from = Path.cwd()
+        os.chdir(root)
+
+    def leave(self, root: Path) -> None:
+        """Go back, unless other code has changed the directory since."""
+        with suppress(OSError):  # either folder may be gone by now
+            if self._came_from and Path.cwd().samefile(root):
+                os.chdir(self._came_from)
 
 
 def is_loopback(bind: str) -> bool:
@@ -19,8 +41,8 @@ def is_loopback(bind: str) -> bool:
         return bind == "localhost"
 
 
-def openness(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
-    """A warning that names the agents which anyone beyond this machine may call; a word where auth is off."""
+def open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
+    """Warn of agents that any client beyond this machine may call, and report where auth is off."""
     if inbound.off_here():
         grants = ", nor for grants; enabled: true under rbac: asks for both here as well"
         tokens = "; dev: true under auth: asks here as well"

@@ -50,48 +50,48 @@ class VersionSwap:
     """
 
     def __init__(
-        self, host: SwapHost, succession: AgentVersions, hub: Hub, seconds: Callable[[], float]
+        self, host: SwapHost, versions: AgentVersions, hub: Hub, seconds: Callable[[], float]
     ) -> None:
         self._host = host
-        self._succession = succession
+        self._versions = versions
         self._hub = hub
         self._seconds = seconds
 
     @property
     def number(self) -> int:
         """The version that answers, or that did last; 0 before there was one."""
-        version = self._succession.version or self._succession.rested
+        version = self._versions.version or self._versions.rested
         return version.number if version is not None else 0
 
     @property
     def previous(self) -> int:
         """The version that a rollback goes to, 0 where there is none."""
-        before = self._succession.before
+        before = self._versions.before
         return before.number if before is not None else 0
 
     @property
     def files(self) -> frozenset[Path]:
         """What the version that answers was made of, and what an attempt that failed since has read."""
-        version, attempted = self._succession.version or self._succession.rested, self._succession.attempted
+        version, attempted = self._versions.version or self._versions.rested, self._versions.attempted
         found = version.files if version is not None else frozenset()
         if attempted is None:
             return found
         return found | {self._host.project.root / name for name in attempted.files}
 
-    async def exchange(
+    async def swap(
         self, project: Project, config: AgentConfig, files: tuple[str, ...], began: float, *, force: bool
     ) -> Reloaded:
-        """As ``FleetAgent.exchange``."""
-        before = self._succession.version
+        """As ``FleetAgent.swap``."""
+        before = self._versions.version
         changed: tuple[Path, ...] = ()
         known = [project.root / name for name in files]
         if before is not None:
             changed = await asyncio.to_thread(before.sources.changed, known)
             same = not changed and same_settings(before.project, before.config, project, config)
             if same and not force:
-                self._succession.attempted = None  # what was wrong is as it was
+                self._versions.forget_attempt()
                 return self._tell("unchanged", began, files=files, version=before.number)
-        if self._succession.predecessors >= MAX_PREDECESSORS:
+        if self._versions.predecessors >= MAX_PREDECESSORS:
             error: Exception = Fault(
                 FaultType.CONFIG, f"{MAX_PREDECESSORS} earlier versions still answer runs; wait for those"
             )
@@ -99,7 +99,7 @@ class VersionSwap:
         try:
             async with asyncio.timeout(config.start_timeout) as limit:
                 # Whoever says that these concern it knows more than what is read: a server's code.
-                version = await self._succession.made(project, config, fresh=True, also=known)
+                version = await self._versions.make(project, config, fresh=True, also=known)
         except Exception as failed:
             error = failed
             if isinstance(failed, TimeoutError) and limit.expired():
@@ -112,7 +112,7 @@ class VersionSwap:
                     data={"place": place},
                 )
             return await self._failed(error, began, files, changed, project, config)
-        self._succession.exchange(version, self._seconds())
+        self._versions.switch_to(version, self._seconds())
         took = monotonic() - began
         await self._host.taken_over(version, f"version {version.number} answers after {took:.1f} s")
         found: tuple[Change, ...] = ()
@@ -129,14 +129,14 @@ class VersionSwap:
 
     async def rollback(self, began: float) -> Reloaded:
         """As ``FleetAgent.rollback``."""
-        before = self._succession.version
+        before = self._versions.version
         try:
-            version = await self._succession.returning()
+            version = await self._versions.returning()
         except Exception as error:
             failure = report_failure(error)
             self._log(failure.error, error)
             return self._tell("failed", began, rolled_back=True, failure=failure)
-        self._succession.exchange(version, self._seconds())
+        self._versions.switch_to(version, self._seconds())
         took = monotonic() - began
         await self._host.taken_over(version, f"version {version.number} answers again after {took:.1f} s")
         found, files = await asyncio.to_thread(_between, before, version)
@@ -162,7 +162,7 @@ class VersionSwap:
         failure = report_failure(error)
         self._log(failure.error, error)
         found: tuple[Change, ...] = ()
-        before, known = self._succession.version, self._succession.attempted
+        before, known = self._versions.version, self._versions.attempted
         if before is not None:
             if known is not None and known.defined:  # it was imported
                 found = changes(before.face, digest_of(known, project, config))

@@ -13,11 +13,10 @@ from pallas.executors import Executor, ExecutorInfo
 from pallas.model import Fault, FaultType
 from pallas.runs.kernel import Kernel
 
+from .agent_factory import MakeExecutor
 from .reload.agent_version import AgentVersion
 
 log = logging.getLogger(__name__)
-
-MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 
 # How many earlier versions may still have runs in flight, and how many others may be closing.
 MAX_PREDECESSORS: Final = 4
@@ -50,7 +49,7 @@ class AgentVersions:
     def __init__(self, name: str, kernel: Kernel, make: MakeExecutor) -> None:
         self._name = name
         self._kernel = kernel
-        self._make = make
+        self._make_executor = make
         self._alive: dict[int, Executor] = {}
         self._closing: dict[int, Executor] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -80,7 +79,19 @@ class AgentVersions:
         """Versions that were exchanged and still have runs in flight."""
         return sum(not leaving.ending for leaving in self._leaving.values())
 
-    async def made(
+    def forgive(self) -> None:
+        """Forget which version broke: it may be started again, or gone back to."""
+        self.broken = None
+
+    def break_current(self) -> None:
+        """Note that the version that answers has failed by itself."""
+        self.broken = self.version
+
+    def forget_attempt(self) -> None:
+        """Forget the attempt that failed: what was wrong is as it was."""
+        self.attempted = None
+
+    async def make(
         self,
         project: Project,
         config: AgentConfig,
@@ -99,7 +110,7 @@ class AgentVersions:
         while len(self._ending) >= MAX_PREDECESSORS:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
         since = time()
-        executor = await self._make(project, config)
+        executor = await self._make_executor(project, config)
         self._alive[id(executor)] = executor
         version = AgentVersion(project, config, executor)
         try:
@@ -116,7 +127,7 @@ class AgentVersions:
         return version
 
     async def returning(self, version: AgentVersion | None = None) -> AgentVersion:
-        """That version, else the one before, ready to answer once more; ``exchange`` it at once.
+        """That version, else the one before, ready to answer once more; ``switch_to`` it at once.
 
         Raises Fault (CONFIG) where there is none, and what its ``start`` raises: it stays parked then.
         """
@@ -140,7 +151,7 @@ class AgentVersions:
             raise
         return version
 
-    def exchange(self, successor: AgentVersion, seconds: float) -> None:
+    def switch_to(self, successor: AgentVersion, seconds: float) -> None:
         """From now on ``successor`` answers; who did has ``seconds`` for its runs, then it is parked."""
         left, self.version = self.version, successor
         before, self.rested = left or self.rested, None
@@ -167,7 +178,7 @@ class AgentVersions:
             self.rested = before
             await asyncio.wait({self._send_off(before, 0.0)})  # who waits may be cancelled, this may not
 
-    async def quiet(self) -> None:
+    async def all_ended(self) -> None:
         """Until what was given up has let go of what it ran; the caller bounds it."""
         while self._ending:
             await asyncio.wait(self._ending)

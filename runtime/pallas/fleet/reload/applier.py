@@ -3,42 +3,25 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from pallas.config import AgentConfig, Project, ServerConfig
+from pallas.config import AgentConfig, Project
 from pallas.config.files import shown
-from pallas.fleet.membership import Membership, as_it_is
-from pallas.fleet.versions import MAX_PREDECESSORS
 from pallas.model import AgentState, Change, Fault, Notice, Reloaded
 from pallas.model.safe_text import one_line
-from pallas.telemetry.event_hub import Hub
 from pallas.telemetry.log import reapply_logging, redact_text, relevel_logging
 
 from ..agent import FleetAgent
+from ..agent_control import AgentControl
+from ..context import FleetContext, with_agents
+from ..membership import Membership
+from ..programs import Programs
+from ..versions import MAX_PREDECESSORS
 from .affected_agents import MADE_OF, ReloadPlan, file_of
-
-_PLACE: Final = re.compile(r"^([^\s:]+\.[A-Za-z]+:\d+)\b")
-
-
-def line_of(file: Path, key: str) -> int:
-    """The line, from 1, where ``key`` stands at the top of a YAML file; 0 where it does not."""
-    pattern = re.compile(rf"{re.escape(key)}\s*:")
-    try:
-        lines = file.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return 0
-    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 0)
-
-
-def place_of(text: str) -> str:
-    """The ``file:line`` that a message begins with; empty where it does not."""
-    match = _PLACE.match(text)
-    return match[1] if match else ""
-
 
 log = logging.getLogger(__name__)
 
@@ -46,58 +29,31 @@ log = logging.getLogger(__name__)
 DEADLINE: Final = 90.0
 # Keys that are written otherwise than they are called here.
 _KEYS: Final[Mapping[str, str]] = {"log_level": "logger.level"}
+_PLACE: Final = re.compile(r"^([^\s:]+\.[A-Za-z]+:\d+)\b")
 _NOT_TOLD: Final = frozenset({"name", "where", "icons", "auth"})
-
-
-class Program(Protocol):
-    """What is asked of a program under ``servers:``."""
-
-    config: ServerConfig
-    state: AgentState
-    error: str
-
-    async def start(self) -> None:
-        """Start it; returns when it answers, or will not."""
-        ...
-
-    async def stop(self) -> None:
-        """End it."""
-        ...
-
-
-class AgentLock(Protocol):
-    """Keeps what people ask of one agent away from it for a while."""
-
-    async def held(self, name: str, work: Callable[[], Coroutine[Any, Any, Reloaded]]) -> Reloaded:
-        """Do ``work`` when nothing else is done with the agent, and let nothing else be done meanwhile."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadContext:
-    """The fleet, as far as a reload changes it. All of it belongs to one event loop.
+    """The parts of the fleet that a reload changes. All of them belong to one event loop."""
 
-    ``now`` is a project with the agents that were made over the API as they are just now: they come, change
-    and go while files are read.
-    """
-
-    project: Callable[[], Project]
-    adopt: Callable[[Project], None]
-    now: Callable[[Project], Project] = lambda project: project
-    hub: Hub
+    fleet: FleetContext
     members: Membership
-    control: AgentLock
+    control: AgentControl
+    programs: Programs
     start: Callable[[FleetAgent], Awaitable[None]]
-    programs: dict[str, Any]
-    make_program: Callable[[ServerConfig], Any]
+    """Serves and starts an agent that was added."""
+    now: Callable[[Project], Project]
+    """Lays the agents that no file declares over a project, as they are now: they come and go at any time."""
     check_providers: Callable[[Project], object]
 
 
 class Applier:
     """Does what plans say, agents that are independent of each other at the same time."""
 
-    def __init__(self, ground: ReloadContext) -> None:
-        self._on = ground
+    def __init__(self, context: ReloadContext) -> None:
+        self._on = context
+        self._agents = context.fleet.agents
         self.reloading: set[str] = set()
         self.failed: set[str] = set()
         """Agents whose last attempt at another version failed."""
@@ -107,7 +63,7 @@ class Applier:
 
     def crowded(self, name: str) -> bool:
         """Whether an agent has to wait until an earlier version has finished its runs."""
-        agent = self._on.members.by_name.get(name)
+        agent = self._agents.get(name)
         return agent is not None and agent.predecessors >= MAX_PREDECESSORS
 
     async def apply(self, plan: ReloadPlan, new: Project, began: float) -> tuple[Reloaded, ...]:
@@ -115,22 +71,22 @@ class Applier:
 
         Never raises for an agent or a program: what came of each is told.
         """
-        old, members = self._on.project(), self._on.members
+        old, members = self._on.fleet.project, self._on.members
         self._tell_at_start(plan, new)
         if "log_level" in plan.keys:
             relevel_logging(new.log_level)
         for name in plan.remove:
-            if name not in members.by_name:
+            if name not in self._agents.by_name:
                 continue
             seconds = old.drain_timeout
-            file = file_of(members.by_name[name].config, new)
+            file = file_of(self._agents.by_name[name].config, new)
             members.remove(name, f"removed from {file}", seconds)
             self.failed.discard(name)
             self.owed.pop(name, None)
         self._adopt(new)
         if plan.providers:
             self._on.check_providers(new)
-        await self._programs(plan, new)
+        await self._on.programs.change(plan.stop, plan.restart, new.servers)
         moved = await self._move(plan, new)
         await self._take_over(plan, new)
         self._adopt(new)
@@ -142,16 +98,16 @@ class Applier:
             failed |= {each.agent for each in done if each is not None and each.outcome == "failed"}
             self._adopt(new)
         members.moved(new.drain_timeout)
-        members.arrange(tuple(new.agents))
+        self._agents.arrange(tuple(new.agents))
         reapply_logging()  # fast-agent sets up its loggers whenever an agent starts or ends
         return tuple(outcomes)
 
     def _adopt(self, new: Project) -> None:
         """The fleet goes by the new files, and by what its agents really are."""
-        members = self._on.members.by_name
+        members = self._agents.by_name
         new = self._on.now(new)
         configs = {name: members[name].config for name in new.agents if name in members}
-        self._on.adopt(as_it_is(new, configs))
+        self._on.fleet.current.adopt(with_agents(new, configs))
 
     async def _one(
         self, name: str, plan: ReloadPlan, new: Project, failed: set[str], began: float
@@ -160,7 +116,7 @@ class Applier:
         try:
             if name in plan.add:
                 return await self._add(name, new, began)
-            if name not in self._on.members.by_name:  # it was deleted meanwhile
+            if name not in self._agents.by_name:  # it was deleted meanwhile
                 return None
             why = frozenset(plan.reload[name])
             late = (failed | (self.failed if name in self.owed else set())) & plan.needs.get(
@@ -184,7 +140,7 @@ class Applier:
             self.reloading.discard(name)
 
     async def _reload(self, name: str, plan: ReloadPlan, new: Project, began: float) -> Reloaded:
-        agent, new = self._on.members.by_name.get(name), self._on.now(new)
+        agent, new = self._agents.get(name), self._on.now(new)
         if agent is None or name not in new.agents:  # it was deleted meanwhile
             return Reloaded(agent=name, outcome="unchanged")
         config = replace(new.agents[name], port=agent.config.port)
@@ -194,7 +150,7 @@ class Applier:
             async with asyncio.timeout(DEADLINE):
                 if agent.executor is not None:
                     own = {new.root / each for each in files} <= agent.files and len(files) == len(why)
-                    return await agent.exchange(new, config, files=files, began=began, force=not own)
+                    return await agent.swap(new, config, files=files, began=began, force=not own)
                 await agent.adopt(new, config)
                 if not agent.is_open:
                     await agent.open()
@@ -217,7 +173,7 @@ class Applier:
             log.error("%s", fault.message, extra={"agent": name})
             return self._told_of(name, (file,), began, fault.message, place=str(config.where))
         self.owed.pop(name, None)
-        self._on.members.arrange(tuple(new.agents))
+        self._agents.arrange(tuple(new.agents))
         self._adopt(new)
         await self._on.start(agent)
         problem = "" if agent.state is AgentState.READY else agent.reason
@@ -225,7 +181,7 @@ class Applier:
         return self._told_of(name, (file,), began, problem, changes=(Change("agent", "added", name),))
 
     async def _move(self, plan: ReloadPlan, new: Project) -> list[Reloaded]:
-        members, found, began = self._on.members.by_name, list[Reloaded](), monotonic()
+        members, found, began = self._agents.by_name, list[Reloaded](), monotonic()
         moving = {
             name: replace(members[name].config, port=new.agents[name].port, where=new.agents[name].where)
             for name in plan.move
@@ -250,7 +206,7 @@ class Applier:
         """What needs no other version of an agent is taken over by all that stay as they are."""
         if not plan.reread:
             return
-        for name, agent in list(self._on.members.by_name.items()):
+        for name, agent in list(self._agents.by_name.items()):
             new = self._on.now(new)
             if name in plan.reload or name in self.owed or name not in new.agents:
                 continue
@@ -258,21 +214,6 @@ class Applier:
                 continue
             config = replace(new.agents[name], port=agent.config.port)
             await agent.adopt(new, config)
-
-    async def _programs(self, plan: ReloadPlan, new: Project) -> None:
-        """Programs that went are stopped; those that changed too, and started again."""
-        programs = self._on.programs
-        leaving = [programs.pop(name) for name in (*plan.stop, *plan.restart) if name in programs]
-        await _each(program.stop() for program in leaving)
-        started = []
-        for name, why in plan.restart.items():
-            programs[name] = self._on.make_program(new.servers[name])
-            started.append(programs[name].start())
-            log.info("server %s: started again because of %s", name, ", ".join(why))
-        ordered = {name: programs[name] for name in new.servers if name in programs}
-        programs.clear()
-        programs.update(ordered)
-        await _each(started)
 
     def _waits(self, name: str, need: str, why: frozenset[str], began: float) -> Reloaded:
         text = f"not reloaded, since {need}, which it needs, could not be; the one before goes on"
@@ -288,7 +229,7 @@ class Applier:
         place: str = "",
         changes: tuple[Change, ...] = (),
     ) -> Reloaded:
-        agent = self._on.members.by_name.get(name)
+        agent = self._agents.get(name)
         known = agent.snapshot() if agent is not None else None
         event = Reloaded(
             agent=name,
@@ -301,7 +242,7 @@ class Applier:
             error=one_line(redact_text(problem), 400),
             story=(known.error if known is not None else "") or redact_text(problem) if problem else "",
         )
-        self._on.hub.publish(event)
+        self._on.fleet.hub.publish(event)
         return event
 
     def _tell_at_start(self, plan: ReloadPlan, new: Project) -> None:
@@ -315,7 +256,7 @@ class Applier:
 
     def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
         log.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
-        self._on.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
+        self._on.fleet.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
 
 
 def place_of_key(project: Project, key: str) -> str:
@@ -363,7 +304,17 @@ def _change(name: str, before: Any, after: Any) -> Change:
     return Change("config", "changed", name, before=text(before), after=text(after))
 
 
-async def _each(work: Any) -> None:
-    for outcome in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            log.error("while reloading: %s", outcome, exc_info=outcome)
+def line_of(file: Path, key: str) -> int:
+    """The line, from 1, where ``key`` stands at the top of a YAML file; 0 where it does not."""
+    pattern = re.compile(rf"{re.escape(key)}\s*:")
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return 0
+    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), 0)
+
+
+def place_of(text: str) -> str:
+    """The ``file:line`` that a message begins with; empty where it does not."""
+    match = _PLACE.match(text)
+    return match[1] if match else ""

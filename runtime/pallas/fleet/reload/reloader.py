@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 from pallas.config import ConfigError, Mistake, Project, Where, export_env, fill_unset, load_project
 from pallas.config.files import shown
-from pallas.fleet.membership import as_started
 from pallas.model import (
     FAILED_STATES,
     AgentState,
     Event,
+    FleetState,
     FleetVerb,
     Notice,
     Reloaded,
@@ -47,30 +47,26 @@ _DOWN: Final = (AgentState.ERROR, AgentState.CRASH_LOOP)
 class Reloader:
     """Applies changed files to a fleet: by itself while it watches, and when it is asked to.
 
-    One reload at a time; what changes meanwhile makes one more afterwards. ``running`` says whether anything
-    may be changed now: not before the fleet has started, nor when it ends. Belongs to the fleet's event loop;
-    ``snapshot`` may be called from any thread.
+    One reload at a time, while the fleet runs; what changes meanwhile makes one more afterwards. ``take``
+    makes a project that was just read the fleet's and returns it with all that no file declares; ``script``
+    takes the script of the offline model. Belongs to the fleet's event loop; ``snapshot`` may be called from
+    any thread.
     """
 
     def __init__(
         self,
-        ground: ReloadContext,
+        context: ReloadContext,
         *,
-        wanted: Callable[[Project], Project],
+        take: Callable[[Project], Project],
         script: Callable[[Any], None],
-        running: Callable[[], bool],
-        only: str | None = None,
     ) -> None:
-        self._applier = Applier(ground)
-        self._members = ground.members
-        self._hub = ground.hub
-        self._project = ground.project
-        self._now = ground.now
-        self._programs = ground.programs
-        self._take = wanted
+        self._applier = Applier(context)
+        self._fleet = context.fleet
+        self._now = context.now
+        self._programs = context.programs
+        self._take = take
         self._script = script
-        self._running = running
-        self._only = only
+        self._only = context.fleet.options.only
         self._contents = FileFingerprints()
         self._restless = SelfWrites()
         self._uses: FileUsage | None = None
@@ -92,11 +88,11 @@ class Reloader:
         self._mode_since = time()
         self._last: Reloaded | None = None
         self._waiting: tuple[str, ...] = ()
-        self._unlisten = self._hub.listen(self._note)
+        self._unlisten = self._fleet.hub.listen(self._note)
 
     async def watch(self) -> None:
         """Hear of changed files for ever; the owner cancels."""
-        root = self._project().root
+        root = self._fleet.project.root
         self._watcher = FileWatcher(root, self.heard, self._missed, self._tell)
         self._mode_since = time()
         await self._watcher.run()
@@ -110,7 +106,7 @@ class Reloader:
 
     def heard(self, paths: Iterable[Path]) -> None:
         """These changed, or what is below them. Returns at once."""
-        root = self._project().root
+        root = self._fleet.project.root
         if self._uses is None:
             found = {path for path in paths if may_matter(path, root)}
         else:
@@ -173,7 +169,7 @@ class Reloader:
         await self._look_around(self._began)
         while True:
             await self._awake()
-            if not self._running():
+            if self._fleet.lifecycle.state is not FleetState.RUNNING:
                 return
             asked, self._asked = self._asked, False
             if not asked and (self._mode == "paused" or not self._is_due()):
@@ -215,7 +211,7 @@ class Reloader:
                 self.heard(aside)
 
     async def _reload(self, asked: bool) -> None:
-        await until_quiet(self._project().root, lambda: len(self._heard), lambda: self._heard)
+        await until_quiet(self._fleet.project.root, lambda: len(self._heard), lambda: self._heard)
         began = monotonic() if self._since is None else self._since
         read = time()
         heard, everything, unknown = frozenset(self._heard), self._all or asked, self._unknown
@@ -229,18 +225,18 @@ class Reloader:
             self._tell("warning", f"{names}: written by what is loaded because of it; not reloaded again")
         config = files & uses.config
         changed = ChangeSet(files=files - config, mentions=WordSearch())
-        old, new = self._project(), self._now(self._latest or self._project())
+        old, new = self._fleet.project, self._now(self._latest or self._fleet.project)
         if config or asked or (self._broken and (unknown or files)):
             found = await self._read(files, began, told=bool(config) or asked)
             if found is not None:
                 new, variables = found
                 self._latest = new
                 changed = ChangeSet(files, variables, reread=True, mentions=changed.mentions)
-        down = [name for name, program in self._programs.items() if program.state in _DOWN]
+        down = [each.config.name for each in self._programs if each.state in _DOWN]
         wanted = await asyncio.to_thread(
             plan_reload, changed, old, new, self._known(uses), uses.programs, down=down, only=self._only
         )
-        outcomes = await self._apply(wanted, changed, as_started(new, old), old, began, asked=asked)
+        outcomes = await self._apply(wanted, changed, _as_started(new, old), old, began, asked=asked)
         # When the last of the new versions took over: who saves after that has waited for it.
         live = max((began + each.seconds for each in outcomes), default=began)
         self._restless.over(read, time() - monotonic() + live)
@@ -264,7 +260,7 @@ class Reloader:
         self, files: frozenset[Path], began: float, *, told: bool
     ) -> tuple[Project, frozenset[str]] | None:
         """The project anew, with the variables of ``.env`` that changed; None when it has mistakes."""
-        root = self._project().root
+        root = self._fleet.project.root
         try:
             new = await asyncio.to_thread(load_project, root)
             if self._only is not None and self._only not in new.agents:
@@ -336,7 +332,7 @@ class Reloader:
     async def _look_around(self, since: float) -> None:
         """Learn which files are used now. ``since`` is when reading them may have begun."""
         known = self._facts()
-        uses = await asyncio.to_thread(usage_of, self._project(), known, only=self._only is not None)
+        uses = await asyncio.to_thread(usage_of, self._fleet.project, known, only=self._only is not None)
         later = await asyncio.to_thread(self._contents.note_new, uses.files, since)
         await asyncio.to_thread(self._contents.keep, uses.files)
         first = self._uses is None
@@ -356,7 +352,7 @@ class Reloader:
 
     def _facts(self) -> list[AgentFacts]:
         found = []
-        for agent in self._members.all:
+        for agent in self._fleet.agents.all:
             executor = agent.executor
             found.append(
                 AgentFacts(
@@ -397,11 +393,11 @@ class Reloader:
         self._waiting = self._names(self._heard)
 
     def _names(self, paths: Iterable[Path]) -> tuple[str, ...]:
-        root = self._project().root
+        root = self._fleet.project.root
         return tuple(one_line(shown(root, path)) for path in sorted(paths)[:_MAX_NAMES])
 
     def _publish(self, event: Reloaded) -> None:
-        self._hub.publish(event)
+        self._fleet.hub.publish(event)
 
     def _note(self, event: Event) -> None:
         """A line in the log for each attempt, whoever made it."""
@@ -417,8 +413,15 @@ class Reloader:
             log.log(level, "%s", mistake)
 
     def _tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
-        self._hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
+        self._fleet.hub.publish(Notice(level=level, text=one_line(redact_text(text), 500)))
 
 
 def _gone(file: str, agent: str) -> Mistake:
     return Mistake(Where(file), f"agents.{agent}", "is not there any more", "the agent is served as it was")
+
+
+def _as_started(project: Project, fleet: Project) -> Project:
+    """``project`` with what only another start of the fleet takes over."""
+    return replace(
+        project, bind=fleet.bind, registry_port=fleet.registry_port, port=fleet.port, tls=fleet.tls
+    )

@@ -1,28 +1,25 @@
-"""How an agent is started, breaks, and is started again: one thing at a time, whoever does it."""
+"""Starts one agent, hears when it breaks, and starts it again; one thing at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pallas.config import AgentConfig, Project
 from pallas.deadlines import done_within
 from pallas.executors import Executor
-from pallas.fleet.reload.agent_version import AgentVersion
-from pallas.fleet.versions import AgentVersions, MakeExecutor
-from pallas.model import FAILED_STATES, AgentState, Fault
+from pallas.model import FAILED_STATES, AgentState, Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.runs.kernel import Kernel
 from pallas.telemetry.log import redact_text
 
+from ..agent_factory import MakeExecutor
+from ..reload.agent_version import AgentVersion
+from ..versions import AgentVersions
 from .failure_outcome import lost, passes
 from .restart_policy import RestartPolicy
 from .supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from pallas.fleet.agent import FleetAgent
-
 
 # Seconds that whoever cancels a start waits for its clean-up; that goes on by itself after it.
 _GRACE: Final = 1.0
@@ -77,14 +74,80 @@ class StartAttempt:
 _LEEWAY: Final = 5.0
 
 
-class AgentLifecycle:
-    """What is done with that which answers for ``agent``; its tasks end with it. One event loop only.
+class LifecycleHost(Protocol):
+    """The agent that is started and ended."""
 
-    Nothing is ever started while something else is started, stopped or exchanged. What fails by itself is
-    told to the agent, whose restart policy says whether it is started again.
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def project(self) -> Project:
+        """The project as the agent knows it."""
+        ...
+
+    @property
+    def config(self) -> AgentConfig:
+        """The agent's configuration."""
+        ...
+
+    @property
+    def state(self) -> AgentState:
+        """Where the agent is."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is in that state, in one line."""
+        ...
+
+    @property
+    def settled(self) -> asyncio.Event:
+        """Set once its first start is over."""
+        ...
+
+    @property
+    def executor(self) -> Executor | None:
+        """What answers now."""
+        ...
+
+    async def connecting(self, executor: Executor) -> None:
+        """``executor`` is loaded and connects now."""
+        ...
+
+    def ready(self, detail: str = "") -> None:
+        """What answers now takes runs."""
+        ...
+
+    def fail(
+        self,
+        reason: str,
+        cause: BaseException | None = None,
+        *,
+        passing: bool = False,
+        kind: FaultType | None = None,
+    ) -> None:
+        """It failed; with ``passing`` its restart policy decides what follows."""
+        ...
+
+    def move_to(self, state: AgentState, detail: str = "") -> None:
+        """Enter a state."""
+        ...
+
+    async def check_health(self) -> None:
+        """Look at its health now."""
+        ...
+
+
+class AgentLifecycle:
+    """Starts, breaks and restarts what answers for ``agent``; its tasks end with it. One event loop only.
+
+    Nothing is started while something else is started, stopped or swapped. An executor that fails by itself
+    fails the agent, whose restart policy (``RestartPolicy``) decides whether ``Supervisor`` starts it again.
     """
 
-    def __init__(self, agent: "FleetAgent", kernel: Kernel, make: MakeExecutor) -> None:
+    def __init__(self, agent: LifecycleHost, kernel: Kernel, make: MakeExecutor) -> None:
         self._agent = agent
         self._kernel = kernel
         self._make = make
@@ -92,18 +155,18 @@ class AgentLifecycle:
         self._attempt = StartAttempt()
         self._broken: list[tuple[Executor, str]] = []
         self._chores: set[asyncio.Task[None]] = set()
-        self.succession = AgentVersions(agent.name, kernel, self._made)
+        self.versions = AgentVersions(agent.name, kernel, self._made)
         self.supervisor = Supervisor(agent.name, RestartPolicy(agent.config.restart), self._start_again)
 
     @property
     def seconds_left(self) -> float:
         """What runs in flight have when another version takes over."""
-        return self._agent.run_timeout + _LEEWAY
+        return self._agent.config.run_timeout + _LEEWAY
 
     async def start(self, *, fresh: bool) -> bool:
         """As ``FleetAgent.start``."""
         async with self.taken():
-            self.succession.broken = None
+            self.versions.forgive()
             await self._try(fresh=fresh)
         await self._agent.check_health()
         return self._agent.state is AgentState.READY
@@ -136,7 +199,7 @@ class AgentLifecycle:
 
     async def end(self) -> None:
         """Nobody answers any more; only who has ``taken`` it may. Returns when what was run is gone."""
-        await self.succession.end()
+        await self.versions.end()
         await self._attempt.over()
 
     def took_over(self) -> None:
@@ -158,7 +221,7 @@ class AgentLifecycle:
         await self.supervisor.close()
         for task in self._chores:
             task.cancel()
-        await self.succession.close()
+        await self.versions.close()
         await self._attempt.close()
 
     async def _start_again(self) -> None:
@@ -172,10 +235,10 @@ class AgentLifecycle:
         if agent.state is AgentState.READY:  # somebody else was first
             return
         if agent.executor is not None:  # it broke
-            await self.succession.end()
+            await self.versions.end()
         await self._attempt.over()
         if not fresh:  # two harnesses of one definition would end one another's servers
-            await self.succession.quiet()
+            await self.versions.all_ended()
         self._broken.clear()
         limit = agent.config.start_timeout
         try:
@@ -189,7 +252,7 @@ class AgentLifecycle:
         except Exception as error:
             agent.fail(f"{type(error).__name__}: {one_line(str(error))}", error, passing=passes(error))
         else:
-            self.succession.exchange(version, self.seconds_left)
+            self.versions.switch_to(version, self.seconds_left)
             agent.ready(self._ready(fresh=fresh))
         finally:
             agent.settled.set()
@@ -197,12 +260,12 @@ class AgentLifecycle:
     async def _version(self, *, fresh: bool) -> AgentVersion:
         """What is to answer. A version that broke is started once more as it was, whatever its files say."""
         agent = self._agent
-        fell = self.succession.broken
-        if fell is not None and self.succession.rested is fell:
+        fell = self.versions.broken
+        if fell is not None and self.versions.rested is fell:
             agent.move_to(AgentState.CONNECTING)
-            return await self.succession.returning(fell)
+            return await self.versions.returning(fell)
         agent.move_to(AgentState.IMPORTING)
-        return await self.succession.made(agent.project, agent.config, fresh=fresh, loaded=agent.connecting)
+        return await self.versions.make(agent.project, agent.config, fresh=fresh, loaded=agent.connecting)
 
     def _ready(self, *, fresh: bool) -> str:
         if crashes := self.supervisor.crashes:
@@ -220,15 +283,15 @@ class AgentLifecycle:
         if executor is not agent.executor:  # it may be about to take over
             self._broken.append((executor, reason))
         elif agent.state is AgentState.READY:
-            self.succession.broken = self.succession.version
+            self.versions.break_current()
             agent.fail(reason, passing=True)
         after = self.supervisor.retry_after
         down = after is None and agent.state in FAILED_STATES
         fault = lost(agent.name, one_line(redact_text(reason), 300), after, down=down)
-        self.own(self._bury(executor, fault), "bury")
+        self.own(self._end_broken(executor, fault), "end what broke")
 
-    async def _bury(self, executor: Executor, fault: Fault) -> None:
+    async def _end_broken(self, executor: Executor, fault: Fault) -> None:
         await self._kernel.break_off(self._agent.name, fault, executor)
         async with self._turn:
             if executor is self._agent.executor and self._agent.state in FAILED_STATES:
-                await self.succession.end()
+                await self.versions.end()

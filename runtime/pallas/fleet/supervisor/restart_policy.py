@@ -75,8 +75,13 @@ class RestartPolicy:
         self._well_since = None
         return RestartDecision(AfterFailure.LEFT, self.crashes)
 
+    def adopt(self, config: RestartConfig) -> None:
+        """Follow this configuration from now on, and forget all failures."""
+        self.config = config
+        self.reset()
+
     def reset(self) -> None:
-        """Somebody mended it: what was before does not count any more."""
+        """Forget all failures."""
         self._failures, self._streak, self._well_since = (), 0, None
 
     def _again(self) -> RestartDecision:

@@ -62,8 +62,7 @@ class Supervisor:
 
     def adopt(self, config: RestartConfig) -> None:
         """Somebody changed it: from now on this is its policy, and what was before does not count."""
-        self.policy.config = config
-        self.policy.reset()
+        self.policy.adopt(config)
 
     async def forget(self) -> None:
         """Somebody takes it in hand: nothing is started by itself any more, and no failure counts."""
