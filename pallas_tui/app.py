@@ -22,22 +22,25 @@ from pallas.model import FleetState, RunningFleet
 from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
 from .chat.kept_tabs import KeptTabs
+from .diagnostics import Section, as_text, paths, process, terminal, versions
 from .fleets import BrokenFleet, NoFleet
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import Everything
 from .pump import PERIOD, Counts, Pump
+from .runs.feed import MAX_RUNS, MAX_STEPS
 from .screens.main import LatePane, MainScreen
 from .screens.screen_layout import Layouts
 from .screens.story import StoryScreen
 from .settings import Settings
 from .shell import scrollbar
-from .shell.fleet_screens import Remembering
+from .shell.fleet_screens import FleetScreens
 from .shell.keyboard import EarlyKeys, as_meant
 from .shell.look import Look
 from .shell.notices import Notices
 from .shell.signals import SIGNALS, Leaving
-from .text import ASCII, UNICODE
+from .targets import MAX_ENTITIES
+from .text import ASCII, UNICODE, count, duration
 from .widgets.failure import Failure
 from .widgets.filter import late_letter
 from .widgets.list_pane import Story
@@ -48,7 +51,7 @@ _STYLES: Final = Path(__file__).parent / "styles"
 _logger = logging.getLogger("pallas_tui")
 
 
-class Workbench(Remembering, Look, Notices):
+class Workbench(FleetScreens, Look, Notices):
     """Shows a fleet and lets its user talk to it.
 
     ``make_fleet`` is called after the first paint, so it may import what takes long; again for each
@@ -222,10 +225,40 @@ class Workbench(Remembering, Look, Notices):
 
     def facts(self) -> str:
         """Versions, terminal, paths, limits and counts, as text without secrets."""
-        from .diagnostics import as_text
-        from .screens.about import sections_of
+        return as_text(self._sections())
 
-        return as_text(sections_of(self))
+    def _sections(self) -> tuple[Section, ...]:
+        """What a report says, taken now. It has no secret: no token, no message, no value of a variable."""
+        size, colors = self.size, str(self.console.color_system or "none")
+        return (
+            versions(),
+            terminal((size.width, size.height), colors, plain=self.glyphs is ASCII, theme=self.theme),
+            paths(self.paths),
+            (
+                "Limits",
+                (
+                    ("looks at the fleet", f"every {PERIOD:g} s"),
+                    ("runs in the feed", f"{MAX_RUNS}, with {MAX_STEPS:,} steps"),
+                    ("names in the palette", f"{MAX_ENTITIES:,}"),
+                ),
+            ),
+            ("Fleet", self._fleet_lines()),
+            process(),
+        )
+
+    def _fleet_lines(self) -> tuple[tuple[str, str], ...]:
+        counts = self.counts
+        snapshot = self.fleet.snapshot() if self.fleet is not None else None
+        agents = snapshot.agents if snapshot is not None else ()
+        total, active = sum(one.runs_total for one in agents), sum(one.runs_active for one in agents)
+        return (
+            ("state", snapshot.state.value if snapshot is not None else "none"),
+            ("agents", f"{len(agents)}, and {count(len(self.instances.agents()), 'agent')} elsewhere"),
+            ("runs", f"{total}, {active} in flight"),
+            ("events", f"{counts.events:,} read, {counts.dropped:,} missed"),
+            ("frames", f"{counts.frames:,}"),
+            ("up for", duration(self.uptime, running=True)),
+        )
 
     # Settings
 
@@ -306,13 +339,13 @@ class Workbench(Remembering, Look, Notices):
         """Every setting, to look at and to change."""
         from .screens.settings import SettingsScreen
 
-        self.push_screen(SettingsScreen())
+        self.push_screen(SettingsScreen(self))
 
     def action_about(self) -> None:
         """Versions, paths and limits, for a report."""
         from .screens.about import AboutScreen
 
-        self.push_screen(AboutScreen())
+        self.push_screen(AboutScreen(self._sections()))
 
     def action_redraw(self) -> None:
         """Paint everything anew, after something else wrote to the terminal."""

@@ -20,6 +20,7 @@ from .actions import ACTIONS, BY_ID, is_navigation
 from .fuzzy import Query
 from .screens.main import MainScreen
 from .targets import (
+    MAX_ENTITIES,
     AgentTarget,
     ConversationTarget,
     Entity,
@@ -33,7 +34,6 @@ from .widgets.pane import Pane
 
 MOST: Final = 60
 """Entities that one search lists."""
-MAX_ENTITIES: Final = 20_000
 _SLICE: Final = 0.004
 """Seconds of work between two looks at the keyboard."""
 _KIND_WIDTH: Final = 14

@@ -1,11 +1,18 @@
 """What one pane can ask another to show, and what the palette finds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol, runtime_checkable
 
+from textual.app import App
 from textual.message import Message
 
-from pallas.model import ThreadRecord
+from pallas.model import Reloaded, ThreadRecord
+
+from .runs.run import Run
+
+MAX_ENTITIES: Final = 20_000
+"""Entities that the palette looks through at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +91,44 @@ class Entity:
     title: str
     help: str
     target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place that the jump mode goes to, ``x`` cells into the widget that offers it."""
+
+    x: int
+    go: Callable[[], object]
+    """Called to go there."""
+
+
+@runtime_checkable
+class ScreenOpener(Protocol):
+    """An application that opens the screens that widgets ask for. No widget imports a screen."""
+
+    def open_run(self, run: Run) -> None:
+        """All of a run of the feed."""
+        ...
+
+    def open_details(
+        self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
+    ) -> None:
+        """Everything about an agent, from ``section`` on; in ``tools`` at ``tool`` of ``server``."""
+        ...
+
+    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
+        """The versions of an agent, or of all; with the cursor on ``event``."""
+        ...
+
+    def open_send(self, agent: str) -> None:
+        """A form for a message to an agent."""
+        ...
+
+    def open_messages(self, run_id: str = "", agent: str = "") -> None:
+        """The messages of a run, or of the last run in which ``agent`` took part."""
+        ...
+
+
+def opener_of(app: App[Any]) -> ScreenOpener | None:
+    """The application as one that opens screens; None for one that shows a widget alone."""
+    return app if isinstance(app, ScreenOpener) else None

@@ -17,6 +17,7 @@ from pallas.bounds.images import MAX_IMAGES, kind_of
 from pallas.model import Fault, FaultType, Image
 from pallas.model.safe_text import one_line
 
+from ..text import UNICODE, Glyphs
 from .cells import measure
 
 MAX_BYTES: Final = 3_000_000
@@ -266,3 +267,11 @@ def _check_size(name: str, size: int, taken: int) -> None:
 
 def _refused(problem: str) -> Fault:
     return Fault(FaultType.CONFIG, problem)
+
+
+def picture_facts(picture: Attachment, glyphs: Glyphs = UNICODE) -> str:
+    """Name, size and pixels: ``invoice.png 84 KB 800x600``."""
+    width, height = picture.pixels
+    cross = "×" if glyphs is UNICODE else "x"
+    pixels = f" {width}{cross}{height}" if width and height else ""
+    return f"{picture.name} {size_text(picture.size)}{pixels}"

@@ -12,18 +12,11 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from pallas_tui.widgets.pane import Pane
+from ..targets import Spot
+from ..widgets.pane import Pane
 
 LETTERS: Final = "asdfghjklqwertyuiopzxcvbnm"
 _WIDTH: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place to jump to, ``x`` cells into the widget that offers it; ``go`` is called to go there."""
-
-    x: int
-    go: Callable[[], object]
 
 
 @runtime_checkable

@@ -13,13 +13,13 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Static
 
-from pallas.model import FleetState, Reloaded
+from pallas.model import FleetState
 
 from ..frame import Frame
 from ..state import Headline, summarise
 from ..supervision import History
 from ..supervision.trouble import trouble_of
-from ..targets import Reveal, Target, pane_of
+from ..targets import Reveal, Target, opener_of, pane_of
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
 from ..widgets.agents.doing import fleet_of, refusal
@@ -293,15 +293,16 @@ letter. The edges between them can be dragged with the mouse.
         pane = self._panes.get("feed")
         return pane if isinstance(pane, FeedPane) else None
 
-    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
-        """The last versions of an agent, or of all; with the cursor on ``event``."""
+    @property
+    def agents(self) -> AgentsPane | None:
+        """The agents, unless their pane broke."""
         pane = self._panes.get("agents")
-        if isinstance(pane, AgentsPane):
-            pane.open_changes(agent, event)
+        return pane if isinstance(pane, AgentsPane) else None
 
     @on(FeedPane.VersionAsked)
     def _on_version(self, event: FeedPane.VersionAsked) -> None:
-        self.open_changes(event.event.agent, event.event)
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_changes(event.event.agent, event.event)
 
     @on(FeedPane.CancelAsked)
     def _on_cancel(self, event: FeedPane.CancelAsked) -> None:

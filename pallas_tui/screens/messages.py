@@ -12,13 +12,14 @@ from pallas.model import Envelope
 from ..actions import binding, bindings
 from ..messages import MessageBook
 from ..messages.xml_text import title_of
-from ..targets import RunTarget
+from ..targets import RunTarget, opener_of
 from ..text import Glyphs
 from ..widgets.messages import MessagesPane
 from ..widgets.messages.envelope_pane import EnvelopePane
-from ..widgets.messages.writing import open_send, open_source
+from ..widgets.messages.writing import open_source
 from ..widgets.status import Ask, StatusLine
 from ..widgets.titlebar import TitleBar
+from .replay import ReplayScreen, refusal_of
 from .screen_layout import WIDE
 from .single import SinglePane
 
@@ -95,12 +96,15 @@ class MessagesScreen(Screen[RunTarget | None]):
     @on(MessagesPane.Replay)
     def _replay(self, event: MessagesPane.Replay) -> None:
         event.stop()
-        from .replay import ReplayScreen, refusal_of
-
         if problem := refusal_of(self.app, event.letter):
             self.app.notify(problem, severity="warning", markup=False)
         else:
-            self.app.push_screen(ReplayScreen(event.letter, self._book, self._feed, self._glyphs))
+            self.app.push_screen(
+                ReplayScreen(event.letter, self._book, self._feed, self._glyphs, self._show_run)
+            )
+
+    def _show_run(self, run_id: str) -> None:
+        self.query_one(MessagesPane).show_run(run_id)
 
     @on(MessagesPane.Source)
     def _source(self, event: MessagesPane.Source) -> None:
@@ -110,7 +114,8 @@ class MessagesScreen(Screen[RunTarget | None]):
     @on(MessagesPane.Send)
     def _send(self, event: MessagesPane.Send) -> None:
         event.stop()
-        open_send(self.query_one(MessagesPane), event.agent)
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_send(event.agent)
 
     @on(MessagesPane.Open)
     def _open(self, event: MessagesPane.Open) -> None:

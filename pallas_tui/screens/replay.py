@@ -1,5 +1,6 @@
 """A message that is sent again, on a screen of its own."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -11,7 +12,6 @@ from ..agents.knowledge import Knowledge
 from ..messages import MessageBook, replaying
 from ..text import Glyphs
 from ..widgets.agents import AgentsPane
-from ..widgets.messages import MessagesPane
 from ..widgets.messages.replay_pane import ReplayPane, caption_of
 from .single import SinglePane
 
@@ -33,7 +33,16 @@ class ReplayScreen(SinglePane):
     AUTO_FOCUS = "#replay-diff"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - Textual's class variable
 
-    def __init__(self, letter: Envelope, book: MessageBook, feed: "FeedPane", glyphs: Glyphs) -> None:
+    def __init__(
+        self,
+        letter: Envelope,
+        book: MessageBook,
+        feed: "FeedPane",
+        glyphs: Glyphs,
+        show_run: Callable[[str], None],
+    ) -> None:
+        """``show_run`` shows the messages of the new run, on the screen that this one was opened from."""
+        self._show_run = show_run
         agents = next(iter(feed.screen.query(AgentsPane)), None)
         knowledge = agents.knowledge if agents is not None else Knowledge()
         super().__init__(
@@ -42,11 +51,7 @@ class ReplayScreen(SinglePane):
 
     @on(ReplayPane.Open)
     def _open(self, event: ReplayPane.Open) -> None:
-        """Back to the inspector that this was opened from, which then shows the run."""
+        """Back to where this was opened, which then shows the new run."""
         event.stop()
-        from .messages import MessagesScreen
-
-        inspector = next((each for each in self.app.screen_stack if isinstance(each, MessagesScreen)), None)
         self.dismiss(None)
-        if inspector is not None:
-            inspector.query_one(MessagesPane).show_run(event.run_id)
+        self._show_run(event.run_id)

@@ -1,6 +1,7 @@
 """Every setting with what it is now, made from the table; changed here, kept in the user's file."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
 
 import yaml
 from textual import on
@@ -15,6 +16,7 @@ from pallas.model.safe_text import one_line
 
 from ..actions import bindings
 from ..actions.keymap import keymap_mistakes
+from ..settings import Settings
 from ..settings.schema import SCHEMA, SCOPES, Price, Setting, check
 from ..state import Tone
 from ..text import Glyphs, Line, fit
@@ -23,12 +25,25 @@ from ..widgets.status import StatusLine
 from ..widgets.tones import DIM, KEY, STRONG, STYLES
 from .sheet import CRAMPED, LOW
 
-if TYPE_CHECKING:
-    from ..app import Workbench
-
 _KEY_WIDTH: Final = 18
 _VALUE_WIDTH: Final = 24
 _WIDE: Final = 80
+
+
+class SettingsKeeper(Protocol):
+    """The application that uses the settings, keeps them, and has the screen of themes."""
+
+    settings: Settings
+    home: Path | None
+    glyphs: Glyphs
+
+    def keep_setting(self, key: str, value: Any) -> None:
+        """Use another value for a setting, None for the default, and keep it."""
+        ...
+
+    def action_change_theme(self) -> None:
+        """Show every theme."""
+        ...
 
 
 class SettingLine(Input):
@@ -49,11 +64,10 @@ class SettingLine(Input):
 class SettingsList(LineView):
     """A line a setting, under the heading of its group."""
 
-    app: "Workbench"
-
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, keeper: SettingsKeeper) -> None:
         super().__init__(id="settings-list")
-        self._glyphs = glyphs
+        self._keeper = keeper
+        self._glyphs = keeper.glyphs
         self._lines: list[Setting | str] = []
         group = ""
         for setting in SCHEMA:
@@ -76,7 +90,7 @@ class SettingsList(LineView):
         line = self._lines[index]
         if isinstance(line, str):
             return ((line, STRONG),)
-        value = self.app.settings.get(line.key)
+        value = self._keeper.settings.get(line.key)
         changed = value != line.default
         room = max(8, width - _KEY_WIDTH - 4)
         shown = fit(shown_as(line, value), min(_VALUE_WIDTH, room), self._glyphs)
@@ -98,22 +112,21 @@ class SettingsList(LineView):
 class SettingsScreen(ModalScreen[None]):
     """Look at every setting and change it. A mistake is told in place, and nothing is written then."""
 
-    app: "Workbench"
-
     HORIZONTAL_BREAKPOINTS = CRAMPED
     VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = bindings("settings_screen", "vim")
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: SettingsKeeper) -> None:
         super().__init__(id="settings")
+        self._keeper = keeper
         self._editing: Setting | None = None
 
     def compose(self) -> ComposeResult:
-        home = self.app.home
+        home = self._keeper.home
         where = f"kept in {home.name}" if home is not None else "for this start only"
         with Vertical(classes="sheet"):
             yield Static(f" Settings, {where}", classes="title -focused", markup=False)
-            yield SettingsList(self.app.glyphs)
+            yield SettingsList(self._keeper)
             yield Static(id="setting-said", markup=False)
             yield SettingLine()
             yield StatusLine()
@@ -170,7 +183,7 @@ class SettingsScreen(ModalScreen[None]):
         setting = self.query_one(SettingsList).selected
         if setting is None:
             return
-        now = self.app.settings.get(setting.key)
+        now = self._keeper.settings.get(setting.key)
         if setting.kind == "flag":
             self._keep(setting, not now)
         elif setting.kind == "auto":
@@ -180,7 +193,7 @@ class SettingsScreen(ModalScreen[None]):
             self._keep(setting, choices[(choices.index(now) + 1) % len(choices)])
         elif setting.key == "theme":
             self.dismiss()
-            self.app.call_later(self.app.action_change_theme)
+            self.app.call_later(self._keeper.action_change_theme)
         else:
             self._editing = setting
             line = self.query_one(SettingLine)
@@ -214,7 +227,7 @@ class SettingsScreen(ModalScreen[None]):
             self._say(f"{setting.key}: {problem}" if problem else "")
 
     def _keep(self, setting: Setting, value: Any) -> None:
-        self.app.keep_setting(setting.key, None if value == setting.default else value)
+        self._keeper.keep_setting(setting.key, None if value == setting.default else value)
         self.query_one(SettingsList).reload()
         self._say()
 

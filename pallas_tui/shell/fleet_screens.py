@@ -1,21 +1,23 @@
-"""The part of the workbench that knows what the fleet keeps: conversations, tasks, messages, todos."""
+"""The part of the workbench that opens screens: of agents, runs, threads, tasks, messages and todos."""
 
 from collections.abc import Callable
 from typing import Any
 
-from pallas.model import ThreadRecord
+from pallas.model import AgentDetail, Reloaded, ThreadRecord
 
 from ..frame import Frame
 from ..messages import MessageBook
+from ..runs.run import Run
 from ..targets import RunTarget, Target, ThreadTarget
 from ..tasks import TaskBook
 from ..text import Glyphs
 from ..threads import ThreadBook
 from ..todos import TodoBoard
+from ..widgets.agents import AgentsPane
 from .oversee import Overseer
 
 
-class Remembering(Overseer):
+class FleetScreens(Overseer):
     """``threads`` and ``tasks`` are those of the fleet that runs, as far as somebody looked at them.
 
     ``messages`` and ``todos`` are what its events told of them.
@@ -40,6 +42,53 @@ class Remembering(Overseer):
     def now(self) -> float:
         """The workbench's time, in Unix seconds."""
         return self._clock()
+
+    def action_changes(self) -> None:
+        """The last versions of all agents."""
+        self.open_changes()
+
+    def open_run(self, run: Run) -> None:
+        """Show all of a run of the feed."""
+        from ..screens.run import RunScreen
+
+        if (feed := self.main.feed) is not None:
+            self.push_screen(RunScreen(run, feed, self.glyphs))
+
+    def open_details(
+        self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
+    ) -> None:
+        """Show everything about an agent, from ``section`` on; in ``tools`` at ``tool`` of ``server``."""
+        from ..screens.agent import AgentScreen
+
+        if (agents := self.main.agents) is not None:
+            self.push_screen(AgentScreen(agents, name, section, server, tool))
+
+    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
+        """Show the versions of an agent, or of all; with the cursor on ``event``."""
+        from ..screens.changes import ChangesScreen
+
+        if (agents := self.main.agents) is not None:
+            self.push_screen(ChangesScreen(agents, agent, event))
+
+    def open_send(self, agent: str) -> None:
+        """Show a form for a message to an agent: for its payload, or for its text where it takes that."""
+        from ..widgets.messages.writing import look_up
+
+        def opened(detail: AgentDetail, agents: AgentsPane) -> None:
+            from ..screens.send import SendScreen
+            from ..screens.tool_form import ToolScreen
+
+            if detail.payload is not None:
+                self.push_screen(SendScreen(agent, detail.payload, agents.knowledge.memory, agents.glyphs))
+                return
+            own = next((each.tools for each in detail.servers if not each.server), ())
+            tool = next((each for each in own if each.name == "send_message"), None)
+            if tool is None:
+                self.notify(f"{agent} takes no message now.", severity="warning", markup=False)
+            else:
+                self.push_screen(ToolScreen(agents, agent, "", tool))
+
+        look_up(self.screen.focused or self.screen, agent, opened)
 
     def action_threads(self) -> None:
         """Durable threads of all agents; whichever is chosen is opened in the chat."""

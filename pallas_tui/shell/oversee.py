@@ -30,10 +30,6 @@ class Overseer(Bounded):
 
     # Versions and watching
 
-    def action_changes(self) -> None:
-        """The last versions of all agents."""
-        self.main.open_changes()
-
     def action_watch(self) -> None:
         """Pause or resume looking after the files."""
         watch = self.fleet.snapshot().watch if self.fleet is not None else None

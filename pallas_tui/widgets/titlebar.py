@@ -5,7 +5,7 @@ from functools import partial
 
 from textual import events
 
-from pallas_tui.screens.jump_screen import Spot
+from pallas_tui.targets import Spot
 
 from ..actions import binding, keys_of
 from ..text import Glyphs, Line, width_of

@@ -19,6 +19,7 @@ from ...agents.source_line import open_source
 from ...clipboard import copy
 from ...forms import warm_up
 from ...pump import PERIOD
+from ...targets import opener_of
 from ...text import Glyphs
 from ..filter import FilterLine
 from ..lines import LineView
@@ -271,7 +272,8 @@ which the agent is configured, **u** looks everything up again, **y** copies wha
 
     def action_changes(self) -> None:
         """Its last versions, and what is different in each."""
-        self._agents.open_changes(self._agent)
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_changes(self._agent)
 
     async def action_copy(self) -> None:
         """Copy what the section shows: in the tools the selected one."""

@@ -21,7 +21,7 @@ from ...agents.under_way import DOING, UnderWay
 from ...frame import Frame
 from ...state import can_answer, tone_of
 from ...supervision import History
-from ...targets import AgentTarget, Entity, Target, ToolTarget
+from ...targets import AgentTarget, Entity, ScreenOpener, Target, ToolTarget, opener_of
 from ...text import Glyphs, Line
 from ..filter import FilterLine
 from ..list_pane import ListPane
@@ -180,7 +180,7 @@ file it is configured in.
         """Talk to the selected agent, see the tools of what it calls, or read why that cannot be."""
         item = self.agents.selected.item if self.agents.selected is not None else None
         if isinstance(item, Link):
-            self._open_screen(item.owner, "tools", item.name)
+            self._opened(lambda opener: opener.open_details(item.owner, "tools", item.name))
         elif isinstance(item, AgentSnapshot) and can_answer(item):
             self.post_message(self.Open(item.name))
         else:
@@ -226,37 +226,28 @@ file it is configured in.
     def action_changes(self) -> None:
         """The versions of the selected agent, and what is different in each."""
         if (branch := self.agents.selected) is not None and branch.agent:
-            self.open_changes(branch.agent)
-
-    def open_changes(self, agent: str = "", event: Reloaded | None = None) -> None:
-        """The versions of an agent, or of all; with the cursor on ``event``."""
-        from ...screens.changes import ChangesScreen
-
-        self.app.push_screen(ChangesScreen(self, agent, event))
+            self._opened(lambda opener: opener.open_changes(branch.agent))
 
     def action_messages(self) -> None:
         """The messages of the last run in which the selected agent sent or got one."""
-        branch, open_messages = self.agents.selected, getattr(self.app, "open_messages", None)
-        if branch is not None and branch.agent and open_messages is not None:
-            open_messages(agent=branch.agent)
+        if (branch := self.agents.selected) is not None and branch.agent:
+            self._opened(lambda opener: opener.open_messages(agent=branch.agent))
 
     def action_send(self) -> None:
         """Write a message to the selected agent by a form."""
         if (branch := self.agents.selected) is not None and branch.agent:
-            from ..messages.writing import open_send
-
-            open_send(self, branch.agent)
+            self._opened(lambda opener: opener.open_send(branch.agent))
 
     def action_details(self) -> None:
         """Everything about the selected agent."""
         if (branch := self.agents.selected) is not None and branch.agent:
-            self._open_screen(branch.agent)
+            self._opened(lambda opener: opener.open_details(branch.agent))
 
     def action_tools(self) -> None:
         """The tools of the selected agent, or of the downstream."""
         if (branch := self.agents.selected) is not None and branch.agent:
             server = branch.item.name if isinstance(branch.item, Link) else None
-            self._open_screen(branch.agent, "tools", server)
+            self._opened(lambda opener: opener.open_details(branch.agent, "tools", server))
 
     def action_edit(self) -> None:
         """Open the file in which the selected agent is configured."""
@@ -265,12 +256,9 @@ file it is configured in.
         if agent is not None and (problem := open_source(self.app, agent.source)):
             self.notify(problem, severity="warning", markup=False)
 
-    def _open_screen(
-        self, name: str, section: str = "overview", server: str | None = None, tool: str = ""
-    ) -> None:
-        from ...screens.agent import AgentScreen
-
-        self.app.push_screen(AgentScreen(self, name, section, server, tool))
+    def _opened(self, do: Callable[[ScreenOpener], None]) -> None:
+        if (opener := opener_of(self.app)) is not None:
+            do(opener)
 
     # The palette and other panes
 
@@ -280,7 +268,9 @@ file it is configured in.
             self.agents.filter_by(())
             return self.agents.show_agent(target.name)
         if isinstance(target, ToolTarget) and self.agents.agent(target.agent) is not None:
-            self._open_screen(target.agent, "tools", target.server, target.tool)
+            self._opened(
+                lambda opener: opener.open_details(target.agent, "tools", target.server, target.tool)
+            )
             return True
         return False
 

@@ -2,30 +2,78 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from pallas.commands import Parameter
-from pallas.model import AgentDetail, Fault, FaultType, ServerDetail
+from textual.app import App
+from textual.message import Message
+
+from pallas.commands import Parameter, parameter_text
+from pallas.model import (
+    AgentDetail,
+    AgentSnapshot,
+    Fault,
+    FaultType,
+    FleetPort,
+    Params,
+    ServerDetail,
+    ThreadRecord,
+)
 from pallas.model.safe_text import one_line
 from pallas_tui.widgets.dialogs.line_dialog import LineScreen, masked_token
 
 from ...chat import principal as principals
 from ...chat.export import About, Form, exported, file_name, form_of, write_new
+from ...chat.model import Conversation
 from ...chat.pricing import money, tokens
 from ...chat.principal import NOBODY, Principal
-from ...chat.talk import ERAS
+from ...chat.talk import ERAS, Talk
 from ...instances.snapshots import is_attached_name
 from ...link import is_plain, origin_of
 from ...pictures.images import user_path
+from ...targets import Reveal, ThreadTarget
+from .desk import Desk
 from .dialogs import ConfirmScreen
-from .kept import KeepingHost, params_fact
+from .tray import Tray
 
 MAX_NAME: Final = 40
+_LISTED: Final = 20
+"""Threads that are listed."""
 _SWITCH: Final = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
-class ViewHost(KeepingHost):
+class HostedView(Protocol):
+    """What a conversation on the screen offers to slash commands."""
+
+    conversation: Conversation
+    talk: Talk
+    desk: Desk
+    beside: str
+    known: tuple[AgentSnapshot, ...]
+
+    @property
+    def app(self) -> App[Any]: ...
+    @property
+    def tray(self) -> Tray: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+
+    def touch(self) -> None: ...
+    def judge(self) -> None: ...
+    def rename(self, name: str) -> None: ...
+    def attach(self) -> None: ...
+    def retry(self) -> None: ...
+    def ask_beside(self, agents: tuple[str, ...]) -> None: ...
+    def post_message(self, message: Message) -> bool: ...
+
+
+class ViewHost:
     """The ``ChatHost`` of one conversation. Runs in a worker: it may ask the person, and wait."""
+
+    def __init__(self, view: HostedView) -> None:
+        self._view = view
+        self._known: list[ThreadRecord] = []
 
     def parameters(self) -> Sequence[Parameter]:
         """Everything but the parameters of the model."""
@@ -75,7 +123,7 @@ class ViewHost(KeepingHost):
                 return await self._bearer(value)
             case _:
                 names = () if value.lower() == "off" else tuple(value.replace(",", " ").split())
-                view.post_message(view.Beside(view, names))
+                view.ask_beside(names)
                 return ""
 
     async def _bearer(self, value: str) -> str:
@@ -217,6 +265,75 @@ class ViewHost(KeepingHost):
         """Leave the workbench, by the same way as its key."""
         await self._view.app.run_action("quit")
 
+    # Parameters
+
+    def overrides(self) -> Params:
+        """Those of this tab, which go with each message."""
+        return self._view.conversation.params
+
+    def override(self, params: Params) -> None:
+        """From the next message on these. Raises Fault for an agent that has no place for any."""
+        name = self._view.conversation.agent
+        fleet: FleetPort | None = getattr(self._view.app, "fleet", None)
+        agent = fleet.snapshot().agent(name) if fleet is not None else None
+        if params and agent is not None and agent.kind == "worker":
+            told = f"{one_line(name, 80)} is a worker and takes no parameters: nothing was changed."
+            raise Fault(FaultType.CONFIG, told)
+        self._view.conversation.params = params
+        self._view.touch()
+
+    async def save(self, params: Params) -> str:
+        """Lay them over the agent's own. Raises Fault."""
+        agent = self._view.conversation.agent
+        return await self._fleet("its defaults are kept where it runs").save_params(agent, params.to_json())
+
+    # Threads
+
+    def known_threads(self) -> Sequence[str]:
+        """Those that ``threads`` listed last."""
+        return [record.id for record in self._known]
+
+    async def threads(self) -> Sequence[ThreadRecord]:
+        """The agent's threads, the one used last first. Raises Fault."""
+        fleet = self._fleet("its threads are kept where it runs")
+        self._known = list((await fleet.threads(self._view.conversation.agent, _LISTED)).items)
+        return self._known
+
+    async def resume(self, thread: str) -> str:
+        """Open a thread in a tab of its own. Raises Fault."""
+        agent = self._view.conversation.agent
+        record = await self._fleet("its threads are kept where it runs").thread(agent, thread)
+        self._view.post_message(Reveal(ThreadTarget(record)))
+        return ""
+
+    def _fleet(self, otherwise: str) -> FleetPort:
+        """The fleet that the agent belongs to. Raises Fault for an agent elsewhere."""
+        name = self._view.conversation.agent
+        fleet: Any = getattr(self._view.app, "fleet", None)
+        if is_attached_name(name):
+            raise Fault(FaultType.CONFIG, f"{one_line(name, 80)} belongs to another fleet: {otherwise}.")
+        if fleet is None:
+            raise Fault(FaultType.TRANSPORT, "There is no fleet to ask.")
+        found: FleetPort = fleet
+        return found
+
+    # What goes with the next message, and asking again
+
+    async def attach(self, path: str) -> str:
+        """Send this picture with the next message; without a path choose one."""
+        if not path:
+            self._view.attach()
+        else:
+            tray = self._view.tray
+            if not await tray.take(user_path(path, self._view.desk.base)):
+                raise Fault(FaultType.CONFIG, "Nothing was attached.")
+        return ""
+
+    async def retry(self) -> str:
+        """Ask the last question again."""
+        self._view.retry()
+        return ""
+
 
 def _tokens_of(answers: Sequence[Any]) -> tuple[list[int | None], list[int | None]]:
     return [entry.tokens_in for entry in answers], [entry.tokens_out for entry in answers]
@@ -228,3 +345,8 @@ def _with(era: str, protocol: str) -> str:
 
 def _wrong(problem: str) -> Fault:
     return Fault(FaultType.CONFIG, problem)
+
+
+def params_fact(params: Params) -> str:
+    """What is set, in one line; empty when nothing is."""
+    return one_line(", ".join(f"{name} {value}" for name, value in parameter_text.lines(params)), 300)

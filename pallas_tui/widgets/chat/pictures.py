@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from ...actions import bindings
 from ...pictures.cells import Unreadable, draw, fit
-from ...pictures.images import Attachment, size_text
+from ...pictures.images import Attachment, picture_facts
 from ...text import UNICODE, Glyphs
 from ...text import fit as fit_text
 from ..following import follow
@@ -31,14 +31,6 @@ _SMALL_COLUMNS: Final = 24
 _FIRST: Final = " (first frame)"
 
 
-def facts(picture: Attachment, glyphs: Glyphs = UNICODE) -> str:
-    """Name, size and pixels: ``invoice.png 84 KB 800x600``."""
-    width, height = picture.pixels
-    cross = "×" if glyphs is UNICODE else "x"
-    pixels = f" {width}{cross}{height}" if width and height else ""
-    return f"{picture.name} {size_text(picture.size)}{pixels}"
-
-
 class Thumbnail(Widget, can_focus=True):
     """One picture with its caption, or why it cannot be shown. Its height is known before it is decoded."""
 
@@ -49,7 +41,7 @@ class Thumbnail(Widget, can_focus=True):
         super().__init__(classes="picture")
         self._album, self._index, self._glyphs = album, index, glyphs
         picture = album()[index]
-        self._caption = facts(picture, glyphs)
+        self._caption = picture_facts(picture, glyphs)
         self._room = (columns, rows - 1)
         self._strips: tuple[Strip, ...] = ()
         self.problem = "" if picture.mime_type else "this is no picture"

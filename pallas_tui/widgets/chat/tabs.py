@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from pallas_tui.screens.jump_screen import Spot
+from pallas_tui.targets import Spot
 
 from ...text import UNICODE, Glyphs, Part
 

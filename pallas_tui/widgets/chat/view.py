@@ -166,6 +166,10 @@ class ConversationView(Reading):
         self._column = column
         self.set_class(column, "-column")
 
+    def ask_beside(self, agents: tuple[str, ...]) -> None:
+        """Have these agents asked side by side; none: no longer."""
+        self.post_message(self.Beside(self, agents))
+
     def touch(self) -> None:
         """The model changed."""
         self._painter.touch()

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from pallas.model import Fault
 from pallas_tui.actions import bindings
 from pallas_tui.pictures.cells import Drawn, Unreadable, decode, draw
-from pallas_tui.pictures.images import SUFFIXES, Attachment, save_image, user_path
+from pallas_tui.pictures.images import SUFFIXES, Attachment, picture_facts, save_image, user_path
 from pallas_tui.pictures.pixels import Way, let_go, picture_widget, prepare, way
 from pallas_tui.text import UNICODE, Glyphs
 from pallas_tui.widgets.status import StatusLine
@@ -121,11 +121,9 @@ class PictureScreen(ModalScreen[None]):
 
     @work(group="picture", exclusive=True, exit_on_error=False, description="draw a picture")
     async def _show(self) -> None:
-        from pallas_tui.widgets.chat.pictures import facts
-
         picture, album = self.picture, self._album()
         place = f"  {self._index + 1} of {len(album)}" if len(album) > 1 else ""
-        self._heading.update(f" {facts(picture, self._glyphs)}{place}")
+        self._heading.update(f" {picture_facts(picture, self._glyphs)}{place}")
         self._tell("")
         room = self.query_one("#picture-room")
         await self._drop_pixels()

@@ -15,7 +15,7 @@ from ...frame import Frame
 from ...runs.feed import Feed
 from ...runs.filter import HINT, parse
 from ...runs.run import Run
-from ...targets import Entity, Reveal, RunTarget, Target
+from ...targets import Entity, Reveal, RunTarget, Target, opener_of
 from ...text import Glyphs, clock, count
 from ..filter import FilterLine
 from ..list_pane import ListPane
@@ -177,9 +177,8 @@ them must hold; `-` before one says that it must not. What a run stands within s
 
     def open_run(self, run: Run) -> None:
         """Show all of a run on a screen of its own."""
-        from ...screens.run import RunScreen
-
-        self.app.push_screen(RunScreen(run, self, self._glyphs))
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_run(run)
 
     def story(self) -> tuple[str, str] | None:
         run = self.runs.selected
@@ -210,9 +209,9 @@ them must hold; `-` before one says that it must not. What a run stands within s
 
     def action_messages(self) -> None:
         """What the handlers of the selected run said to each other."""
-        run, open_messages = self.runs.selected, getattr(self.app, "open_messages", None)
-        if run is not None and open_messages is not None:
-            open_messages(run.id)
+        run, opener = self.runs.selected, opener_of(self.app)
+        if run is not None and opener is not None:
+            opener.open_messages(run.id)
 
     def action_cancel(self) -> None:
         """Ask for the selected run to be cancelled."""

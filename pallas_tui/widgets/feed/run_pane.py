@@ -16,6 +16,7 @@ from ...clipboard import copy
 from ...runs.exchange_text import as_json, as_text
 from ...runs.run import Run
 from ...runs.tree import Row
+from ...targets import opener_of
 from ...text import Glyphs
 from ..lines import LineView
 from ..list_pane import Story
@@ -145,8 +146,8 @@ exchanges again. **y** copies what the cursor is on as text, **c** an exchange a
 
     def action_messages(self) -> None:
         """What its handlers said to each other."""
-        if (open_messages := getattr(self.app, "open_messages", None)) is not None:
-            open_messages(self.run.id)
+        if (opener := opener_of(self.app)) is not None:
+            opener.open_messages(self.run.id)
 
     async def action_copy(self) -> None:
         """Copy the exchange under the cursor as text, anywhere else everything about the run."""
