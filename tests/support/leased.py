@@ -1,7 +1,7 @@
 """A kernel, a directory and sessions over agents that do as a test says, on a clock that it moves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pallas.config.kinds import SessionLimits
@@ -103,7 +103,7 @@ class House:
         if ledger is not None:
             self.kernel.keep_in(ledger)
         self.clock = Clock()
-        self.limits = replace(SessionLimits(), **limits)
+        self.limits = SessionLimits().model_copy(update=limits)
         self.agents: list[Found] = []
         self.looked = 0
         self.default = default

@@ -125,7 +125,7 @@ MISTAKES = [
     (token(f"sha256: '{'0' * 63}1'"), "is the hash of a token that anyone would guess"),
     (token(f"sha256: {hashlib.sha256(b'changeme').hexdigest()}"), "that anyone would guess"),
     (token(f"token: {TOKEN}"), "auth.tokens.ci.token: the token itself never stands in a file"),
-    (f"tokens:\n  ci: {TOKEN}\n", "auth.tokens.ci: is not a mapping; write {sha256: …}"),
+    (f"tokens:\n  ci: {TOKEN}\n", "auth.tokens.ci: is text, where a mapping is needed; write {sha256: …}"),
     (token("scopes: [run]"), "auth.tokens.ci.sha256: is missing; make one with `pallas token new NAME`"),
     (token(f"sha256: {SHA}, scope: [run]"), "auth.tokens.ci.scope: unknown key; allowed: sha256, scopes"),
     (token(f"sha256: {SHA}, scopes: ['a b']"), "auth.tokens.ci.scopes: holds one that is no scope"),
@@ -185,8 +185,8 @@ def test_a_mistake_names_its_place_and_repeats_no_token(folder: Folder, auth: st
         ),
         ("{tokens: []}", "agents.harper.auth: lets nobody call"),
         ("{dev: true}", "agents.harper.auth.dev: unknown key"),
-        ("on", "agents.harper.auth: is neither; allowed: off, or a mapping"),
-        ("[ci]", "agents.harper.auth: is neither; allowed: off, or a mapping"),
+        ("on", "agents.harper.auth: is true to YAML, where a mapping is needed; allowed: off, or a mapping"),
+        ("[ci]", "agents.harper.auth: is a list, where a mapping is needed; allowed: off, or a mapping"),
     ],
 )
 def test_a_mistake_of_an_agent_is_told(folder: Folder, own: str, says: str) -> None:

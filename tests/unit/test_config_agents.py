@@ -298,7 +298,7 @@ MISTAKES = [
     (agent(RIGHT + "icons: [{sizes: any}]"), "agents.jarvis.icons[0].src: is missing"),
     (agent(RIGHT + "icons: [{src: x, sizes: [big]}]"), "icons[0].sizes: big is not a size"),
     (agent(RIGHT + "icons: [{src: x, size: any}]"), "did you mean sizes"),
-    (agent(RIGHT + "icons: {src: x, sizes: 7}"), "icons[0].sizes: is a number (7), where text is needed"),
+    (agent(RIGHT + "icons: {src: x, sizes: 7}"), "icons.sizes: is a number (7), where text is needed"),
     # where to listen
     (agent(RIGHT, "host: http://x.example.com\n"), "host: is a URL"),
     (agent(RIGHT, "host: x.example.com:80\n"), "host: holds a port"),

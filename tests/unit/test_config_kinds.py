@@ -106,8 +106,10 @@ def test_every_key_of_every_kind_arrives(folder: Folder) -> None:
         Need("jarvis", "started"),
     }
     assert project.default_agent == "far"
-    assert project.sessions == SessionLimits(7, 5.0, 50.0, 1.0, 3, 1_000, 100)
-    assert project.tasks == TasksConfig(True, 3_600.0, 9)
+    assert project.sessions == SessionLimits(
+        max=7, idle=5.0, ttl=50.0, reap_every=1.0, concurrent=3, prompt_bytes=1_000, metadata_bytes=100
+    )
+    assert project.tasks == TasksConfig(tools=True, ttl=3_600.0, max=9)
     assert project.warnings == ()
     assert "secret-of-the-test" not in repr(project)
 

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from support.config_folder import AGENTS, Folder
 
 from pallas.config import ConfigError, Project
-from pallas.config.agents import AGENT_KEYS
-from pallas.config.listeners import LISTENER_KEYS
-from pallas.config.organism import ORGANISM_KEYS
-from pallas.config.organism import TOP_KEYS as ORGANISM_TOP_KEYS
-from pallas.config.read_llm import BACKEND_KEYS
-from pallas.config.topology import PROJECT_KEYS
+from pallas.config.agent_entries import ENTRIES
+from pallas.config.agents_file import AgentsFile
+from pallas.config.listeners import ListenerEntry
+from pallas.config.llm_section import BackendEntry
+from pallas.config.organism import OrganismFile, OrganismSection
 from pallas.config.upstream import DOWNSTREAM_KEYS, TOP_KEYS
 from pallas.model.safe_text import sanitize
+
+AGENT_KEYS = tuple(dict.fromkeys(key for entry in ENTRIES.values() for key in entry.known()))
 
 scalars = st.one_of(
     st.none(),
@@ -80,7 +81,9 @@ def test_any_yaml_like_text_is_answered(text: str) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.dictionaries(st.sampled_from(PROJECT_KEYS), values((*AGENT_KEYS, "command", "url", "src")), max_size=6)
+    st.dictionaries(
+        st.sampled_from(AgentsFile.known()), values((*AGENT_KEYS, "command", "url", "src")), max_size=6
+    )
 )
 def test_any_values_under_the_known_keys_are_answered(top: dict[str, object]) -> None:
     with_files({"agents.yaml": yaml.safe_dump({"name": "demo", **top}, allow_unicode=True)})
@@ -96,9 +99,11 @@ def test_any_values_of_an_agent_are_answered(agent: dict[str, object]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(
     st.dictionaries(
-        st.sampled_from(ORGANISM_TOP_KEYS), values((*ORGANISM_KEYS, *BACKEND_KEYS, "backends")), max_size=6
+        st.sampled_from(OrganismFile.known()),
+        values((*OrganismSection.known(), *BackendEntry.known(), "backends")),
+        max_size=6,
     ),
-    st.lists(st.dictionaries(st.sampled_from(LISTENER_KEYS), values(("a",)), max_size=8), max_size=3),
+    st.lists(st.dictionaries(st.sampled_from(ListenerEntry.known()), values(("a",)), max_size=8), max_size=3),
 )
 def test_any_values_of_an_organism_are_answered(
     top: dict[str, object], listeners: list[dict[str, object]]

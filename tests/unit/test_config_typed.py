@@ -83,7 +83,9 @@ def test_every_key_of_a_typed_handler_arrives_and_nothing_is_imported(folder: Fo
     }
     assert typed["words"] is None
     assert code_file(folder.root, add) == folder.root / "calc/add.py"
-    assert project.messages == PumpLimits(7, 6, 2, 100, 50, 2048)
+    assert project.messages == PumpLimits(
+        pipelines=7, handlers=6, per_agent=2, queue=100, per_run=50, bytes=2048
+    )
 
 
 def test_what_is_not_given_is_as_the_contract_says(folder: Folder) -> None:

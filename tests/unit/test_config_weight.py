@@ -8,7 +8,7 @@ from support.config_folder import Folder
 
 from pallas.config import upstream
 
-HEAVY = ("fast_agent", "textual", "fastmcp", "mcp", "starlette", "uvicorn", "httpx2", "pydantic")
+HEAVY = ("fast_agent", "textual", "fastmcp", "mcp", "starlette", "uvicorn", "httpx2")
 
 
 def test_reading_a_project_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -60,19 +60,19 @@ def test_a_downstream_url_is_the_one_fast_agent_calls() -> None:
 
 
 def test_the_reference_names_every_key() -> None:
-    from pallas.config.agents import AGENT_KEYS, CAPABILITY_KEYS, SCOPES
-    from pallas.config.icons import ICON_KEYS
-    from pallas.config.programs import SCRIPTED_KEYS, SERVER_KEYS
-    from pallas.config.topology import PROJECT_KEYS
+    from pallas.config.agent_entries import ENTRIES, CapabilitiesEntry, IconEntry
+    from pallas.config.agents import SCOPES
+    from pallas.config.agents_file import AgentsFile
+    from pallas.config.programs import ScriptedSection, ServerEntry
 
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     keys = (
-        *PROJECT_KEYS,
-        *AGENT_KEYS,
-        *CAPABILITY_KEYS,
-        *SERVER_KEYS,
-        *SCRIPTED_KEYS,
+        *AgentsFile.known(),
+        *(key for entry in ENTRIES.values() for key in entry.known()),
+        *CapabilitiesEntry.known(),
+        *ServerEntry.known(),
+        *ScriptedSection.known(),
         *upstream.DOWNSTREAM_KEYS,
     )
     assert [key for key in (*keys, *SCOPES) if f"`{key}`" not in text] == []
-    assert [key for key in ICON_KEYS if key not in text] == []
+    assert [key for key in IconEntry.known() if key not in text] == []

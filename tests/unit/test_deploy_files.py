@@ -10,7 +10,7 @@ import yaml
 
 from pallas.cli.app import run
 from pallas.config import load_project
-from pallas.config.topology import DEFAULT_DRAIN_TIMEOUT, DEFAULT_REGISTRY_PORT
+from pallas.config.agents_file import DEFAULT_DRAIN_TIMEOUT, DEFAULT_REGISTRY_PORT
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE, EXAMPLE = DEPLOY / "kubernetes" / "base", DEPLOY / "kubernetes" / "example"

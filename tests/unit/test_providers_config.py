@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from pallas.config.agent_entries import LlmEntry
 from pallas.config.kinds import ProviderConfig
 from pallas.config.models import Where
 from pallas.config.notes import Notes
-from pallas.config.read_providers import read_providers
+from pallas.config.providers import providers_of
 from pallas.config.section import Section
+from pallas.config.validation import validate
 from pallas.config.yamlfile import read_table
 from pallas.model import Params
 
@@ -20,7 +22,8 @@ def _read(root: Path, text: str) -> tuple[tuple[ProviderConfig, ...], str, list[
     notes = Notes()
     table = read_table(file, "agents.yaml", notes, {})
     assert table is not None, notes.sorted([])
-    found, default = read_providers(Section(table, "agents.one", Where("agents.yaml", 1), notes))
+    entry = validate(LlmEntry, Section(table, "agents.one", Where("agents.yaml", 1), notes))
+    found, default = providers_of(entry.at, entry.providers, entry.default_provider)
     return found, default, [str(mistake) for mistake in notes.sorted(["agents.yaml"])]
 
 

@@ -180,7 +180,7 @@ async def test_a_message_that_is_too_large_is_told_to_its_sender() -> None:
     async def large(payload: Any, metadata: HandlerMetadata) -> HandlerResponse:
         return respond(payload.code) if isinstance(payload, SystemError) else to("large", "x" * 2_000)
 
-    world = World(Handler("large", large), limits=PumpLimits(bytes=1_000))
+    world = World(Handler("large", large), limits=PumpLimits(bytes=1_024))
     assert await world.send("large", Ask()) == Answer("validation")
-    with pytest.raises(Fault, match="at most 1000"):
-        await world.send("large", PayloadType.of(Ask).pack(Ask("x" * 1_000)))
+    with pytest.raises(Fault, match="at most 1024"):
+        await world.send("large", PayloadType.of(Ask).pack(Ask("x" * 1_024)))

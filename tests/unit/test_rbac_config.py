@@ -99,8 +99,11 @@ def test_a_mistake_beside_the_rules_is_told_as_well(folder: Folder) -> None:
         ("rbac: on\n", "rbac: is true to YAML, where a mapping is needed"),
         ("rbac: {rules: []}\n", "rbac.rules: unknown key; allowed: enabled, grants"),
         ("rbac: {enabled: maybe}\n", "rbac.enabled: is text, where true or false is needed"),
-        ("rbac: {grants: [token:ci]}\n", "rbac.grants[0]: is not a mapping; write [{to: [token:ci], allow:"),
-        ("rbac: {grants: {}}\n", "rbac.grants: is not a list"),
+        (
+            "rbac: {grants: [token:ci]}\n",
+            "rbac.grants[0]: is text, where a mapping is needed; write {to: [token:ci], allow:",
+        ),
+        ("rbac: {grants: {}}\n", "rbac.grants: is a mapping, where a list is needed"),
         ("rabc: {}\n", "rabc: unknown key"),
     ):
         assert any(said in str(each) for each in folder.agents(text(rbac)).found()), said

@@ -2,40 +2,47 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 from pallas.model import AgentKind
 
-from .files import file_like, is_file, is_folder, module_problem
-from .icons import read_icons
-from .models import AgentConfig, Capabilities, InstanceScope, Isolation, Need, RestartConfig
-from .notes import suggest
+from .agent_entries import (
+    MAX_TEXT,
+    AgentEntry,
+    CapabilitiesEntry,
+    HandlerEntry,
+    IconEntry,
+    LlmEntry,
+    RemoteEntry,
+    RouterEntry,
+    UnknownEntry,
+    WorkerEntry,
+    note_foreign_keys,
+)
+from .agent_kinds import (
+    Members,
+    capability_words,
+    environment_of,
+    examples_of,
+    handler_of,
+    remote_of,
+    router_of,
+    worker_of,
+)
+from .auth_section import AgentAuth, agent_auth
+from .files import project_file
+from .models import AgentConfig, Capabilities, Icon, InstanceScope, Need, RestartConfig
 from .params import read_params
 from .ports import Ports
-from .read_auth import AgentAuth, read_agent_auth
-from .read_kinds import (
-    COMMON_KEYS,
-    KEYS_OF,
-    Members,
-    read_capability_words,
-    read_environment,
-    read_examples,
-    read_handler,
-    read_kind,
-    read_remote,
-    read_router,
-    read_worker,
-)
-from .read_providers import read_providers
-from .read_typed import Named, check_module, read_peers
+from .providers import providers_of
 from .section import Section
-from .supervision import RESTART, read_needs, read_restart
+from .supervision import RESTART, needs_of, restart_of
+from .typed_handlers import Named, check_module, once_each
+from .validation import validate
 from .where import Where
 
-AGENT_KEYS: Final = tuple(dict.fromkeys((*COMMON_KEYS, *(key for keys in KEYS_OF.values() for key in keys))))
-CAPABILITY_KEYS: Final = ("vision", "context_window", "max_output_tokens")
 # `shared` and `connection` are the names older projects use (SPEC C12).
 SCOPES: Final[Mapping[str, InstanceScope]] = {
     "pooled": "pooled",
@@ -52,7 +59,7 @@ RESTARTS: Final[Mapping[AgentKind, RestartConfig]] = {
 }
 """What becomes of an agent that fails where ``restart:`` does not say it, by kind."""
 MAX_NAME: Final = 100
-MAX_TEXT: Final = 100
+_SIZE: Final = re.compile(r"\d+x\d+|any", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -88,102 +95,114 @@ class Draft:
         return typed.payload if typed is not None else ""
 
 
-def read_agent(section: Section, name: str, root: Path, ports: Ports, *, port_needed: bool = True) -> Draft:
+def draft_of(entry: AgentEntry, name: str, root: Path, ports: Ports, *, port_needed: bool = True) -> Draft:
     """One entry under ``agents:``. Its port is claimed in ``ports``; it may have none unless needed."""
-    kind = read_kind(section)
+    section = entry.at
     if problem := name_problem(name):
         section.notes.error(section.where, section.path, problem, name_hint(name))
-    module, card = _code(section, root) if kind == "llm" else (None, None)
-    providers, default_provider = read_providers(section) if kind == "llm" else ((), "")
-    router, members = read_router(section) if kind == "router" else (None, ())
-    there = "port" in section or (port_needed and section.need("port", "24201"))
-    port = section.integer("port", 1, 65_535) if there else None
-    if port is not None:
-        ports.claim(port, f"agent {name}", section.place("port"), section.key("port"))
-    title = section.text("title", most=MAX_TEXT) or name.title()[:MAX_TEXT]
-    needs = read_needs(section)
-    peers = read_peers(section) if kind in ("llm", "handler") else ()
+    module, card = (None, None)
+    if isinstance(entry, LlmEntry) and not isinstance(entry, UnknownEntry):
+        module, card = _code(entry, root)
+    if port_needed:
+        section.need("port", "24201")
+    if entry.port is not None:
+        ports.claim(entry.port, f"agent {name}", section.place("port"), section.key("port"))
+    title = entry.title or name.title()[:MAX_TEXT]
+    kind = "llm" if isinstance(entry, UnknownEntry) else entry.kind
+    router, members = router_of(entry) if isinstance(entry, RouterEntry) else (None, ())
+    needs = needs_of(section, entry.depends_on)
     # A router takes runs while one of those it chooses among does not: it only follows them.
     implied = tuple(Need(member, "started") for member, _, _ in members)
     wanted = (*reversed(implied), *(need for need, _ in reversed(needs)))
-    capabilities = section.section("model_capabilities")
-    scope = section.choice("instance_scope", tuple(SCOPES))
+    peers = once_each(entry.listed("peers")) if isinstance(entry, LlmEntry | HandlerEntry) else ()
+    config = AgentConfig(
+        name=name,
+        port=entry.port or 0,
+        module=module,
+        card=card,
+        title=title,
+        description=entry.description or title,
+        needs=tuple({need.name: need for need in wanted}.values())[::-1],
+        icons=icons_of(entry),
+        run_timeout=entry.run_timeout,
+        start_timeout=entry.start_timeout,
+        restart=restart_of(entry.restart, RESTARTS.get(kind, RESTART)),
+        params=read_params(section),
+        kind=kind,
+        capabilities=capability_words(entry),
+        examples=examples_of(entry),
+        worker=worker_of(entry, name, root) if isinstance(entry, WorkerEntry) else None,
+        remote=remote_of(entry, name) if isinstance(entry, RemoteEntry) else None,
+        handler=handler_of(entry, root, name) if isinstance(entry, HandlerEntry) else None,
+        isolation=entry.isolation if isinstance(entry, LlmEntry | HandlerEntry) else "none",
+        router=router,
+        peers=tuple(peer for peer, _ in peers),
+        where=section.where,
+    )
     return Draft(
-        AgentConfig(
-            name=name,
-            port=port or 0,
-            title=title,
-            description=section.text("description", most=MAX_TEXT) or title,
-            module=module,
-            card=card,
-            needs=tuple({need.name: need for need in wanted}.values())[::-1],
-            icons=read_icons(section),
-            instance_scope=SCOPES[scope or "pooled"],
-            max_instances=_or(section.integer("max_instances", 1, 64), 8),
-            max_iterations=_or(section.integer("max_iterations", 1), 12),
-            loop_repeat_threshold=_or(_repeats(section), 3),
-            run_timeout=_or(section.integer("run_timeout", 1, 86_400), 1800),
-            start_timeout=_seconds(section, "start_timeout", 60.0),
-            restart=read_restart(section, RESTARTS.get(kind or "llm", RESTART)),
-            params=read_params(section),
-            isolation="process" if section.choice("isolation", get_args(Isolation)) == "process" else "none",
-            env=read_environment(section, name) if kind in (None, "llm") else {},
-            kind=kind or "llm",
-            capabilities=read_capability_words(section),
-            examples=read_examples(section),
-            worker=read_worker(section, name, root) if kind == "worker" else None,
-            remote=read_remote(section, name) if kind == "remote" else None,
-            handler=read_handler(section, root, name) if kind == "handler" else None,
-            router=router,
-            providers=providers,
-            default_provider=default_provider,
-            peers=tuple(peer for peer, _ in peers),
-            where=section.where,
-        ),
+        _with_model(entry, config) if isinstance(entry, LlmEntry) else config,
         tuple((need.name, where) for need, where in needs),
-        read_capabilities(capabilities) if capabilities else None,
-        read_agent_auth(section),
+        _declared(entry.model_capabilities) if isinstance(entry, LlmEntry) else None,
+        agent_auth(entry.auth, section),
         members,
         peers,
         section.path,
-        _required(section) if kind == "llm" else (),
+        _required(entry) if isinstance(entry, LlmEntry) else (),
     )
 
 
-def _required(section: Section) -> Named:
-    """The names under ``servers`` that say ``required: true``, with their places."""
-    found = []
-    for name, server in section.sections("servers"):
-        server.only(("required",))
-        if server.flag("required"):
-            found.append((name, server.where))
-    return tuple(found)
-
-
-def _seconds(section: Section, key: str, default: float) -> float:
-    value = section.number(key, 0.1, 3_600)
-    return default if value is None else value
-
-
-def _repeats(section: Section) -> int | None:
-    """How often a call may repeat; one that may not be made once would stop every loop at its first call."""
-    given = section.integer("loop_repeat_threshold", 0)
-    if given == 1:
+def _with_model(entry: LlmEntry, config: AgentConfig) -> AgentConfig:
+    """``config`` with what an agent of fast-agent's has beside what all have."""
+    section = entry.at
+    if isinstance(entry, UnknownEntry):
+        note_foreign_keys(entry)
+    providers, default_provider = providers_of(section, entry.providers, entry.default_provider)
+    if entry.loop_repeat_threshold == 1:
         section.error(
             "loop_repeat_threshold", "1 would stop at the first call", "allowed: 0 (off), or 2 or more"
         )
-    return given
+    isolated = entry.isolation == "process"
+    return replace(
+        config,
+        instance_scope=SCOPES[entry.instance_scope],
+        max_instances=entry.max_instances,
+        max_iterations=entry.max_iterations,
+        loop_repeat_threshold=entry.loop_repeat_threshold,
+        env=environment_of(section, config.name, entry.env, isolated=isolated),
+        providers=providers,
+        default_provider=default_provider,
+    )
+
+
+def icons_of(entry: AgentEntry) -> tuple[Icon, ...]:
+    """The icons of an agent; ``sizes`` is ``any`` when left out (PI-3)."""
+    given = entry.icons if isinstance(entry.icons, tuple) else (entry.icons,)
+    found = (Icon(each) if isinstance(each, str) else _icon(each) for each in given)
+    return tuple(icon for icon in found if icon.src)
+
+
+def _icon(entry: IconEntry) -> Icon:
+    sizes = tuple(entry.sizes.split()) if isinstance(entry.sizes, str) else entry.sizes
+    for size in sizes:
+        if not _SIZE.fullmatch(size):
+            entry.at.error("sizes", f"{size} is not a size", "allowed: any, or WIDTHxHEIGHT such as 48x48")
+    return Icon(entry.src or "", sizes or ("any",))
+
+
+def _required(entry: LlmEntry) -> Named:
+    """The names under ``servers`` that say ``required: true``, with their places."""
+    servers = entry.servers or {}
+    return tuple((name, server.at.where) for name, server in servers.items() if server.required)
+
+
+def _declared(entry: CapabilitiesEntry | None) -> dict[str, bool | int] | None:
+    """The keys of ``model_capabilities`` that are given and right (PR-13)."""
+    return None if entry is None else entry.model_dump(exclude_none=True)
 
 
 def read_capabilities(section: Section) -> dict[str, bool | int]:
     """The keys of a ``model_capabilities`` mapping that are given and right (PR-13)."""
-    section.only(CAPABILITY_KEYS)
-    given = {
-        "vision": section.flag("vision"),
-        "context_window": section.integer("context_window", 1),
-        "max_output_tokens": section.integer("max_output_tokens", 1),
-    }
-    return {key: value for key, value in given.items() if value is not None}
+    return _declared(validate(CapabilitiesEntry, section)) or {}
 
 
 def capabilities_of(*layers: Mapping[str, bool | int] | None) -> Capabilities | None:
@@ -220,38 +239,15 @@ def name_hint(name: str) -> str:
     return f"{rule}; did you mean {better}" if fits else rule
 
 
-def _code(section: Section, root: Path) -> tuple[str | None, Path | None]:
+def _code(entry: LlmEntry, root: Path) -> tuple[str | None, Path | None]:
     """The module or the card, checked to be there."""
+    section = entry.at
     if "module" in section and "card" in section:
         section.error("card", "module and card are both given", "allowed: exactly one of them")
     elif "module" not in section and "card" not in section:
         section.error(
             "module", "is missing", "required: module, for example `module: agents.jarvis`, or card"
         )
-    module = section.text("module", check=module_problem)
-    if module:
-        check_module(section, "module", root, module)
-    card = read_file_name(section, "card", root)
-    return module, card
-
-
-def read_file_name(section: Section, key: str, root: Path) -> Path | None:
-    """The file that ``key`` names, relative to the project, as an absolute path; noted when not there."""
-    text = section.text(key)
-    if text is None:
-        return None
-    path = root / text
-    if is_folder(path):
-        section.error(key, f"{text} is a folder", "name a file in it")
-    elif not is_file(path):
-        section.error(
-            key,
-            f"there is no file {text}",
-            "paths start at the project's folder",
-            suggest(file_like(root, path)),
-        )
-    return path
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
+    if entry.module:
+        check_module(section, "module", root, entry.module)
+    return entry.module, project_file(section, "card", root, entry.card)

@@ -5,27 +5,27 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Discriminator, Tag
+
+from .field_types import Word, split
 from .section import Section
-from .tree import Items
+
+_Words = Annotated[tuple[Word, ...], Tag("list")]
+Command = Annotated[Annotated[str, Tag("text")] | _Words, Discriminator(split)]
+"""One text as a shell would split it, or a list of words."""
 
 
-def read_command(section: Section) -> tuple[str, ...]:
+def command_of(section: Section, given: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """The words of ``command``; empty after a mistake was noted, and where the key is absent."""
-    if isinstance(section.table.get("command"), Items):
-        words = section.words("command")
-    else:
-        node = section.table.get("command")
-        text = section.text_of(node, section.key("command")) if node is not None else None
-        if text is None:
-            return ()
-        try:
-            words = tuple(shlex.split(text))
-        except ValueError as error:
-            section.error(
-                "command", f"cannot be split into words: {error}", "close the quote, or write a list"
-            )
-            return ()
+    if given is None:
+        return ()
+    try:
+        words = tuple(shlex.split(given)) if isinstance(given, str) else given
+    except ValueError as error:
+        section.error("command", f"cannot be split into words: {error}", "close the quote, or write a list")
+        return ()
     if not words or not words[0]:
         section.error("command", "is empty", "write the program and its arguments")
         return ()

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from .auth_section import auth_of
 from .models import AgentConfig, DownstreamConfig, Project
 from .network import AGENTS, local_port, url_problem
 from .notes import Notes
-from .read_auth import auth_of
 from .topology import Topology
 
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from .notes import nearest
+from .notes import nearest, suggest
+from .section import Section
 
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _MAX_LISTED: Final = 500
@@ -79,6 +80,23 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):
         return False
+
+
+def project_file(section: Section, key: str, root: Path, text: str | None) -> Path | None:
+    """The file that ``key`` names, relative to the project, as an absolute path; noted when not there."""
+    if text is None:
+        return None
+    path = root / text
+    if is_folder(path):
+        section.error(key, f"{text} is a folder", "name a file in it")
+    elif not is_file(path):
+        section.error(
+            key,
+            f"there is no file {text}",
+            "paths start at the project's folder",
+            suggest(file_like(root, path)),
+        )
+    return path
 
 
 def _listed(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
+from .agent_kinds import Members
 from .agents import Draft
 from .notes import Notes, allowed, did_you_mean
-from .read_kinds import Members
 from .section import Section
 
 _MAX_CYCLES: Final = 20

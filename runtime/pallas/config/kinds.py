@@ -3,16 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from pallas.model import NO_PARAMS, Params, ProviderKind
 
+from .field_types import FileValue
 from .where import Where
 
 Dialect = Literal["auto", "acp", "ndjson"]
 RouteBy = Literal["capability", "examples", "model"]
 Permissions = Literal["reject", "allow"]
 LlmStrategy = Literal["failover", "round-robin", "least-loaded"]
+MAX_SECONDS: Final = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +103,21 @@ class TypedConfig:
         return self.capacity or limits.per_agent
 
 
-@dataclass(frozen=True, slots=True)
-class PumpLimits:
-    """``messages:``: what typed handlers may do at once (HC-31), and how much one run may be.
+class PumpLimits(FileValue):
+    """How much typed handlers may do at once, and how much one run may be (HC-31)."""
 
-    ``pipelines`` runs, ``handlers`` messages being handled in the fleet, ``per_agent`` by one; ``queue`` of
-    those that wait, ``per_run`` messages of one run; ``bytes`` of one message.
-    """
-
-    pipelines: int = 50
-    handlers: int = 20
-    per_agent: int = 5
-    queue: int = 10_000
-    per_run: int = 10_000
-    bytes: int = 1_048_576
+    pipelines: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """Runs of typed handlers at a time."""
+    handlers: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Messages being handled at a time, in the whole fleet."""
+    per_agent: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Messages being handled by one handler at a time; its own ``capacity`` goes before."""
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Messages that wait."""
+    per_run: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Messages of one run."""
+    bytes: Annotated[int, Field(ge=1_024, le=16 * 1_048_576)] = 1_048_576
+    """Bytes of one message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +187,31 @@ class ProviderConfig:
     failover: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """``sessions:``: how many there may be, how long they live (seconds), and how much is taken at once.
+class SessionLimits(FileValue):
+    """How many sessions there may be, how long they live, and how much one may send (SPEC 7.4)."""
 
-    ``max`` counts those of agents that answer in this process (SPEC 7.4); ``concurrent`` requests at a time;
-    prompts and metadata in bytes.
-    """
+    max: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Sessions at a time with agents that answer in this process."""
+    idle: Annotated[float, Field(ge=1, le=MAX_SECONDS)] = 600.0
+    """Seconds without a prompt after which a session is closed."""
+    ttl: Annotated[float, Field(ge=1, le=MAX_SECONDS)] = 3_600.0
+    """Seconds after which a session is closed in any case, but never during a prompt."""
+    reap_every: Annotated[float, Field(ge=0.1, le=MAX_SECONDS)] = 60.0
+    """Seconds between two looks for sessions to close."""
+    concurrent: Annotated[int, Field(ge=1, le=100_000)] = 50
+    """Requests to the bridge at a time."""
+    prompt_bytes: Annotated[int, Field(ge=1, le=16 * 1_048_576)] = 1_048_576
+    """Bytes of a prompt."""
+    metadata_bytes: Annotated[int, Field(ge=2, le=16 * 1_048_576)] = 65_536
+    """Bytes of a session's metadata."""
 
-    max: int = 100
-    idle: float = 600.0
-    ttl: float = 3_600.0
-    reap_every: float = 60.0
-    concurrent: int = 50
-    prompt_bytes: int = 1_048_576
-    metadata_bytes: int = 65_536
 
-
-@dataclass(frozen=True, slots=True)
-class TasksConfig:
-    """``tasks:``: ``tools`` offers ``tasks_status`` and ``tasks_result`` on the bridge, ``ttl`` is how long
-    what is over is kept (seconds), ``max`` how many may be under way."""
+class TasksConfig(FileValue):
+    """Long work with a durable handle."""
 
     tools: bool = False
-    ttl: float = 7 * 86_400.0
-    max: int = 200
+    """Offer ``tasks_status`` and ``tasks_result`` on the bridge, for clients without the tasks extension."""
+    ttl: Annotated[float, Field(ge=1, le=10 * 365 * 86_400.0)] = 7 * 86_400.0
+    """Seconds that a task is kept after its end."""
+    max: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """Tasks under way at a time."""

@@ -1,30 +1,35 @@
 """``listeners:`` of an ``organism.yaml``: each is a typed handler (SPEC 5.1). Nothing is imported."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from .agents import Draft, name_hint, name_problem
+from .field_types import Maybe, Missing, Text
+from .file_model import FileModel
 from .kinds import HandlerConfig, TypedConfig
 from .models import AgentConfig
 from .notes import nearest
-from .read_typed import (
+from .section import Section
+from .tree import Leaf
+from .typed_handlers import (
     DEFAULT_TIMEOUT,
-    MAX_TIMEOUT,
-    read_files,
-    read_object,
-    read_peers,
-    read_prompt,
+    Files,
+    Peers,
+    Prompt,
+    Timeout,
+    class_problem,
+    files_of,
+    object_named,
+    object_problem,
+    once_each,
+    prompt_of,
     split_object,
 )
-from .section import Section
-from .tree import Items, Leaf
 
-LISTENER_KEYS: Final = (
-    "name", "payload_class", "handler", "description", "agent", "peers", "broadcast", "prompt", "cpu_bound",
-    "timeout", "files",
-)  # fmt: skip
 _ITS_CODE: Final = "the handler's code says it, in its call of complete()"
 _ITS_PEERS: Final = "whom it may call is said by peers:"
 NOT_USED: Final[Mapping[str, str]] = {
@@ -51,6 +56,76 @@ MAX_LISTENERS: Final = 1_000
 MAX_DESCRIPTION: Final = 1_000
 
 
+def _name_refusal(text: str) -> str | None:
+    problem = name_problem(text)
+    return f"{text} {problem}; {name_hint(text)}" if problem else None
+
+
+class ListenerEntry(FileModel):
+    """A typed handler, as xml-pipeline writes it down."""
+
+    name: Annotated[str, Text(_name_refusal), Field(examples=["greeter"])]
+    """The agent's name."""
+    payload_class: Annotated[str, Text(class_problem), Field(examples=["my.code.Greeting"])]
+    """The dataclass that it takes: ``module.Class``."""
+    handler: Annotated[
+        str,
+        Text(object_problem),
+        Missing(
+            "required, for example `handler: my.code.handle_greeting`; what is a prompt and a model alone is "
+            "an agent of agents.yaml, kind llm"
+        ),
+    ]
+    """The function that answers: ``module.name``."""
+    description: Annotated[
+        str,
+        Text(most=MAX_DESCRIPTION),
+        Missing("required: what it is for; others are told this when they may call it"),
+    ]
+    """What it is for."""
+    agent: bool = False
+    """It is told its own name."""
+    peers: Peers = None
+    """Agents that it may send messages to, beside its caller."""
+    broadcast: bool = False
+    """Others may share its name as a target: what is sent there goes to all of them."""
+    prompt: Prompt = None
+    """Put before what it asks a model; it cannot read it."""
+    cpu_bound: bool = False
+    """It runs in a process of its own."""
+    timeout: Maybe[Timeout] = None
+    """Seconds for one message."""
+    files: Files = None
+    """Files and folders of the project that it may open beside its code; needs ``cpu_bound: true``."""
+    tool: Any = None
+    """Not used: it is no agent unless it says ``agent: true``."""
+    model: Any = None
+    """Not used."""
+    temperature: Any = None
+    """Not used."""
+    max_tokens: Any = None
+    """Not used."""
+    allowed_tools: Any = None
+    """Not used."""
+    blocked_tools: Any = None
+    """Not used."""
+    gateway: Any = None
+    """Not used."""
+    verbose: Any = None
+    """Not used."""
+    confirm_actions: Any = None
+    """Not used."""
+    metadata: Any = None
+    """Not used."""
+
+    @classmethod
+    def unknown_key(cls, key: str, section: Section) -> tuple[str, ...] | None:
+        """As in ``FileModel``, without the keys that change nothing."""
+        known = [name for name in cls.model_fields if name != TOOL and name not in NOT_USED]
+        near = nearest(key, known)
+        return "unknown key", f"did you mean {near}" if near else f"allowed: {', '.join(known)}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     section: Section
@@ -67,25 +142,12 @@ def has_console(agents: Mapping[str, AgentConfig]) -> bool:
     return config is not None and config.typed is not None and config.typed.listener
 
 
-def read_listeners(top: Section, root: Path) -> dict[str, Draft]:
+def listeners_of(top: Section, entries: Sequence[ListenerEntry], root: Path) -> dict[str, Draft]:
     """Every listener as an agent, by its name; those that share a name are numbered from the second on.
 
     ``prices``, ``prices.2`` and ``prices.3`` are in the group ``prices``. Every mistake is noted.
     """
-    node = top.table.get("listeners")
-    if isinstance(node, Leaf) and node.value is None:
-        node = None
-    if not isinstance(node, Items):
-        if node is not None:
-            top.texts("listeners", "`- name: greeter` and so on, a list")
-        return {}
-    if len(node.items) > MAX_LISTENERS:
-        top.error("listeners", f"has {len(node.items)} entries", f"allowed: at most {MAX_LISTENERS}")
-    sections = (
-        top.section_of(item, f"listeners[{number}]", item.where)
-        for number, item in enumerate(node.items[:MAX_LISTENERS])
-    )
-    read = [found for each in sections if each is not None and (found := _listener(each, root)) is not None]
+    read = [found for entry in entries if (found := _listener(entry, root)) is not None]
     drafts = _named(read)
     silent = [
         name
@@ -101,75 +163,48 @@ def read_listeners(top: Section, root: Path) -> dict[str, Draft]:
     return drafts
 
 
-def _listener(section: Section, root: Path) -> _Read | None:
+def _listener(entry: ListenerEntry, root: Path) -> _Read | None:
     """One entry; None where it has no name that could stand for it."""
-    _look_at_keys(section)
-    name = section.text("name", check=_name_refusal) if section.need("name", "greeter") else None
-    payload = read_object(section, "payload_class", root, "my.code.Greeting", foreign=FOREIGN)
-    handler = _handler(section, root)
-    description = section.text("description", most=MAX_DESCRIPTION)
-    if "description" not in section:
-        section.error(
-            "description",
-            "is missing",
-            "required: what it is for; others are told this when they may call it",
-        )
-    broadcast = section.flag("broadcast") or False
-    timeout = section.number("timeout", 0.1, MAX_TIMEOUT)
-    peers = read_peers(section)
-    cpu_bound = section.flag("cpu_bound") or False
-    agent = section.flag("agent") or False
+    section, name = entry.at, entry.name
+    _warn_of_unused(section)
+    payload = object_named(section, "payload_class", root, entry.payload_class, foreign=FOREIGN)
+    handler = object_named(section, "handler", root, entry.handler, foreign=FOREIGN)
+    peers = once_each(entry.listed("peers"))
     default_timeout = CONSOLE_TIMEOUT if name == CONSOLE else DEFAULT_TIMEOUT
     typed = TypedConfig(
         payload=payload or "",
-        agent=agent,
-        timeout=default_timeout if timeout is None else timeout,
-        broadcast=broadcast,
-        group=(name or "") if broadcast else "",
-        prompt=read_prompt(section),
-        files=read_files(section, root, isolated=cpu_bound),
+        agent=entry.agent,
+        timeout=default_timeout if entry.timeout is None else entry.timeout,
+        broadcast=entry.broadcast,
+        group=(name or "") if entry.broadcast else "",
+        prompt=prompt_of(section, entry.prompt),
+        files=files_of(section, root, entry.listed("files"), isolated=entry.cpu_bound),
         listener=True,
-        forwards_freely=not agent and "peers" not in section,
+        forwards_freely=not entry.agent and "peers" not in section,
     )
-    if name is None:
+    if not name:  # None after a mistake
         return None
     config = AgentConfig(
         name=name,
         port=0,
         title=name.title(),
-        description=description or name,
+        description=entry.description or name,
         kind="handler",
         handler=HandlerConfig(handler or "", typed=typed),
-        isolation="process" if cpu_bound else "none",
+        isolation="process" if entry.cpu_bound else "none",
         peers=tuple(peer for peer, _ in peers),
         where=section.where,
     )
     kind = split_object(payload)[1] if payload else ""
     draft = Draft(config, (), None, peers=peers, path=section.path)
-    return _Read(section, name, f"{name}.{kind}".lower() if kind else "", broadcast, draft)
+    return _Read(section, name, f"{name}.{kind}".lower() if kind else "", entry.broadcast, draft)
 
 
-def _look_at_keys(section: Section) -> None:
-    known = (*LISTENER_KEYS, TOOL, *NOT_USED)
-    for key, entry in section.table.entries.items():
-        if key not in known:
-            near = nearest(key, LISTENER_KEYS)
-            hint = f"did you mean {near}" if near else f"allowed: {', '.join(LISTENER_KEYS)}"
-            section.error(key, "unknown key", hint)
-        elif key in NOT_USED and not (isinstance(entry.node, Leaf) and entry.node.value in (None, False)):
-            section.warn(key, "is not used", NOT_USED[key])
-
-
-def _handler(section: Section, root: Path) -> str | None:
-    if "handler" in section:
-        return read_object(section, "handler", root, "my.code.handle_greeting", foreign=FOREIGN)
-    section.error(
-        "handler",
-        "is missing",
-        "required, for example `handler: my.code.handle_greeting`; what is a prompt and a model alone is an "
-        "agent of agents.yaml, kind llm",
-    )
-    return None
+def _warn_of_unused(section: Section) -> None:
+    for key, why in NOT_USED.items():
+        entry = section.table.entries.get(key)
+        if entry and not (isinstance(entry.node, Leaf) and entry.node.value in (None, False)):
+            section.warn(key, "is not used", why)
 
 
 def _named(read: list[_Read]) -> dict[str, Draft]:
@@ -204,8 +239,3 @@ def _free(name: str, taken: set[str]) -> str:
     while f"{name}.{number}" in taken:
         number += 1
     return f"{name}.{number}"
-
-
-def _name_refusal(text: str) -> str | None:
-    problem = name_problem(text)
-    return f"{text} {problem}; {name_hint(text)}" if problem else None

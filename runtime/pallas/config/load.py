@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from .agents import capabilities_of
+from .auth_section import auth_of
 from .delegation import warn_of_delegation
 from .envfile import ENV_FILE, read_env, real_environ
 from .fastagent import CONFIG_NAMES, SECRETS_NAMES, FastAgentFiles, read_fast_agent
@@ -14,7 +15,6 @@ from .models import ConfigError, Mistake, Project, TlsConfig, Where
 from .notes import Notes
 from .organism import ORGANISM_FILE, Organism, is_organism, read_organism
 from .permissions import warn_if_shared, warn_of_code
-from .read_auth import auth_of
 from .required import check_required, required_of
 from .topology import Topology, read_topology
 from .tree import Table

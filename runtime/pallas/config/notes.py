@@ -1,6 +1,7 @@
 """Mistakes are collected while files are read, and told together."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -30,7 +31,7 @@ class Notes:
         self, level: Literal["error", "warning"], where: Where, key: str, problem: str, hints: Sequence[str]
     ) -> None:
         mistake = Mistake(
-            where=Where(one_line(where.file), where.line),
+            where=replace(where, file=one_line(where.file)),
             key=one_line(key),
             problem=one_line(problem, _LIMIT),
             hint=one_line("; ".join(hint for hint in hints if hint), 2 * _LIMIT),
@@ -39,11 +40,13 @@ class Notes:
         self._found.setdefault(mistake)
 
     def sorted(self, files: Sequence[str]) -> tuple[Mistake, ...]:
-        """Everything noted, in the order of ``files`` and of their lines."""
+        """Everything noted, in the order of ``files`` and of the places in them."""
         rank = {name: number for number, name in enumerate(files)}
-        return tuple(
-            sorted(self._found, key=lambda found: (rank.get(found.where.file, len(rank)), found.where.line))
-        )
+
+        def place(found: Mistake) -> tuple[int, int, int]:
+            return rank.get(found.where.file, len(rank)), found.where.line, found.where.column
+
+        return tuple(sorted(self._found, key=place))
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -6,19 +6,25 @@ What is not used is said, with why: never silently (SPEC 10).
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Literal
 
-from .agents import Draft, read_file_name
+from pydantic import ConfigDict, Field
+
+from .agents import Draft
+from .field_types import CHOICE, Line, Maybe, Port, Text
+from .file_model import FileModel
+from .files import project_file
 from .kinds import LlmRouting, PumpLimits
-from .listeners import read_listeners
+from .listeners import ListenerEntry, listeners_of
+from .llm_section import MAX_TOKENS, BackendEntry, LlmSection, backends_of, routing_of
 from .models import TlsConfig
 from .notes import Notes
-from .read_llm import MAX_TOKENS, read_backends, read_routing
-from .read_messages import MAX_AT_ONCE
 from .section import Section
 from .tree import Entry, Items, Leaf, Node, Table
+from .validation import validate
 from .where import Where
 
+_LISTENERS: Final = [{"name": "greeter", "handler": "my.code.greet", "payload_class": "my.code.Greeting"}]
 ORGANISM_FILE: Final = "organism.yaml"
 DEFAULT_PORT: Final = 8_765
 LIMITS: Final[Mapping[str, str]] = {
@@ -27,16 +33,6 @@ LIMITS: Final[Mapping[str, str]] = {
     "max_concurrent_per_agent": "per_agent",
 }
 """What may be at once, as these files call it, and as ``messages:`` does."""
-ORGANISM_KEYS: Final = (
-    "name", "version", "description", "port", "identity", "tls", "max_tokens_per_thread", "thread_scheduling",
-    *LIMITS,
-)  # fmt: skip
-TOP_KEYS: Final = (
-    "organism", "listeners", "llm", "llm_backends", "thread_scheduling", "backend", "process_pool", "oob",
-    "meta", "gateways", "identity", "tls", "server", "auth", *LIMITS,
-)  # fmt: skip
-SCHEDULING: Final = ("breadth-first", "depth-first")
-BACKENDS: Final = ("memory", "manager", "redis")
 NOT_USED: Final[Mapping[str, str]] = {
     "process_pool": "each listener with `cpu_bound: true` has a process of its own",
     "oob": "a fleet is controlled over its API, as docs/attach.md says",
@@ -46,7 +42,96 @@ NOT_USED: Final[Mapping[str, str]] = {
     "identity": "messages within a fleet are not signed; who calls it is asked by auth: in agents.yaml",
 }
 """Keys that change nothing here, each with why."""
-_MAX_NAME: Final = 100
+_AtOnce = Annotated[int, Field(ge=1, le=10_000)]
+_Scheduling = Annotated[Literal["breadth-first", "depth-first"], CHOICE]
+
+
+class TlsEntry(FileModel):
+    """The certificate that the ports show, unless the environment names one."""
+
+    cert: Maybe[Line] = None
+    """A PEM file with the certificate and its chain."""
+    key: Maybe[Line] = None
+    """A PEM file with its private key, where the certificate's file holds none."""
+    enabled: Any = None
+    """With false it is not read."""
+
+
+class StateEntry(FileModel):
+    """What keeps messages while they are under way."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Maybe[Annotated[Literal["memory", "manager", "redis"], CHOICE]] = None
+    """Only ``memory`` is used."""
+
+
+class _Shared(FileModel):
+    """Keys that may be at the top and under ``organism:``."""
+
+    identity: Any = None
+    """Not used."""
+    tls: TlsEntry | None = None
+    """The certificate that the ports show."""
+    thread_scheduling: Maybe[_Scheduling] = None
+    """Messages are taken in the order in which they come."""
+    max_concurrent_pipelines: Maybe[_AtOnce] = None
+    """Runs at a time."""
+    max_concurrent_handlers: Maybe[_AtOnce] = None
+    """Messages being handled at a time."""
+    max_concurrent_per_agent: Maybe[_AtOnce] = None
+    """Messages being handled by one listener at a time."""
+
+
+class OrganismSection(_Shared):
+    """The project as a whole."""
+
+    name: Annotated[str, Text(most=100), Field(examples=["hello-world"])]
+    """The project's name."""
+    version: Any = None
+    """Its version, checked as that of agents.yaml."""
+    description: Any = None
+    """Not used."""
+    port: Port = DEFAULT_PORT
+    """The one port for everything."""
+    max_tokens_per_thread: Maybe[Annotated[int, Field(ge=0, le=MAX_TOKENS)]] = None
+    """Tokens that one thread may use; 0 for any."""
+
+
+class OrganismFile(_Shared):
+    """What an organism.yaml may say."""
+
+    organism: Annotated[OrganismSection | None, Field(examples=[{"name": "hello-world"}])]
+    """The project as a whole."""
+    listeners: Annotated[tuple[ListenerEntry, ...] | None, Field(max_length=1_000, examples=[_LISTENERS])] = (
+        None
+    )
+    """The typed handlers."""
+    llm: LlmSection | None = None
+    """The models that handlers may ask."""
+    llm_backends: Any = None
+    """The backends as older files write them."""
+    backend: StateEntry | None = None
+    """What keeps messages while they are under way."""
+    process_pool: Any = None
+    """Not used."""
+    oob: Any = None
+    """Not used."""
+    meta: Any = None
+    """Not used."""
+    gateways: Any = None
+    """Not used, but for the names: listeners may have them among their peers."""
+    server: Any = None
+    """Not used."""
+    auth: Any = None
+    """Refused: callers are asked who they are by ``auth:`` of agents.yaml."""
+
+
+class _OlderBackends(FileModel):
+    llm_backends: Annotated[
+        tuple[BackendEntry, ...] | None,
+        Field(max_length=50, examples=[[{"provider": "openai"}]]),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +172,28 @@ def read_organism(
     table: Table, file: str, root: Path, notes: Notes, variables: Mapping[str, str]
 ) -> Organism:
     """All of the file; every mistake is noted, and what is not used is warned of."""
-    top = Section(table, "", Where(file), notes)
-    top.only(TOP_KEYS)
-    inner = top.section("organism") if top.need("organism", "{name: hello-world}") else None
-    own: dict[str, Entry] = {}
+    given = validate(OrganismFile, Section(table, "", Where(file), notes))
+    top, inner = given.at, given.organism
+    own = {"name": _entry("organism", Where(file)), "port": _entry(DEFAULT_PORT, Where(file))}
+    shared: list[_Shared] = [given]
     if inner is not None:
-        inner.only(ORGANISM_KEYS)
         own = _own(inner)
-    else:
-        own = {"name": _entry("organism", Where(file)), "port": _entry(DEFAULT_PORT, Where(file))}
-    sections = [top, *([inner] if inner is not None else [])]
-    for section in sections:
-        _look_at_unused(section)
+        shared.append(inner)
+    for each in shared:
+        _look_at_unused(each)
     _look_at_auth(top)
-    tokens = inner.integer("max_tokens_per_thread", 0, MAX_TOKENS) if inner is not None else None
+    _look_at_backend(given.backend)
+    tokens = inner.max_tokens_per_thread if inner is not None else None
     return Organism(
         file=file,
-        agents=read_listeners(top, root),
+        agents=listeners_of(top, given.listeners or (), root),
         own=own,
-        llm=_llm(top, variables, tokens),
-        limits=_limits(sections),
+        llm=_llm(given, variables, tokens),
+        limits=_limits(shared),
         tokens=tokens,
-        tls=next((tls for section in sections if (tls := _tls(section, root)) is not None), None),
+        tls=next((tls for each in shared if (tls := _tls(each, root)) is not None), None),
         places={
-            section.key(key): entry.where
-            for section in sections
-            for key, entry in section.table.entries.items()
+            each.at.key(key): entry.where for each in shared for key, entry in each.at.table.entries.items()
         },
         gateways=_gateways(top),
     )
@@ -126,14 +207,13 @@ def _gateways(top: Section) -> frozenset[str]:
     return frozenset(str(name.value) for name in names if isinstance(name, Leaf) and name.value)
 
 
-def _own(inner: Section) -> dict[str, Entry]:
+def _own(inner: OrganismSection) -> dict[str, Entry]:
     """What ``agents.yaml`` would say of the project."""
-    name = inner.text("name", most=_MAX_NAME) if inner.need("name", "hello-world") else None
-    found = {"name": _entry(name or "organism", inner.place("name"))}
-    if "version" in inner:
-        found["version"] = inner.table.entries["version"]
-    port = inner.integer("port", 1, 65_535)
-    found["port"] = _entry(port or DEFAULT_PORT, inner.place("port"))
+    at = inner.at
+    found = {"name": _entry(inner.name or "organism", at.place("name"))}
+    if "version" in at:
+        found["version"] = at.table.entries["version"]
+    found["port"] = _entry(inner.port, at.place("port"))
     return found
 
 
@@ -141,19 +221,22 @@ def _entry(value: str | int, where: Where) -> Entry:
     return Entry(where, Leaf(value, str(value), where))
 
 
-def _look_at_unused(section: Section) -> None:
+def _look_at_unused(given: _Shared) -> None:
+    section = given.at
     for key, why in NOT_USED.items():
         if key in section and not _is_off(section.table.get(key)):
             section.warn(key, "is not used", why)
-    if section.choice("thread_scheduling", SCHEDULING) == "depth-first":
+    if given.thread_scheduling == "depth-first":
         section.warn(
             "thread_scheduling",
             "depth-first is not used",
             "messages are taken in the order in which they come",
         )
-    backend = section.section("backend")
-    if backend is not None and backend.choice("type", BACKENDS) in ("manager", "redis"):
-        backend.warn(
+
+
+def _look_at_backend(given: StateEntry | None) -> None:
+    if given is not None and given.type in ("manager", "redis"):
+        given.at.warn(
             "type",
             "is not used",
             "what is under way is in the fleet's memory; database_url: of agents.yaml says where threads are",
@@ -183,40 +266,35 @@ def _look_at_auth(top: Section) -> None:
         )
 
 
-def _limits(sections: list[Section]) -> PumpLimits | None:
-    found: dict[str, int] = {}
-    for section in sections:
-        for key, name in LIMITS.items():
-            value = section.integer(key, 1, MAX_AT_ONCE)
-            if value is not None:
-                found[name] = value
-    return replace(PumpLimits(), **found) if found else None
+def _limits(shared: list[_Shared]) -> PumpLimits | None:
+    said = {
+        name: value
+        for each in shared
+        for key, name in LIMITS.items()
+        if (value := getattr(each, key)) is not None
+    }
+    return PumpLimits(**said) if said else None
 
 
-def _tls(section: Section, root: Path) -> TlsConfig | None:
-    inner = section.section("tls")
-    if inner is None or _is_off(section.table.get("tls")):
+def _tls(given: _Shared, root: Path) -> TlsConfig | None:
+    inner = given.tls
+    if inner is None or _is_off(inner.at.table):
         return None
-    inner.only(("cert", "key", "enabled"))
-    cert = read_file_name(inner, "cert", root) if inner.need("cert", "certs/server.pem") else None
-    key = read_file_name(inner, "key", root)
+    inner.at.need("cert", "certs/server.pem")
+    cert = project_file(inner.at, "cert", root, inner.cert)
+    key = project_file(inner.at, "key", root, inner.key)
     return TlsConfig(cert, key or cert) if cert is not None else None
 
 
-def _llm(top: Section, variables: Mapping[str, str], tokens: int | None) -> LlmRouting | None:
-    inner = top.section("llm")
-    listed = top.table.get("llm_backends")
+def _llm(given: OrganismFile, variables: Mapping[str, str], tokens: int | None) -> LlmRouting | None:
+    top, listed = given.at, given.at.table.get("llm_backends")
     if listed is not None and "llm" in top:
         top.error("llm_backends", "is given beside llm", "write all of them under llm.backends")
-    found = read_routing(inner, variables) if inner is not None else None
+    found = routing_of(given.llm, variables) if given.llm is not None else None
     if found is None and listed is not None:
-        older = Section(
-            Table({"llm_backends": Entry(top.place("llm_backends"), _older(listed))}, top.where),
-            top.path,
-            top.where,
-            top.notes,
-        )
-        found = LlmRouting(backends=read_backends(older, "llm_backends", variables))
+        table = Table({"llm_backends": Entry(top.place("llm_backends"), _older(listed))}, top.where)
+        older = validate(_OlderBackends, Section(table, top.path, top.where, top.notes))
+        found = LlmRouting(backends=backends_of(older.llm_backends or (), variables))
     if tokens is None:
         return found
     return replace(found or LlmRouting(), max_tokens_per_thread=tokens)

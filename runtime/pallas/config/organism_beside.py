@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .agents import Draft
+from .agents_file import AgentsFile
 from .kinds import LlmRouting, PumpLimits
+from .llm_section import routing_of
 from .notes import Notes
 from .organism import Organism
-from .read_llm import read_llm
-from .read_messages import read_messages
 from .section import Section
 from .tree import Leaf
 
@@ -59,9 +59,9 @@ def _without_gateways(draft: Draft, gateways: frozenset[str], notes: Notes) -> D
     return replace(draft, config=config, peers=tuple(kept))
 
 
-def messages_of(top: Section, organism: Organism | None) -> PumpLimits:
+def messages_of(given: AgentsFile, organism: Organism | None) -> PumpLimits:
     """``messages:`` of either file."""
-    own = read_messages(top)
+    own, top = given.messages or PumpLimits(), given.at
     if organism is None or organism.limits is None:
         return own
     if "messages" not in top:
@@ -70,9 +70,9 @@ def messages_of(top: Section, organism: Organism | None) -> PumpLimits:
     return own
 
 
-def llm_of(top: Section, organism: Organism | None, variables: Mapping[str, str]) -> LlmRouting:
+def llm_of(given: AgentsFile, organism: Organism | None, variables: Mapping[str, str]) -> LlmRouting:
     """``llm:`` of either file."""
-    own = read_llm(top, variables)
+    own, top = routing_of(given.llm, variables), given.at
     if organism is None or organism.llm is None:
         return own
     if "llm" not in top:

@@ -1,6 +1,8 @@
 """``params:`` of an agent: what its runs ask of the model unless a call says otherwise (SPEC 6.2, C15)."""
 
-from typing import Any
+from typing import Annotated, Any, Final
+
+from pydantic import WithJsonSchema
 
 from pallas.model import NO_PARAMS, Fault, Params
 from pallas.model.params import KEYS, PER_CALL_KEYS
@@ -11,6 +13,49 @@ from .tree import Items, Leaf, Node, Table, plain
 
 DEFAULT_KEYS = tuple(key for key in KEYS if key not in PER_CALL_KEYS)
 """The keys that may be defaults."""
+_WHOLE: Final = {"type": ["integer", "null"]}
+_SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 2},
+    "top_p": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+    "top_k": _WHOLE,
+    "max_tokens": _WHOLE | {"minimum": 1},
+    "stop": {"type": ["string", "array", "null"], "items": {"type": "string"}, "maxItems": 4},
+    "presence_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
+    "frequency_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
+    "seed": _WHOLE,
+    "response_format": {"type": ["object", "null"]},
+    "tool_choice": {"anyOf": [{"enum": ["auto", "none", "required", None]}, {"type": "object"}]},
+    "tools_allowlist": {"type": ["array", "null"], "items": {"type": "string"}},
+    "extra": {"type": ["object", "null"]},
+}
+
+
+def _spellings(key: str) -> tuple[str, ...]:
+    """The key as it is shown, and in camelCase."""
+    first, *others = key.split("_")
+    return tuple(dict.fromkeys((key, first + "".join(each.title() for each in others))))
+
+
+_SYNONYMS: Final = {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "stop_sequences": "stop",
+}
+ParamsMapping = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "type": ["object", "null"],
+            "additionalProperties": False,
+            "properties": {
+                each: _SCHEMAS[_SYNONYMS.get(key, key)]
+                for key in (*DEFAULT_KEYS, *_SYNONYMS)
+                for each in _spellings(key)
+            },
+        }
+    ),
+]
+"""The mapping in a file, read by ``read_params``: null clears what is below."""
 
 
 def read_params(section: Section) -> Params:

@@ -3,68 +3,89 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from .agents import read_file_name
-from .command import read_command
-from .files import is_folder
+from pydantic import Field
+
+from .command import Command, command_of
+from .field_types import CHOICE, Line, Maybe, Port, Text, Word
+from .file_model import FileModel
+from .files import is_folder, project_file
 from .models import ScriptedConfig, ServerConfig
 from .network import local_port, url_problem
 from .ports import Ports
-from .section import Section
-from .supervision import read_restart
-
-SERVER_KEYS: Final = ("command", "url", "cwd", "env", "start_timeout", "transport", "restart", "required")
-SCRIPTED_KEYS: Final = ("script", "port")
-DEFAULT_START_TIMEOUT: Final = 30.0
-MAX_START_TIMEOUT: Final = 600.0
+from .supervision import Restart, restart_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def read_scripted(section: Section, root: Path, ports: Ports) -> ScriptedConfig | None:
+class ServerEntry(FileModel):
+    """A program of the project that agents call, such as an MCP server; started and ended with the fleet."""
+
+    command: Annotated[Command, Field(examples=["python servers/docs.py", ["python", "servers/docs.py"]])]
+    """What is run: a list of words, or one text split as a shell splits it; no shell runs it."""
+    url: Annotated[str, Text(url_problem), Field(examples=["http://127.0.0.1:24250/mcp"])]
+    """What must answer; a port on this machine is nobody else's."""
+    cwd: Maybe[Line] = None
+    """The folder where it runs; without it the project's."""
+    env: dict[str, Word] | None = None
+    """Variables added to its environment."""
+    start_timeout: Annotated[float, Field(ge=0.1, le=600)] = 30.0
+    """Seconds until it must answer."""
+    transport: Annotated[Literal["http", "stdio"], CHOICE] = "http"
+    """How the program speaks; one that speaks ``stdio`` is served at ``url`` by the fleet."""
+    restart: Restart = "on-failure"
+    """What becomes of it when it fails."""
+    required: bool = False
+    """No agent that calls this program answers without it."""
+
+
+class ScriptedSection(FileModel):
+    """A model that follows a script, for work without key and network."""
+
+    script: Annotated[Line, Field(examples=["model.yaml"])]
+    """The file with the rules."""
+    port: Annotated[Port, Field(examples=[24290])]
+    """Where the model answers, at ``http://127.0.0.1:PORT/v1``."""
+
+
+def scripted_config(section: ScriptedSection, root: Path, ports: Ports) -> ScriptedConfig | None:
     """``scripted:``, None when a part of it is missing or wrong."""
-    section.only(SCRIPTED_KEYS)
-    script = read_file_name(section, "script", root) if section.need("script", "model.yaml") else None
-    port = section.integer("port", 1, 65_535) if section.need("port", "24290") else None
-    if port is not None:
-        ports.claim(port, "the scripted model", section.place("port"), section.key("port"))
-    return ScriptedConfig(script, port, section.where) if script and port else None
+    at = section.at
+    script = project_file(at, "script", root, section.script)
+    if section.port is not None:
+        ports.claim(section.port, "the scripted model", at.place("port"), at.key("port"))
+    return ScriptedConfig(script, section.port, at.where) if script and section.port else None
 
 
-def read_servers(top: Section, root: Path, ports: Ports) -> Mapping[str, ServerConfig]:
+def server_configs(
+    entries: Mapping[str, ServerEntry] | None, root: Path, ports: Ports
+) -> Mapping[str, ServerConfig]:
     """``servers:`` by name. The port of a URL on this machine is claimed."""
-    found = ((name, _server(section, name, root, ports)) for name, section in top.sections("servers"))
+    found = ((name, _server(entry, name, root, ports)) for name, entry in (entries or {}).items())
     return {name: server for name, server in found if server is not None}
 
 
-def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConfig | None:
-    section.only(SERVER_KEYS)
+def _server(entry: ServerEntry, name: str, root: Path, ports: Ports) -> ServerConfig | None:
+    section = entry.at
     if not _NAME.fullmatch(name):
         hint = "allowed: letters, digits and . _ - after the first, at most 100"
         section.notes.error(section.where, section.path, "is not a name for a server", hint)
-    command = read_command(section) if section.need("command", "python servers/docs.py") else ()
-    url = (
-        section.text("url", check=url_problem) if section.need("url", "http://127.0.0.1:24250/mcp") else None
-    )
-    cwd = root / (section.text("cwd") or ".")
+    command, url = command_of(section, entry.command), entry.url
+    cwd = root / (entry.cwd or ".")
     if not is_folder(cwd):
         section.error(
             "cwd", "there is no such folder", "allowed: a folder; paths start at the project's folder"
         )
-    timeout = section.number("start_timeout", 0.1, MAX_START_TIMEOUT)
-    env = section.pairs("env") if "env" in section else {}
     if url and (port := local_port(url)):
         ports.claim(port, f"server {name}", section.place("url"), section.key("url"))
-    transport = section.choice("transport", ("http", "stdio"))
-    restart = read_restart(section)
-    required = section.flag("required") or False
-    if transport == "stdio" and url and (local_port(url) is None or url.startswith("https:")):
+    if entry.transport == "stdio" and url and (local_port(url) is None or url.startswith("https:")):
         section.error(
             "url",
             "is not on this machine, where the fleet serves what speaks stdio",
             "write http://127.0.0.1:PORT/mcp",
         )
+    restart = restart_of(entry.restart)
     if not command or not url:
         return None
     return ServerConfig(
@@ -72,10 +93,10 @@ def _server(section: Section, name: str, root: Path, ports: Ports) -> ServerConf
         command=command,
         url=url,
         cwd=cwd.absolute(),
-        env=env,
-        start_timeout=DEFAULT_START_TIMEOUT if timeout is None else timeout,
-        transport="stdio" if transport == "stdio" else "http",
+        env=entry.env or {},
+        start_timeout=entry.start_timeout,
+        transport=entry.transport,
         restart=restart,
-        required=required,
+        required=entry.required,
         where=section.where,
     )

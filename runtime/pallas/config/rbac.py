@@ -1,7 +1,9 @@
 """``rbac:``, who may do what: read, and every mistake told with its line."""
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Discriminator, Field, Tag
 
 from pallas.model.grant_rules import (
     ANONYMOUS,
@@ -15,79 +17,73 @@ from pallas.model.grant_rules import (
 )
 
 from .auth import AuthConfig
+from .field_types import Loose, Maybe, Text
+from .file_model import FileModel
 from .notes import allowed, did_you_mean
 from .section import Section
-from .tree import Items, Leaf, Table
+from .tree import Items
 from .where import Where
 
-RBAC_KEYS: Final = ("enabled", "grants")
-RULE_KEYS: Final = ("to", "allow")
-MAX_RULES: Final = 1_000
-MAX_IN_RULE: Final = 1_000
-_EXAMPLE: Final = "[{to: [token:ci], allow: [run:agents]}]"
+_EXAMPLES: Final = {"to": "[token:ci]", "allow": "[run:agents]"}
 _GRANTS: Final = "write VERB:KIND or VERB:KIND:NAME, for example run:agents:reviewer"
 _TO: Final = "allowed: token:NAME, jwt:ISSUER:SUBJECT, jwt:ISSUER:*, authenticated, anonymous"
 
 
-def read_rbac(top: Section, auth: AuthConfig | None, agents: Collection[str]) -> RbacConfig | None:
+def _shape(value: Any) -> str:
+    return "text" if isinstance(value, str) else "list"
+
+
+_Listed = Annotated[tuple[Loose, ...], Field(max_length=1_000), Tag("list")]
+_Names = Annotated[Annotated[str, Text(), Tag("text")] | _Listed, Discriminator(_shape)]
+
+
+class RuleEntry(FileModel):
+    """Those named in ``to`` may do what is in ``allow``."""
+
+    not_a_mapping: ClassVar = ("write {to: [token:ci], allow: [run:agents]}",)
+
+    to: Annotated[_Names, Field(examples=[["token:ci"]])]
+    """Who: ``token:NAME``, ``jwt:ISSUER:SUBJECT``, ``jwt:ISSUER:*``, ``authenticated``, ``anonymous``."""
+    allow: Annotated[_Names, Field(examples=[["run:agents"]])]
+    """What: ``VERB:KIND`` or ``VERB:KIND:NAME``, such as ``run:agents:reviewer``; ``*`` is any."""
+
+
+class RbacSection(FileModel):
+    """Who may do what of those who may call."""
+
+    not_a_mapping: ClassVar = ("write grants under it, or leave the key out",)
+
+    enabled: Maybe[bool] = None
+    """Whether the rules hold; without it they do where there are any."""
+    grants: Annotated[
+        tuple[RuleEntry, ...] | None,
+        Field(max_length=1_000, examples=[[{"to": ["token:ci"], "allow": ["run:agents"]}]]),
+    ] = None
+    """The rules."""
+
+
+def rbac_config(
+    section: RbacSection | None, auth: AuthConfig | None, agents: Collection[str]
+) -> RbacConfig | None:
     """``rbac:`` at the top; None where there is none. Whom it names is looked for in ``auth``.
 
     ``agents`` are the names of those that the file declares.
     """
-    node = top.table.get("rbac")
-    if node is None:
-        return None
-    if isinstance(node, Leaf) and node.value is None:  # its lines are commented out
-        top.error("rbac", "has no value", "write grants under it, or leave the key out")
-        return None
-    section = top.section("rbac")
     if section is None:
         return None
-    section.only(RBAC_KEYS)
-    return RbacConfig(rules=_rules(section, auth, agents), enabled=section.flag("enabled"))
+    rules = tuple(_rule(entry, auth, agents) for entry in section.grants or ())
+    return RbacConfig(rules=rules, enabled=section.enabled)
 
 
-def _rules(section: Section, auth: AuthConfig | None, agents: Collection[str]) -> tuple[Rule, ...]:
-    node = section.table.get("grants")
-    if node is None or (isinstance(node, Leaf) and node.value is None):
-        return ()
-    if not isinstance(node, Items):
-        section.error("grants", "is not a list", f"write {_EXAMPLE}", where=node.where)
-        return ()
-    if len(node.items) > MAX_RULES:
-        section.error("grants", "has too many entries", f"allowed: {MAX_RULES}")
-        return ()
-    found = []
-    for number, item in enumerate(node.items):
-        path = f"{section.key('grants')}[{number}]"
-        if not isinstance(item, Table):
-            section.notes.error(item.where, path, "is not a mapping", f"write {_EXAMPLE}")
-            continue
-        rule = Section(item, path, item.where, section.notes)
-        rule.only(RULE_KEYS)
-        named = _listed(rule, "to", "[token:ci]")
-        to = dict.fromkeys(name for name, where in named if _is_to(rule, name, where, auth))
-        given = (_grant(rule, text, where, agents) for text, where in _listed(rule, "allow", "[run:agents]"))
-        allow = dict.fromkeys(each for each in given if each is not None)
-        found.append(Rule(tuple(to), tuple(allow)))
-    return tuple(found)
-
-
-def _listed(rule: Section, key: str, example: str) -> Sequence[tuple[str, Where]]:
-    """The texts under ``key``; one alone may stand there without a list."""
-    if not rule.need(key, example):
-        return ()
-    node = rule.table.get(key)
-    if isinstance(node, Leaf) and isinstance(node.value, str):
-        text = rule.text(key)
-        return ((text, node.where),) if text is not None else ()
-    found = rule.texts(key, example)
-    if not found and isinstance(node, Items) and not node.items:
-        rule.error(key, "is empty", f"for example `{key}: {example}`")
-    if len(found) > MAX_IN_RULE:
-        rule.error(key, "has too many entries", f"allowed: {MAX_IN_RULE}")
-        return ()
-    return found
+def _rule(entry: RuleEntry, auth: AuthConfig | None, agents: Collection[str]) -> Rule:
+    rule = entry.at
+    for key in ("to", "allow"):
+        node = rule.table.get(key)
+        if isinstance(node, Items) and not node.items and getattr(entry, key) == ():
+            rule.error(key, "is empty", f"for example `{key}: {_EXAMPLES[key]}`")
+    to = dict.fromkeys(name for name, where in entry.listed("to") if _is_to(rule, name, where, auth))
+    given = (_grant(rule, text, where, agents) for text, where in entry.listed("allow"))
+    return Rule(tuple(to), tuple(dict.fromkeys(each for each in given if each is not None)))
 
 
 def _is_to(rule: Section, name: str, where: Where, auth: AuthConfig | None) -> bool:

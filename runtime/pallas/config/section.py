@@ -75,7 +75,7 @@ class Section:
         if "\n" in value:
             self.error(key, "has several lines", "allowed: one line", where=node.where)
         elif not value:
-            self.error(key, "is empty" + _because(node), _fill(node), where=node.where)
+            self.error(key, "is empty" + because(node), filled(node), where=node.where)
         elif most is not None and len(value) > most:
             self.error(
                 key, f"has {len(value)} characters", f"allowed: 1 to {most} characters", where=node.where
@@ -90,14 +90,14 @@ class Section:
         """The text of ``node`` as it is written; ``key`` is its name in a note."""
         if isinstance(node, Leaf) and isinstance(node.value, str):
             return node.value
-        self.notes.error(node.where, key, f"{self._is(node)}, where text is needed", self._as_text(node))
+        self.notes.error(node.where, key, f"{self.described(node)}, where text is needed", self.as_text(node))
         return None
 
     def choice(self, key: str, choices: Sequence[str]) -> str | None:
         """One of ``choices``."""
         node = self.table.get(key)
         if isinstance(node, Leaf) and not isinstance(node.value, str | None) and node.raw not in choices:
-            self.error(key, self._is(node), allowed(choices))  # quoted it would be no better
+            self.error(key, self.described(node), allowed(choices))  # quoted it would be no better
             return None
         value = self.text(key)
         if value is None or value in choices:
@@ -127,13 +127,13 @@ class Section:
             number = _converted(value, convert)
             if number is None or not node.expanded:
                 hint = "write it without quotes" if number is not None else span
-                self.error(key, f"{self._is(node)}, where {kind} is needed", hint, where=node.where)
+                self.error(key, f"{self.described(node)}, where {kind} is needed", hint, where=node.where)
                 return None
             value = number
         # A boolean is an int to Python, and not a number to anybody else.
         fits = isinstance(value, int | float) if convert is float else isinstance(value, int)
         if value is None or isinstance(value, bool) or not fits:
-            self.error(key, f"{self._is(node)}, where {kind} is needed", span, where=node.where)
+            self.error(key, f"{self.described(node)}, where {kind} is needed", span, where=node.where)
             return None
         if isinstance(node, Leaf) and isinstance(value, int) and _SURPRISING.fullmatch(node.raw):
             # Octal and base sixty: nobody means them.
@@ -156,7 +156,7 @@ class Section:
             if node.expanded and str(node.value).lower() in {"true", "false"}:
                 return str(node.value).lower() == "true"
         hint = "allowed: true, false (without quotes)"
-        self.error(key, f"{self._is(node)}, where true or false is needed", hint, where=node.where)
+        self.error(key, f"{self.described(node)}, where true or false is needed", hint, where=node.where)
         return None
 
     def _given(self, key: str) -> Node | None:
@@ -174,7 +174,7 @@ class Section:
         if isinstance(node, Table):
             return Section(node, path, where, self.notes, echo=self.echo)
         self.notes.error(
-            where, path, f"{self._is(node)}, where a mapping is needed", "write `key: value` lines"
+            where, path, f"{self.described(node)}, where a mapping is needed", "write `key: value` lines"
         )
         return None
 
@@ -194,7 +194,9 @@ class Section:
         if node is None:
             return ()
         if not isinstance(node, Items):
-            self.error(key, f"{self._is(node)}, where a list is needed", f"write {example}", where=node.where)
+            self.error(
+                key, f"{self.described(node)}, where a list is needed", f"write {example}", where=node.where
+            )
             return ()
         found = ((self.text_of(item, self.key(key)), item.where) for item in node.items)
         return tuple((sanitize(value), where) for value, where in found if value is not None)
@@ -221,10 +223,10 @@ class Section:
             word = node.value if isinstance(node.value, str) else node.raw
             if "\0" not in word:
                 return word
-        self.notes.error(node.where, key, f"{self._is(node)}, where text is needed", self._as_text(node))
+        self.notes.error(node.where, key, f"{self.described(node)}, where text is needed", self.as_text(node))
         return None
 
-    def _is(self, node: Node) -> str:
+    def described(self, node: Node) -> str:
         """What a value is, in words, with the value where it may be shown."""
         if isinstance(node, Table):
             return "is a mapping"
@@ -237,13 +239,13 @@ class Section:
             case None:
                 return "has no value"
             case str():
-                return "is text" + _because(node)
+                return "is text" + because(node)
             case int() | float():
                 return "is a number" + (f" ({node.raw})" if self.echo else "")
             case _:
                 return "is a date" + (f" ({node.raw})" if self.echo else "")
 
-    def _as_text(self, node: Node) -> str:
+    def as_text(self, node: Node) -> str:
         if not isinstance(node, Leaf):
             return ""
         if node.value is None:
@@ -254,14 +256,15 @@ class Section:
 _SURPRISING = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_]+)+)")
 
 
-def _because(node: Node) -> str:
+def because(node: Node) -> str:
     """Why a value is not what it should be, when a variable is missing."""
     names = node.unset if isinstance(node, Leaf) else ()
     verb = "is" if len(names) == 1 else "are"
     return f" because {', '.join(names)} {verb} not set" if names else ""
 
 
-def _fill(node: Node) -> str:
+def filled(node: Node) -> str:
+    """What to do about a text that is empty."""
     names = ", ".join(node.unset) if isinstance(node, Leaf) else ""
     return f"set {names} in the environment or in .env" if names else "write a value or leave the key out"
 

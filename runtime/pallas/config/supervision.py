@@ -1,72 +1,100 @@
 """What becomes of what fails, and who waits for whom: ``restart:`` and ``depends_on:``."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, get_args
+from typing import Annotated, Any, Final
 
+from pydantic import Discriminator, Field, Tag
+
+from .field_types import CHOICE, Loose, Maybe
+from .file_model import FileModel, Given, present
 from .models import Condition, Need, RestartConfig, RestartPolicy
 from .section import Section
-from .tree import Leaf, Table
+from .tree import Items, Table
 from .where import Where
 
-RESTART_KEYS: Final = ("policy", "backoff", "backoff_max", "crashes", "within")
-NEED_KEYS: Final = ("condition",)
-MAX_SECONDS: Final = 86_400.0
 RESTART: Final = RestartConfig()
+_Seconds = Annotated[float, Field(ge=0.05, le=86_400)]
 
 
-def read_restart(section: Section, default: RestartConfig = RESTART) -> RestartConfig:
+def _shape(value: Any) -> str:
+    if isinstance(value, Given):
+        return "mapping"
+    return "none" if value is None else "word"
+
+
+class RestartEntry(FileModel):
+    """What becomes of what fails; what is left out depends on the kind of the agent."""
+
+    policy: Annotated[RestartPolicy, CHOICE] = "on-failure"
+    """Whether it is started again; with ``always`` also when it ended well by itself."""
+    backoff: Maybe[_Seconds] = None
+    """Seconds until it is started again, doubled with each failure; 1, and 0.5 for a worker."""
+    backoff_max: Maybe[_Seconds] = None
+    """Seconds at most until it is started again; 60, 10 for a worker, 30 for a remote agent."""
+    crashes: Maybe[Annotated[int, Field(ge=1, le=1_000)]] = None
+    """So many failures within ``within`` are a crash loop: then only a person or a changed file starts it."""
+    within: Maybe[Annotated[float, Field(ge=1, le=86_400)]] = None
+    """Seconds in which ``crashes`` are counted; 300, and 60 for workers and remote agents."""
+
+
+class NeedEntry(FileModel):
+    """How another agent has to be there."""
+
+    condition: Annotated[Condition, CHOICE] = "ready"
+    """``started`` (its port answers), ``ready`` (it takes runs) or ``healthy`` (nothing is wrong)."""
+
+
+def _policy(value: Any) -> str:
+    return "mapping" if isinstance(value, tuple | Given) else "word"
+
+
+Restart = Annotated[
+    Annotated[RestartPolicy, CHOICE, Tag("word")] | Annotated[RestartEntry, Tag("mapping")],
+    Discriminator(_policy),
+]
+_Need = Annotated[
+    Annotated[Condition, CHOICE, Tag("word")]
+    | Annotated[None, Tag("none")]
+    | Annotated[NeedEntry, Tag("mapping")],
+    Discriminator(_shape),
+]
+_Named = Annotated[tuple[Loose, ...], Tag("list")]
+_Conditions = Annotated[dict[str, _Need], Tag("mapping")]
+Needs = Annotated[
+    _Named | _Conditions, Discriminator(lambda value: "mapping" if isinstance(value, Given) else "list")
+]
+"""Names of agents that have to be ready, or names with a condition each."""
+
+
+def restart_of(given: Any, default: RestartConfig = RESTART) -> RestartConfig:
     """``restart:``, a policy alone or a mapping; what is not given is as in ``default``."""
-    if isinstance(section.table.get("restart"), Leaf):
-        return replace(default, policy=_policy(section, "restart"))
-    inner = section.section("restart")
-    if inner is None:
-        return default
-    inner.only(RESTART_KEYS)
-    backoff = inner.number("backoff", 0.05, MAX_SECONDS)
-    highest = inner.number("backoff_max", 0.05, MAX_SECONDS)
-    crashes = inner.integer("crashes", 1, 1_000)
-    within = inner.number("within", 1, MAX_SECONDS)
-    backoff = default.backoff if backoff is None else backoff
+    if not isinstance(given, RestartEntry):
+        return replace(default, policy=given or default.policy)
+    backoff = default.backoff if given.backoff is None else given.backoff
+    highest = given.backoff_max
     if highest is not None and highest < backoff:
-        inner.error("backoff_max", f"is below backoff ({backoff:g})", "allowed: backoff or more")
+        given.at.error("backoff_max", f"is below backoff ({backoff:g})", "allowed: backoff or more")
     return RestartConfig(
-        policy=_policy(inner, "policy"),
+        policy=given.policy,
         backoff=backoff,
         backoff_max=max(backoff, default.backoff_max if highest is None else highest),
-        crashes=default.crashes if crashes is None else crashes,
-        within=default.within if within is None else within,
+        crashes=default.crashes if given.crashes is None else given.crashes,
+        within=default.within if given.within is None else given.within,
     )
 
 
-def read_needs(section: Section) -> tuple[tuple[Need, Where], ...]:
-    """``depends_on``: a list of names, each of which has to be ready, or names with a condition each."""
-    if not isinstance(section.table.get("depends_on"), Table):
-        return tuple((Need(name), where) for name, where in section.texts("depends_on", "[research]"))
-    inner = section.section("depends_on")
-    assert inner is not None
-    return tuple(_needs(inner).items())
+def needs_of(section: Section, given: Any) -> tuple[tuple[Need, Where], ...]:
+    """``depends_on`` with the place of each name."""
+    node = section.table.get("depends_on")
+    if isinstance(node, Items):
+        places = (item.where for _, item in present(node))
+        return tuple((Need(name), where) for name, where in zip(given or (), places, strict=True))
+    if not isinstance(node, Table):
+        return ()
+    return tuple(
+        (Need(name, _condition((given or {}).get(name))), entry.where) for name, entry in node.entries.items()
+    )
 
 
-def _needs(inner: Section) -> Mapping[Need, Where]:
-    found: dict[Need, Where] = {}
-    for name, entry in inner.table.entries.items():
-        condition: Condition = "ready"
-        if isinstance(entry.node, Table):
-            each = Section(entry.node, inner.key(name), entry.where, inner.notes, echo=inner.echo)
-            each.only(NEED_KEYS)
-            condition = _condition(each, "condition")
-        elif not (isinstance(entry.node, Leaf) and entry.node.value is None):
-            condition = _condition(inner, name)
-        found[Need(name, condition)] = entry.where
-    return found
-
-
-def _policy(section: Section, key: str) -> RestartPolicy:
-    chosen = section.choice(key, get_args(RestartPolicy))
-    return next((policy for policy in get_args(RestartPolicy) if policy == chosen), RestartConfig().policy)
-
-
-def _condition(section: Section, key: str) -> Condition:
-    chosen = section.choice(key, get_args(Condition))
-    return next((each for each in get_args(Condition) if each == chosen), "ready")
+def _condition(given: Any) -> Condition:
+    return given.condition if isinstance(given, NeedEntry) else given or "ready"

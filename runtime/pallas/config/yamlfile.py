@@ -108,6 +108,10 @@ def _note_syntax(error: yaml.YAMLError, text: str, file: str, notes: Notes) -> N
     notes.error(Where(file, line), "", f"not valid YAML: line {line}, column {column}: {problem}", advice)
 
 
+def _place(file: str, node: yaml.Node) -> Where:
+    return Where(file, node.start_mark.line + 1, node.start_mark.column + 1)
+
+
 class _Refused(Exception):
     def __init__(self, where: Where, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -127,7 +131,7 @@ class _Builder:
         self._left = MAX_VALUES
 
     def build(self, node: yaml.Node, path: str, depth: int) -> Node:
-        where = Where(self._file, node.start_mark.line + 1)
+        where = _place(self._file, node)
         self._left -= 1
         if self._left < 0:
             raise _Refused(where, "holds too many values", f"allowed: {MAX_VALUES:,} after aliases")
@@ -181,7 +185,7 @@ class _Builder:
         entries: dict[str, Entry] = {}
         inherited: dict[str, Entry] = {}
         for key_node, value_node in node.value:
-            place = Where(self._file, key_node.start_mark.line + 1)
+            place = _place(self._file, key_node)
             if key_node.tag == _TAG + "merge":
                 self._inherit(value_node, inherited, path, depth)
                 continue

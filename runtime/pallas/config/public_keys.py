@@ -18,12 +18,11 @@ MAX_PEM: Final = 64 * 1024
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
-def read_public_key(section: Section, root: Path) -> tuple[str, tuple[str, ...]]:
-    """The PEM that ``public_key`` names and the algorithms that fit it; both empty where it is none.
+def read_public_key(section: Section, root: Path, text: str | None) -> tuple[str, tuple[str, ...]]:
+    """The PEM in the file ``text`` of ``public_key``, and the algorithms that fit it; else both empty.
 
     Of a certificate the key is taken, whatever its dates say.
     """
-    text = section.text("public_key")
     if text is None:
         return "", ()
     path = root / text

@@ -3,26 +3,25 @@
 import base64
 import binascii
 import json
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from .section import Section
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MIN_DIFFERENT: Final = 8
 """Different characters of a secret."""
 _KEY_TEXTS: Final = ("-----BEGIN", "ssh-rsa ", "ssh-ed25519 ", "ecdsa-sha2-")
 _MAKE: Final = "make one with `openssl rand -base64 48`"
 
 
-def read_secret(section: Section, variables: Mapping[str, str], algorithms: tuple[str, ...]) -> str:
-    """The value of the variable that ``secret_env`` names; empty after noting why it is none.
+def read_secret(
+    section: Section, variables: Mapping[str, str], algorithms: tuple[str, ...], name: str | None
+) -> str:
+    """The value of the variable ``name`` that ``secret_env`` names; empty after noting why it is none.
 
     A secret is at least as long as the digest of each algorithm (RFC 7518, section 3.2), and never a key that
     everyone may know. It is not repeated.
     """
-    name = section.text("secret_env", check=_variable_problem)
     if name is None:
         return ""
     value = variables.get(name, "")
@@ -42,13 +41,6 @@ def read_secret(section: Section, variables: Mapping[str, str], algorithms: tupl
         return value
     section.error("secret_env", problem, fix)
     return ""
-
-
-def _variable_problem(text: str) -> str | None:
-    # It may be the secret itself: it is not repeated.
-    return (
-        None if _VARIABLE.fullmatch(text) else "is not the name of a variable; write secret_env: JWT_SECRET"
-    )
 
 
 def _is_key(value: str) -> bool:

@@ -1,89 +1,52 @@
-"""The keys of a typed handler beside ``handler:``, and ``peers:`` (SPEC 5.1). Nothing is imported."""
+"""Typed handlers: the keys beside ``handler:``, and ``peers:`` (SPEC 5.1). Nothing is imported."""
 
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field, WithJsonSchema
 
 from pallas.model.safe_text import sanitize
 
+from .field_types import NAME_PATTERN, Loose, Quiet
 from .files import is_folder, module_file, module_like, module_problem
-from .kinds import TypedConfig
 from .notes import suggest
 from .section import Section
 from .tree import Leaf
 from .where import Where
 
-TYPED_KEYS: Final = (
-    "payload", "agent", "timeout", "broadcast", "group", "isolation", "memory", "env", "forward_inbound_auth",
-    "files", "prompt", "peers",
-)  # fmt: skip
-"""Keys of a handler that need a ``payload``, and ``payload`` itself."""
-MAX_PEERS: Final = 200
-MAX_FILES: Final = 100
 MAX_PROMPT: Final = 100_000
 MAX_TIMEOUT: Final = 3_600.0
 DEFAULT_TIMEOUT: Final = 30.0
 MIN_MEMORY: Final = 64 << 20
 MAX_MEMORY: Final = 1 << 40
-_ISOLATION: Final = ("none", "process")
 _SIZE: Final = re.compile(r"(\d{1,10})\s*([KMGT]?)i?B?", re.IGNORECASE)
-_GROUP: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_GROUP: Final = re.compile(NAME_PATTERN)
 
 type Named = tuple[tuple[str, Where], ...]
 """Names of other agents, each with its place."""
 
-
-def read_typed(section: Section, root: Path, name: str) -> TypedConfig | None:
-    """The keys of a typed handler, None for a handler that takes plain text (its keys are noted then)."""
-    if "payload" not in section:
-        for key in TYPED_KEYS:
-            if key in section:
-                section.error(
-                    key,
-                    "is a key of typed handlers, and this one has no payload",
-                    "write `payload: module:Class`, or leave it out",
-                )
-        return None
-    payload = read_object(section, "payload", root, "my.code:Question")
-    broadcast = section.flag("broadcast") or False
-    group = section.text("group", check=_group_problem)
-    if group and not broadcast:
-        section.error("group", "needs `broadcast: true`", "write it, or leave group out")
-    timeout = section.number("timeout", 0.1, MAX_TIMEOUT)
-    return TypedConfig(
-        payload=payload or "",
-        agent=section.flag("agent") or False,
-        timeout=DEFAULT_TIMEOUT if timeout is None else timeout,
-        broadcast=broadcast,
-        group=(group or name) if broadcast else "",
-        memory=read_memory(section),
-        files=read_files(section, root, isolated=section.choice("isolation", _ISOLATION) == "process"),
-        forward_inbound_auth=section.flag("forward_inbound_auth") or False,
-        prompt=read_prompt(section),
-    )
+Timeout = Annotated[float, Field(ge=0.1, le=MAX_TIMEOUT)]
+Memory = Annotated[Any, WithJsonSchema({"type": ["string", "integer"]}), Field(examples=["256MB"])]
+Files = Annotated[tuple[Loose, ...] | None, Field(max_length=100, examples=[["data", "templates/offer.txt"]])]
+Prompt = Annotated[str | None, Field(json_schema_extra={"maxLength": MAX_PROMPT}), Quiet()]
+Peers = Annotated[tuple[Loose, ...] | None, Field(max_length=200, examples=[["coder", "calculator"]])]
 
 
-def read_peers(section: Section) -> Named:
-    """``peers``: the names of the agents that this one may send messages to, once each."""
-    listed = section.texts("peers", "[coder, calculator]") if "peers" in section else ()
-    if len(listed) > MAX_PEERS:
-        section.error("peers", f"has {len(listed)} entries", f"allowed: at most {MAX_PEERS}")
-    peers = dict(reversed(listed))
-    return tuple((name, peers[name]) for name in dict.fromkeys(name for name, _ in listed))
+def once_each(listed: Named) -> Named:
+    """The names in their order, once each, at the first place of each."""
+    first = dict(reversed(listed))
+    return tuple((name, first[name]) for name in dict.fromkeys(name for name, _ in listed))
 
 
-def read_object(
-    section: Section, key: str, root: Path, example: str, *, foreign: tuple[str, ...] = ()
+def object_named(
+    section: Section, key: str, root: Path, text: str | None, *, foreign: tuple[str, ...] = ()
 ) -> str | None:
     """``module:NAME`` or ``module.NAME`` under ``key`` as the former; noted where there is no such module.
 
     Whether there are modules of the packages ``foreign`` is seen when they are imported.
     """
-    if not section.need(key, example):
-        return None
-    of_class = key.startswith("payload")
-    text = section.text(key, check=class_problem if of_class else object_problem)
     if text is None:
         return None
     module, attribute = split_object(text)
@@ -127,12 +90,12 @@ def check_module(section: Section, key: str, root: Path, module: str) -> None:
     )
 
 
-def read_memory(section: Section) -> int:
+def memory_of(section: Section, *, isolated: bool) -> int:
     """``memory`` in bytes, 0 for any: ``256MB``, ``2GB``, or a whole number of MiB."""
     node = section.table.get("memory")
     if node is None:
         return 0
-    if section.choice("isolation", _ISOLATION) != "process":
+    if not isolated:
         section.error("memory", "needs `isolation: process`", "write it, or leave memory out")
     raw = node.value if isinstance(node, Leaf) and not isinstance(node.value, bool) else None
     found = _SIZE.fullmatch(str(raw).strip()) if isinstance(raw, int | str) else None
@@ -148,15 +111,10 @@ def read_memory(section: Section) -> int:
     return size
 
 
-def read_files(section: Section, root: Path, *, isolated: bool) -> tuple[str, ...]:
+def files_of(section: Section, root: Path, listed: Named, *, isolated: bool) -> tuple[str, ...]:
     """``files``: files and folders of the project that an isolated handler may open, relative to it."""
-    if "files" not in section:
-        return ()
-    if not isolated:
+    if "files" in section and not isolated:
         section.error("files", "needs a process of its own", "write `isolation: process`, or leave files out")
-    listed = section.texts("files", "[data, templates/offer.txt]")
-    if len(listed) > MAX_FILES:
-        section.error("files", f"has {len(listed)} entries", f"allowed: at most {MAX_FILES}")
     for text, where in listed:
         path = (root / text).resolve()
         problem = "" if root.resolve() in path.parents else f"{text} is not in the project's folder"
@@ -167,19 +125,15 @@ def read_files(section: Section, root: Path, *, isolated: bool) -> tuple[str, ..
     return tuple(dict.fromkeys(text for text, _ in listed))
 
 
-def read_prompt(section: Section) -> str:
+def prompt_of(section: Section, text: str | None) -> str:
     """``prompt``: text of any number of lines, sanitised; never repeated in a note."""
-    node = section.table.get("prompt")
-    if node is None or (isinstance(node, Leaf) and node.value is None):
-        return ""
-    quiet = Section(section.table, section.path, section.where, section.notes, echo=False)
-    text = quiet.text_of(node, section.key("prompt"))
     if text is not None and len(text) > MAX_PROMPT:
         section.error("prompt", f"has {len(text)} characters", f"allowed: at most {MAX_PROMPT}")
     return sanitize((text or "").strip(), MAX_PROMPT)
 
 
-def _group_problem(text: str) -> str | None:
+def group_problem(text: str) -> str | None:
+    """What is wrong with a name that handlers share."""
     if _GROUP.fullmatch(text) and text != "system" and not text.startswith(("agent-", "system.")):
         return None
     return "is not a name; allowed: as for agents, a-z, 0-9 and . _ - after the first, at most 100"
