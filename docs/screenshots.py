@@ -222,7 +222,7 @@ SCENES: tuple[Scene, ...] = (*_FIRST, changes, comfort, threads, light)
 
 async def shoot(folder: Path, root: Path, size: tuple[int, int]) -> None:
     """Start the fleet in ``root``, play every scene, and stop."""
-    from pallas.fleet.thread import ThreadedFleet
+    from pallas.fleet.threaded_fleet import ThreadedFleet
     from pallas.telemetry.log import setup_logging
     from pallas_tui.app import Workbench
     from pallas_tui.launch import late_panes

@@ -39,7 +39,7 @@ def main(root: Path) -> int:
 
     def own(log: Path) -> Shown:
         def make_fleet() -> "RunningFleet":
-            from pallas.fleet.thread import ThreadedFleet
+            from pallas.fleet.threaded_fleet import ThreadedFleet
 
             return ThreadedFleet(root, watch=True)
 
@@ -56,8 +56,8 @@ def attach(url: str, token: str = "", token_variable: str = "") -> int:
     """
     from pallas.model import Fault
 
-    from .remote.address import control_origin, label
-    from .remote.tokens import TokenSource, given_token, hide_tokens
+    from .remote.fleet_address import control_origin, label
+    from .remote.token_source import TokenSource, given_token, hide_tokens
 
     try:
         origin = control_origin(url)
@@ -71,7 +71,7 @@ def attach(url: str, token: str = "", token_variable: str = "") -> int:
 
         def elsewhere(_: Path) -> Shown:
             def make_fleet() -> "RunningFleet":
-                from .remote.fleet import RemoteFleet
+                from .remote.remote_fleet import RemoteFleet
 
                 return RemoteFleet(origin, tokens, log_mirror=mirror)
 

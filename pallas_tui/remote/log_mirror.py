@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pallas.model import Fault, FaultType
 
 if TYPE_CHECKING:
-    from .wire import Wire
+    from .control_client import Wire
 
 LIMIT: Final = 64 * 1024 * 1024
 """Bytes that are kept here: half in the file, half in the one before it, which is ``path.1``."""
@@ -49,7 +49,7 @@ class LogMirror:
 
     async def run(self) -> None:
         """Mirror until cancelled; without a connection wait for the next one."""
-        from .wire import Gone, NoControl, Refused
+        from .control_client import Gone, NoControl, Refused
 
         while True:
             wire = self._wire()
@@ -108,7 +108,7 @@ class LogMirror:
 
     async def _backward(self, wire: "Wire") -> bool:
         """Fetch some of what stands before; when all that fits is here, it becomes the file before."""
-        from .wire import Gone
+        from .control_client import Gone
 
         if not self._older:
             return False

@@ -11,7 +11,7 @@ from typing import Final
 
 from pallas.config.load import CERTFILE_VARIABLE, KEYFILE_VARIABLE
 from pallas.model import Fault, FaultType
-from pallas.surfaces.control.tokens import FULL_VARIABLE, VARIABLES, make_token
+from pallas.surfaces.control.control_tokens import FULL_VARIABLE, VARIABLES, make_token
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 8.0
@@ -82,7 +82,7 @@ def _leashed() -> tuple[str, ...]:
 
 async def _answers(origin: str, token: str) -> None:
     """Return when the control API at ``origin`` takes the token."""
-    from ..remote.wire import NoControl, Refused, Wire
+    from pallas_tui.remote.control_client import NoControl, Refused, Wire
 
     wire = Wire(origin, token)
     try:

@@ -18,7 +18,7 @@ from support.offline import offline_project
 from support.ports import free_ports, is_free
 from support.waiting import until
 
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import (
     AgentDetail,
     Event,
@@ -34,13 +34,13 @@ from pallas.model import (
 from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import Hub
 from pallas_tui.client import AgentClient
-from pallas_tui.remote import connection
-from pallas_tui.remote.address import as_reached, control_origin
-from pallas_tui.remote.fleet import RemoteFleet
+from pallas_tui.remote import fleet_connection
+from pallas_tui.remote.control_client import Wire
+from pallas_tui.remote.fleet_address import as_reached, control_origin
 from pallas_tui.remote.log_mirror import LogMirror
+from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.ring import EventRing
-from pallas_tui.remote.tokens import TokenSource, given_token
-from pallas_tui.remote.wire import Wire
+from pallas_tui.remote.token_source import TokenSource, given_token
 
 READ_ONLY = "read-only: this token may only look"
 
@@ -48,9 +48,9 @@ READ_ONLY = "read-only: this token may only look"
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(connection, "BACKOFF", (0.05, 0.1))
+    monkeypatch.setattr(fleet_connection, "BACKOFF", (0.05, 0.1))
     # The file of its token tells that a fleet is there: it listens a moment later.
-    monkeypatch.setattr(connection, "PATIENCE", 60)
+    monkeypatch.setattr(fleet_connection, "PATIENCE", 60)
 
 
 @contextmanager
@@ -252,7 +252,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
 
 
 async def test_an_address_where_nothing_answers_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(fleet_connection, "PATIENCE", 0.2)
     (port,) = free_ports(1)
     with attached(f"http://127.0.0.1:{port}") as fleet:
         await until(lambda: fleet.snapshot().state is FleetState.FAILED)

@@ -13,7 +13,7 @@ from support.recording import Recorder, recording
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AuthHop, Fault, FaultType, FleetState, Notice
 
 TOKEN = "sesame-open-4711"

@@ -27,8 +27,8 @@ from pallas.model import (
 )
 from pallas.model.redaction import redact_text
 from pallas.surfaces.control import BASE, operation_routes
-from pallas.surfaces.control import api as control_api
-from pallas.surfaces.control.stream import MAX_DELTA, coalesced
+from pallas.surfaces.control import control_api as control_api
+from pallas.surfaces.control.event_stream import MAX_DELTA, coalesced
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from support.fake_fleet import FakeFleet
 
 from pallas.model import TokenScope
 from pallas.model.redaction import redact_text
-from pallas.surfaces.control import token_file, tokens
+from pallas.surfaces.control import control_tokens, token_file
+from pallas.surfaces.control.control_tokens import BURST, Attempts, Tokens, take_tokens
 from pallas.surfaces.control.opening import open_control
-from pallas.surfaces.control.tokens import BURST, Attempts, Tokens, take_tokens
 
 LOOKS = ("/snapshot", "/events", "/log", "/log/1-1", "/agents/vision", "/runs/r1/exchanges", "/nothing")
 CHANGES = (
@@ -28,7 +28,7 @@ CHANGES = (
 
 @pytest.fixture(autouse=True)
 def nothing_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tokens, "_taken", {})
+    monkeypatch.setattr(control_tokens, "_taken", {})
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -136,7 +136,7 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append((len(one), len(other)))
         return one == other
 
-    monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
+    monkeypatch.setattr(control_tokens.hmac, "compare_digest", compare)
     both = Tokens(FULL, READ)
     for presented, scope in (
         (FULL, TokenScope.FULL),

@@ -9,8 +9,8 @@ from support.waiting import until
 
 from pallas.model import BackendChosen, Envelope, MessagePassed, TodoChanged, codec
 from pallas.surfaces.control.operation_routes import MAX_XML
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 
 def told(fleet: FakeFleet) -> tuple[Envelope, ...]:

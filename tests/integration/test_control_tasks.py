@@ -9,8 +9,8 @@ from support.fake_fleet import NOON, FakeFleet
 from support.waiting import until
 
 from pallas.model import Fault, FaultType, TaskRecord
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07\u202egnp.exe"
 

@@ -10,8 +10,8 @@ from support.waiting import until
 
 from pallas.model import Fault, FaultType, Image, MessageRecord, ThreadRecord, ToolCall
 from pallas.surfaces.control import operation_routes
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 HOSTILE = "\x1b]52;c;cm0gLXJmIC8=\x07\u202egnp.exe"
 

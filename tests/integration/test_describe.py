@@ -18,7 +18,7 @@ from support.recording import recording
 from support.waiting import until
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentDetail, Fault, FleetState, ServerDetail
 
 # A stdio server whose tools are those named in a file, and which never answers when that says so.

@@ -12,7 +12,7 @@ from support.threads import started
 from support.waiting import until
 
 from pallas.config import load_project
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentState, FleetState, RunFinished, RunStarted
 
 

@@ -30,7 +30,7 @@ def talk() -> None:
 threading.Thread(target=talk, daemon=True).start()
 """ + agent_module("chatty")
 BODY = """
-    from pallas.fleet.thread import ThreadedFleet
+    from pallas.fleet.threaded_fleet import ThreadedFleet
 
     class Fleet(ThreadedFleet):
         def __init__(self, root, **more):

@@ -11,7 +11,7 @@ from support.offline import offline_project
 from support.threads import started
 from support.waiting import until
 
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState, LoopBlocked
 
 # A tool that holds the loop until somebody outside creates a file: nothing here depends on the clock.

@@ -26,7 +26,7 @@ from textual.pilot import Pilot
 
 from pallas.cli.app import run
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentSnapshot, AgentState, FleetState
 from pallas_tui.agents.topology import outline
 from pallas_tui.app import Workbench

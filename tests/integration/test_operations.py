@@ -8,8 +8,8 @@ import pytest
 from support.live import write_project
 from support.waiting import until
 
-from pallas.fleet.port import LocalPort
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.local_port import LocalPort
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import (
     Fault,
     FaultType,
@@ -22,8 +22,8 @@ from pallas.model import (
     TokenScope,
     operation,
 )
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 if TYPE_CHECKING:
     from pallas.fleet.fleet import Fleet

@@ -17,7 +17,7 @@ from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.config.models import Project
 from pallas.model.grant_rules import Grant, RbacConfig, Rule
 from pallas.surfaces.auth.inbound_auth import Inbound
-from pallas.surfaces.control.tokens import Tokens
+from pallas.surfaces.control.control_tokens import Tokens
 from pallas.surfaces.rest.rest_principal import Authenticator
 
 CONTROL = Tokens(full="control-token-of-this-test", read="reading-token-of-this-test")

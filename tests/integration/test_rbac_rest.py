@@ -15,7 +15,7 @@ from support.granted import TOKENS, allow, api, granted
 
 from pallas.fleet.fleet import Fleet
 from pallas.model.grant_rules import VERBS_OF
-from pallas.surfaces.control.tokens import Tokens
+from pallas.surfaces.control.control_tokens import Tokens
 from pallas.surfaces.rest.endpoints import ENDPOINTS, Endpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

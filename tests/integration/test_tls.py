@@ -28,8 +28,8 @@ from pallas.model import Fault, FaultType, FleetState, Notice
 from pallas.surfaces.tls_certificate import Certificate
 from pallas_tui.client import AgentClient
 from pallas_tui.instances.reader import read_registry
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 both_eras = pytest.mark.parametrize("era", ERAS)
 TOKEN = "full-token-of-the-tests"
@@ -349,7 +349,7 @@ async def test_the_workbench_works_on_a_fleet_over_tls_with_an_authority_of_ones
 def test_pallas_dev_on_ones_own_project_needs_no_certificate(
     tmp_path: Path, shown: tuple[Path, Path]
 ) -> None:
-    from pallas.fleet.thread import ThreadedFleet
+    from pallas.fleet.threaded_fleet import ThreadedFleet
 
     root = write_project(tmp_path / "p", {"one": None})
     thread = ThreadedFleet(root)

@@ -10,7 +10,7 @@ from support.shell import StandInChat, StandInLogs, StandInTraces, screen_text
 from support.waiting import until
 from textual.pilot import Pilot
 
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import AgentState
 from pallas_tui.app import Workbench
 from pallas_tui.screens.agent import AgentScreen

@@ -17,7 +17,7 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import Exchange, Fault, FleetState, RunStarted
 from pallas.model.fingerprint import fingerprint
 from pallas.telemetry.wire_record import MAX_BODY

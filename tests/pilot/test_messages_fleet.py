@@ -12,10 +12,10 @@ from support.waiting import until
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
-from pallas.fleet.port import LocalPort
+from pallas.fleet.local_port import LocalPort
 from pallas_tui.app import Workbench
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 from pallas_tui.screens.messages import MessagesScreen
 from pallas_tui.screens.send import SendScreen
 from pallas_tui.widgets.messages import MessagesPane

@@ -13,8 +13,8 @@ from textual.widgets import Input
 from pallas.model import AgentState, FleetState, LoopBlocked
 from pallas_tui.app import Workbench
 from pallas_tui.remote.clock import shift_snapshot
-from pallas_tui.remote.fleet import RemoteFleet
-from pallas_tui.remote.tokens import TokenSource
+from pallas_tui.remote.remote_fleet import RemoteFleet
+from pallas_tui.remote.token_source import TokenSource
 
 
 @pytest.fixture(autouse=True)

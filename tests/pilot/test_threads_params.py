@@ -13,7 +13,7 @@ from support.waiting import until
 from textual.pilot import Pilot
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.port import LocalPort
+from pallas.fleet.local_port import LocalPort
 from pallas.model import AgentState
 from pallas_tui.widgets.chat import ChatPane
 from pallas_tui.widgets.chat.prompt import Prompt

@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pallas.surfaces.control import BASE
-from pallas.surfaces.control.api import ControlApi
-from pallas.surfaces.control.tokens import Tokens
+from pallas.surfaces.control.control_api import ControlApi
+from pallas.surfaces.control.control_tokens import Tokens
 from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
 

@@ -11,7 +11,7 @@ import httpx2
 from textual.pilot import Pilot
 
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import FleetState
 from pallas_tui.app import Workbench
 from pallas_tui.launch import late_panes

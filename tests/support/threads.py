@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.threaded_fleet import ThreadedFleet
 
 
 @contextmanager

@@ -95,8 +95,9 @@ def test_the_offline_model_is_imported_only_when_a_project_asks_for_it() -> None
 
 def test_the_runtime_never_imports_the_workbench() -> None:
     source = (
-        "import sys, pallas.cli.app, pallas.cli.serve, pallas.fleet.thread, pallas.surfaces.agent_mcp,"
-        "pallas.executors.fastagent.fastagent_executor, pallas.scripted.scripted_server;"
+        "import sys, pallas.cli.app, pallas.cli.serve, pallas.fleet.threaded_fleet,"
+        "pallas.surfaces.agent_mcp, pallas.executors.fastagent.fastagent_executor,"
+        "pallas.scripted.scripted_server;"
         "print([name for name in sys.modules if name.split('.')[0] in ('textual', 'pallas_tui')])"
     )
     done = subprocess.run(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pallas.fleet.port import LocalPort
-from pallas.fleet.thread import ThreadedFleet
+from pallas.fleet.local_port import LocalPort
+from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import (
     FleetPort,
     Operation,
@@ -21,7 +21,7 @@ from pallas.model import (
     operations_of,
 )
 from pallas_tui.fleets import NoFleet
-from pallas_tui.remote.fleet import RemoteFleet
+from pallas_tui.remote.remote_fleet import RemoteFleet
 
 TABLE = {each.name: each for each in operations_of(FleetPort)}
 PICTURE = {"can_control", "snapshot", "since"}

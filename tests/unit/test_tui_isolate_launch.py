@@ -47,7 +47,7 @@ module("pallas_tui.widgets.chat", ChatPane=lambda id, **_: StandInChat())
 module("pallas_tui.widgets.logs", LogsPane=lambda path, id, **_: StandInLogs())
 """
 MAIN = """
-module("pallas.fleet.thread", ThreadedFleet=Fleet)
+module("pallas.fleet.threaded_fleet", ThreadedFleet=Fleet)
 from pallas_tui.launch import main
 sys.exit(main(Path("desk")))
 """
@@ -358,7 +358,8 @@ def test_nothing_heavy_is_loaded_before_the_first_paint() -> None:
             pass
 
         def make():
-            seen.append(sorted(set(sys.modules) & {"fast_agent", "fastmcp", "mcp", "pallas.fleet.thread"}))
+            heavy = {"fast_agent", "fastmcp", "mcp", "pallas.fleet.threaded_fleet"}
+            seen.append(sorted(set(sys.modules) & heavy))
             raise Done
 
         async def main():

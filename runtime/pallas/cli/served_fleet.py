@@ -17,7 +17,7 @@ from pallas.config import ConfigError, Project
 from pallas.event_loop import run
 from pallas.fleet import gc_policy
 from pallas.fleet.fleet import Fleet
-from pallas.fleet.port import offer_control
+from pallas.fleet.local_port import offer_control
 from pallas.fleet.storage import url_of
 from pallas.model import Fault
 from pallas.telemetry.event_hub import Hub

@@ -233,7 +233,7 @@ class _Own:
 
     async def _serve(self) -> None:
         from pallas.fleet.fleet import Fleet
-        from pallas.fleet.port import offer_control
+        from pallas.fleet.local_port import offer_control
         from pallas.fleet.storage import url_of
         from pallas.telemetry.event_hub import Hub
         from pallas.telemetry.log.log_path import log_path

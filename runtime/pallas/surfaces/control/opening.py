@@ -11,9 +11,9 @@ from starlette.types import ASGIApp
 
 from pallas.model import FleetPort
 
-from .api import ControlApi
+from .control_api import ControlApi
+from .control_tokens import FULL_VARIABLE, Tokens, is_loopback, make_token, take_tokens
 from .token_file import NotPrivate, drop, keep
-from .tokens import FULL_VARIABLE, Tokens, is_loopback, make_token, take_tokens
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,19 @@ from pallas.model.operations import MAX_ID, REQUIRED
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import forget, redact
 
-from .answers import HEADERS, Status, body_of, busy, caller_of, faults, json_answer, number_of, within, wrong
-from .gate import NO_TEXTS, READ_ONLY, audit
+from .responses import (
+    HEADERS,
+    Status,
+    body_of,
+    busy,
+    caller_of,
+    faults,
+    json_answer,
+    number_of,
+    within,
+    wrong,
+)
+from .token_middleware import NO_TEXTS, READ_ONLY, audit
 
 MAX_WAITING: Final = 32
 """Requests at once that wait for the fleet."""

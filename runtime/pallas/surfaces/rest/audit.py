@@ -8,8 +8,8 @@ from starlette.responses import Response
 from pallas.access.grants import CHANGED, DENIED
 from pallas.model import Fault, Principal
 from pallas.model.safe_text import handle_start, one_line
+from pallas.surfaces.control.token_middleware import path_shown
 
-from ..control.gate import path_shown
 from .endpoints import Endpoint
 
 log = logging.getLogger("pallas.audit")

@@ -14,9 +14,8 @@ from pallas.surfaces.auth import auth_challenge
 from pallas.surfaces.auth.auth_gate import one_bearer
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
 from pallas.surfaces.auth.token_outcome import Refused, Unavailable, Verified
+from pallas.surfaces.control.control_tokens import Tokens, is_loopback
 from pallas.surfaces.request_caller import principal_in
-
-from ..control.tokens import Tokens, is_loopback
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,11 @@ from pallas import __version__
 from pallas.model import FaultType, FleetPort, TokenScope, codec
 from pallas.telemetry.log import forget, redact
 
-from .answers import (
+from .control_tokens import Attempts, Tokens
+from .event_stream import for_lookers, resume_at, stream
+from .log_files import MAX_RANGE, LogFiles
+from .operation_routes import OperationRoutes
+from .responses import (
     HEADERS,
     Quiet,
     Status,
@@ -30,11 +34,7 @@ from .answers import (
     other_method,
     wrong,
 )
-from .gate import Gate
-from .log_range import MAX_RANGE, LogFiles
-from .operation_routes import OperationRoutes
-from .stream import for_lookers, resume_at, stream
-from .tokens import Attempts, Tokens
+from .token_middleware import Gate
 
 VERSION: Final = 1
 HEARTBEAT: Final = 10.0

@@ -7,10 +7,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pallas.model import Fault, FaultType
+from pallas.surfaces.control.control_tokens import FULL_VARIABLE, READ_VARIABLE, VARIABLES
 from pallas.surfaces.control.token_file import NotPrivate, find
-from pallas.surfaces.control.tokens import FULL_VARIABLE, READ_VARIABLE, VARIABLES
 
-from .address import is_loopback
+from .fleet_address import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class ThreadedFleet(RunningFleet):
 
     def _port_of(self, fleet: "Fleet") -> FleetPort:
         """What does the operations, in the fleet's loop."""
-        from .port import LocalPort
+        from .local_port import LocalPort
 
         return LocalPort(fleet)
 
@@ -169,7 +169,7 @@ class ThreadedFleet(RunningFleet):
         from pallas.toolbox.seen_tools import seen_path
 
         from .fleet import Fleet
-        from .port import offer_control
+        from .local_port import offer_control
         from .storage import url_of
 
         try:

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.model import Fault, FaultType, codec
 from pallas.model.refusals import REASON
 
-from .gate import CALLER
-from .tokens import Caller
+from .control_tokens import Caller
+from .token_middleware import CALLER
 
 log = logging.getLogger(__name__)
 

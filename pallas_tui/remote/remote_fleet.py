@@ -21,10 +21,10 @@ from pallas.model import (
 )
 
 from ..fleets import READ_ONLY
-from .address import label
-from .connection import Connection, decoded
-from .state import Known
-from .tokens import TokenSource
+from .fleet_address import label
+from .fleet_connection import Connection, decoded
+from .fleet_mirror import Known
+from .token_source import TokenSource
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class RemoteFleet(RunningFleet):
 
     async def _through(self, ask: Any) -> Any:
         """What ``ask`` gets over the connection there is. Raises Fault."""
-        from .wire import Gone, NoControl, Refused
+        from .control_client import Gone, NoControl, Refused
 
         if self._connection.wire is None:
             raise Fault(

@@ -11,7 +11,7 @@ from pallas.model.safe_text import one_line
 from pallas.surfaces.control import BASE
 
 from ..trust import trust_in
-from .address import is_loopback
+from .fleet_address import is_loopback
 
 if TYPE_CHECKING:
     import httpx2

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pallas.model import Fault, FaultType, FleetSnapshot
 
 from ..fleets import READ_ONLY
-from .address import as_reached, is_loopback
 from .clock import shift_event, shift_snapshot, skew_of
-from .state import Known
-from .tokens import TokenSource
+from .fleet_address import as_reached, is_loopback
+from .fleet_mirror import Known
+from .token_source import TokenSource
 
 if TYPE_CHECKING:
-    from .wire import Said, Wire
+    from .control_client import Said, Wire
 
 PATIENCE: Final = 3.0
 """Seconds in which the first connection has to come about."""
@@ -62,7 +62,7 @@ class Connection:
 
     async def _connect(self) -> str:
         """Connect and stay so; returns why it is over. Raises Fault, CONFIG when trying again is no use."""
-        from .wire import NoControl, Refused, Wire
+        from .control_client import NoControl, Refused, Wire
 
         tokens = await asyncio.to_thread(self._tokens.candidates)
         for token in tokens:
@@ -81,7 +81,7 @@ class Connection:
 
     async def _is_there(self) -> None:
         """Raises what is wrong with the address, before anyone is told to look for a token."""
-        from .wire import NoControl, Refused, Wire
+        from .control_client import NoControl, Refused, Wire
 
         wire = Wire(self.origin, "")
         try:

@@ -9,7 +9,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pallas.model import Fault, FaultType, TokenScope, codec
 from pallas.model.safe_text import handle_start, one_line
 
-from .tokens import FULL_VARIABLE, READ_VARIABLE, TEXTS_VARIABLE, Attempts, Caller, Tokens
+from .control_tokens import (
+    FULL_VARIABLE,
+    READ_VARIABLE,
+    TEXTS_VARIABLE,
+    Attempts,
+    Caller,
+    Tokens,
+)
 
 log = logging.getLogger(__name__)
 
