@@ -25,13 +25,13 @@ from pallas.model import (
     ToolEvent,
 )
 from pallas.telemetry.event_hub import Hub
-from pallas_tui.fleets import NoFleet
+from pallas_tui.fleets import PlaceholderFleet
 
 BATCH_EVERY = 0.005
 AGENTS = tuple(f"agent{number}" for number in range(8))
 
 
-class FloodedFleet(NoFleet, RunningFleet):
+class FloodedFleet(PlaceholderFleet, RunningFleet):
     """Eight agents that nobody made, and a thread that publishes ``rate`` events a second."""
 
     can_control = True

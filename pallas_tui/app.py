@@ -23,7 +23,7 @@ from .actions import ACTIONS, bindings
 from .actions.keymap import keymap_mistakes
 from .chat.kept_tabs import KeptTabs
 from .diagnostics import Section, as_text, paths, process, terminal, versions
-from .fleets import BrokenFleet, NoFleet
+from .fleets import BrokenFleet, PlaceholderFleet
 from .instances import Instances
 from .json_file import JsonFile
 from .palette import Everything
@@ -107,7 +107,7 @@ class Workbench(FleetScreens, Look, Notices):
         self._late = late
         self._stray = stray
         self.instances = instances or Instances()
-        self._pump = Pump(NoFleet(name), clock, self.instances.agents)
+        self._pump = Pump(PlaceholderFleet(name), clock, self.instances.agents)
         self.set_class(self.glyphs is ASCII, "-ascii")
         scrollbar.use(ascii_only=self.glyphs is ASCII)
         self._layouts = Layouts(JsonFile(home.with_suffix(".layout.json")) if home is not None else None)
@@ -202,7 +202,7 @@ class Workbench(FleetScreens, Look, Notices):
 
     async def _restart_fleet(self) -> None:
         fleet, self.fleet = self.fleet, None
-        self._pump.attach(NoFleet(self._project))
+        self._pump.attach(PlaceholderFleet(self._project))
         self._beat()
         if fleet is not None:
             await asyncio.to_thread(fleet.stop, 5.0)

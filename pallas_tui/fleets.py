@@ -25,7 +25,7 @@ def outlives(fleet: RunningFleet | None) -> bool:
     return fleet is not None and fleet.outlives
 
 
-class NoFleet(FleetPort):
+class PlaceholderFleet(FleetPort):
     """What is shown before there is a fleet. Whatever is asked of it is refused with a Fault (TRANSPORT)."""
 
     can_control = False
@@ -47,7 +47,7 @@ class NoFleet(FleetPort):
         """There is nothing to control."""
 
 
-class BrokenFleet(NoFleet):
+class BrokenFleet(PlaceholderFleet):
     """What is shown when there is no fleet and will be none."""
 
     def __init__(self, name: str, error: str) -> None:

@@ -23,20 +23,20 @@ MAX_ANSWER: Final = 32 * 1024 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 
 
-class Refused(Exception):
+class TokenRejected(Exception):
     """The fleet does not know this token (401)."""
 
 
-class NoControl(Exception):
+class NoControlApi(Exception):
     """Something answers, and it is no control API; the message says what to do."""
 
 
-class Gone(Exception):
+class ResourceGone(Exception):
     """What was asked for is not there any more (410)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StreamMessage:
     """One message of the stream."""
 
     kind: str
@@ -44,7 +44,7 @@ class Said:
     document: Any
 
 
-class Wire:
+class ControlClient:
     """Speaks to the control API at ``origin`` with one token, or none. Belongs to one event loop.
 
     Fault TRANSPORT: nothing answers, or no longer; TIMEOUT: it took too long. What the fleet itself refuses
@@ -93,7 +93,7 @@ class Wire:
         return await self._ask("GET", path, timeout=SILENCE)
 
     @asynccontextmanager
-    async def stream(self, last_id: str) -> AsyncIterator[AsyncIterator[Said]]:
+    async def stream(self, last_id: str) -> AsyncIterator[AsyncIterator[StreamMessage]]:
         """What happens from after ``last_id`` on; the iterator ends, or raises, when the connection does."""
         import httpx2
 
@@ -129,21 +129,21 @@ class Wire:
         status = answer.status_code
         body = await _bounded(answer)
         if status == 401:
-            raise Refused
+            raise TokenRejected
         if status == 410:
-            raise Gone
+            raise ResourceGone
         try:
             document = codec.loads(body)
         except codec.Undecodable:
             document = None
         ours = isinstance(document, dict) and isinstance(document.get("data"), dict)
         if status == 421:
-            raise NoControl(
+            raise NoControlApi(
                 f"the fleet at {self._origin} does not answer to that host name; use another name or address "
                 "of it, or add the name to allowed_hosts: in its agents.yaml"
             )
         if not ours:
-            raise NoControl(
+            raise NoControlApi(
                 f"there is no control API at {self._origin} (HTTP {status}): see that it is the registry's "
                 "port of a fleet; one that listens beyond loopback has a control API only when "
                 "PALLAS_CONTROL_TOKEN is set where it is started"
@@ -159,9 +159,9 @@ class Wire:
         return Fault(FaultType.TRANSPORT, f"nothing answers at {self._origin} ({what})")
 
 
-async def _said(source: "httpx2.EventSource") -> AsyncIterator[Said]:
+async def _said(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage]:
     async for message in source:
-        yield Said(message.event, message.id, _document(message.data))
+        yield StreamMessage(message.event, message.id, _document(message.data))
 
 
 async def _bounded(answer: "httpx2.Response") -> bytes:

@@ -11,11 +11,11 @@ from pallas.model import Fault, FaultType, FleetSnapshot
 from ..fleets import READ_ONLY
 from .clock import shift_event, shift_snapshot, skew_of
 from .fleet_address import as_reached, is_loopback
-from .fleet_mirror import Known
+from .fleet_mirror import FleetMirror
 from .token_source import TokenSource
 
 if TYPE_CHECKING:
-    from .control_client import Said, Wire
+    from .control_client import ControlClient, StreamMessage
 
 PATIENCE: Final = 3.0
 """Seconds in which the first connection has to come about."""
@@ -24,15 +24,15 @@ BACKOFF: Final = (0.2, 5.0)
 _REFUSED_FOR_GOOD: Final = 3
 
 
-class Connection:
+class FleetConnection:
     """Keeps ``known`` true to the fleet at ``origin`` while ``hold`` runs. Belongs to one event loop.
 
     ``wire`` is what can be asked now, None while there is no connection.
     """
 
-    def __init__(self, origin: str, tokens: TokenSource, known: Known) -> None:
+    def __init__(self, origin: str, tokens: TokenSource, known: FleetMirror) -> None:
         self.origin = origin
-        self.wire: Wire | None = None
+        self.wire: ControlClient | None = None
         self._tokens = tokens
         self._known = known
         self._boot = ""
@@ -62,16 +62,16 @@ class Connection:
 
     async def _connect(self) -> str:
         """Connect and stay so; returns why it is over. Raises Fault, CONFIG when trying again is no use."""
-        from .control_client import NoControl, Refused, Wire
+        from .control_client import ControlClient, NoControlApi, TokenRejected
 
         tokens = await asyncio.to_thread(self._tokens.candidates)
         for token in tokens:
-            wire = Wire(self.origin, token)
+            wire = ControlClient(self.origin, token)
             try:
                 return await self._follow(wire)
-            except Refused:
+            except TokenRejected:
                 continue
-            except NoControl as error:
+            except NoControlApi as error:
                 raise Fault(FaultType.CONFIG, str(error)) from None
             finally:
                 self.wire = None
@@ -81,19 +81,19 @@ class Connection:
 
     async def _is_there(self) -> None:
         """Raises what is wrong with the address, before anyone is told to look for a token."""
-        from .control_client import NoControl, Refused, Wire
+        from .control_client import ControlClient, NoControlApi, TokenRejected
 
-        wire = Wire(self.origin, "")
+        wire = ControlClient(self.origin, "")
         try:
             await wire.get("/snapshot")
-        except Refused:
+        except TokenRejected:
             return
-        except NoControl as error:
+        except NoControlApi as error:
             raise Fault(FaultType.CONFIG, str(error)) from None
         finally:
             await wire.close()
 
-    async def _follow(self, wire: "Wire") -> str:
+    async def _follow(self, wire: "ControlClient") -> str:
         self._greet(await wire.get("/snapshot"))
         self.wire = wire
         async with wire.stream(self._last_id) as messages:
@@ -132,7 +132,7 @@ class Connection:
                 "the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of the fleet",
             )
 
-    def _take(self, said: "Said") -> None:
+    def _take(self, said: "StreamMessage") -> None:
         from pallas.model import codec
 
         if said.kind == "snapshot":

@@ -12,7 +12,7 @@ from pallas.model.safe_text import one_line
 from .ring import EventRing
 
 
-class Known:
+class FleetMirror:
     """The last snapshot of the fleet, its events, and what became of the connection to it."""
 
     def __init__(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pallas.model import Fault, FaultType
 
 if TYPE_CHECKING:
-    from .control_client import Wire
+    from .control_client import ControlClient
 
 LIMIT: Final = 64 * 1024 * 1024
 """Bytes that are kept here: half in the file, half in the one before it, which is ``path.1``."""
@@ -38,7 +38,7 @@ class LogMirror:
     place. Beyond half of ``limit`` the file becomes ``path.1`` and a new one is begun.
     """
 
-    def __init__(self, path: Path, wire: "Callable[[], Wire | None]", *, limit: int = LIMIT) -> None:
+    def __init__(self, path: Path, wire: "Callable[[], ControlClient | None]", *, limit: int = LIMIT) -> None:
         self._path = path
         self._wire = wire
         self._half = limit // 2
@@ -49,21 +49,21 @@ class LogMirror:
 
     async def run(self) -> None:
         """Mirror until cancelled; without a connection wait for the next one."""
-        from .control_client import Gone, NoControl, Refused
+        from .control_client import NoControlApi, ResourceGone, TokenRejected
 
         while True:
             wire = self._wire()
             try:
                 worked = wire is not None and await self._step(wire)
-            except Gone:  # rotated away while nobody looked
+            except ResourceGone:  # rotated away while nobody looked
                 self._at, worked = None, False
-            except (Fault, Refused, NoControl):
+            except (Fault, TokenRejected, NoControlApi):
                 await asyncio.sleep(_PAUSE)
                 continue
             if not worked:
                 await asyncio.sleep(POLL)
 
-    async def _step(self, wire: "Wire") -> bool:
+    async def _step(self, wire: "ControlClient") -> bool:
         """Fetch something; whether there may be more at once."""
         if self._at is None:
             return await self._begin(wire)
@@ -71,7 +71,7 @@ class LogMirror:
             return True
         return await self._backward(wire)
 
-    async def _begin(self, wire: "Wire") -> bool:
+    async def _begin(self, wire: "ControlClient") -> bool:
         """Show the end of the log as it is now."""
         parts = _parts(await wire.get("/log"))
         if not parts:
@@ -91,7 +91,7 @@ class LogMirror:
         self._older = [older for older in self._older if older.end > 0]
         return True
 
-    async def _forward(self, wire: "Wire") -> bool:
+    async def _forward(self, wire: "ControlClient") -> bool:
         """Take in what was written since."""
         assert self._at is not None
         part, offset = self._at
@@ -106,9 +106,9 @@ class LogMirror:
             self._at = (newer, 0)
         return bool(data or newer)
 
-    async def _backward(self, wire: "Wire") -> bool:
+    async def _backward(self, wire: "ControlClient") -> bool:
         """Fetch some of what stands before; when all that fits is here, it becomes the file before."""
-        from .control_client import Gone
+        from .control_client import ResourceGone
 
         if not self._older:
             return False
@@ -117,7 +117,7 @@ class LogMirror:
         start = max(0, older.end - min(CHUNK, max(0, room)))
         try:
             data, end, _ = await _read(wire, older.part, start, older.end - start)
-        except Gone:
+        except ResourceGone:
             data, end = b"", start
         if end == older.end and start < older.end:
             self._fetched.append(data)
@@ -177,7 +177,7 @@ def _parts(document: object) -> list[tuple[str, int]]:
     ]
 
 
-async def _read(wire: "Wire", part: str, offset: int, limit: int) -> tuple[bytes, int, str]:
+async def _read(wire: "ControlClient", part: str, offset: int, limit: int) -> tuple[bytes, int, str]:
     """Bytes from ``offset`` on, where they end (below ``offset`` when the file is shorter), the next file."""
     from urllib.parse import quote
 

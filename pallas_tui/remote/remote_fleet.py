@@ -22,8 +22,8 @@ from pallas.model import (
 
 from ..fleets import READ_ONLY
 from .fleet_address import label
-from .fleet_connection import Connection, decoded
-from .fleet_mirror import Known
+from .fleet_connection import FleetConnection, decoded
+from .fleet_mirror import FleetMirror
 from .token_source import TokenSource
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class RemoteFleet(RunningFleet):
     def __init__(self, origin: str, tokens: TokenSource, *, log_mirror: Path | None = None) -> None:
         self.origin = origin
         self._mirror = log_mirror
-        self._known = Known(label(origin))
-        self._connection = Connection(origin, tokens, self._known)
+        self._known = FleetMirror(label(origin))
+        self._connection = FleetConnection(origin, tokens, self._known)
         self._thread = threading.Thread(target=self._main, name="attached fleet", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -130,7 +130,7 @@ class RemoteFleet(RunningFleet):
 
     async def _through(self, ask: Any) -> Any:
         """What ``ask`` gets over the connection there is. Raises Fault."""
-        from .control_client import Gone, NoControl, Refused
+        from .control_client import NoControlApi, ResourceGone, TokenRejected
 
         if self._connection.wire is None:
             raise Fault(
@@ -138,11 +138,11 @@ class RemoteFleet(RunningFleet):
             )
         try:
             return await ask(self._connection.wire)
-        except Refused:
+        except TokenRejected:
             raise Fault(FaultType.AUTH, f"{self.origin} no longer accepts the token") from None
-        except NoControl as error:
+        except NoControlApi as error:
             raise Fault(FaultType.TRANSPORT, str(error)) from None
-        except Gone:
+        except ResourceGone:
             raise Fault(FaultType.UPSTREAM, "that is not there any more") from None
 
     # The connection, in the thread

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pallas.model import Fault, FaultType
 from pallas.surfaces.control.control_tokens import FULL_VARIABLE, READ_VARIABLE, VARIABLES
-from pallas.surfaces.control.token_file import NotPrivate, find
+from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
 from .fleet_address import is_loopback
 
@@ -33,8 +33,8 @@ class TokenSource:
             return ()
         port = urlsplit(self.origin).port or 80
         try:
-            kept = find(port, self.folder)
-        except NotPrivate as error:
+            kept = find_tokens(port, self.folder)
+        except TokenFileExposed as error:
             raise Fault(FaultType.CONFIG, str(error)) from error
         return tuple(each.token for each in kept if each.token)
 

@@ -82,19 +82,19 @@ def _leashed() -> tuple[str, ...]:
 
 async def _answers(origin: str, token: str) -> None:
     """Return when the control API at ``origin`` takes the token."""
-    from pallas_tui.remote.control_client import NoControl, Refused, Wire
+    from pallas_tui.remote.control_client import ControlClient, NoControlApi, TokenRejected
 
-    wire = Wire(origin, token)
+    wire = ControlClient(origin, token)
     try:
         while True:
             try:
                 await wire.get("/snapshot")
-            except Refused:
+            except TokenRejected:
                 raise Fault(
                     FaultType.CONFIG,
                     f"another fleet answers at {origin}; stop it, or work on it with --web --attach {origin}",
                 ) from None
-            except (Fault, NoControl):
+            except (Fault, NoControlApi):
                 await asyncio.sleep(0.1)
             else:
                 return

@@ -35,7 +35,7 @@ from pallas.surfaces.control import token_file
 from pallas.telemetry.event_hub import Hub
 from pallas_tui.client import AgentClient
 from pallas_tui.remote import fleet_connection
-from pallas_tui.remote.control_client import Wire
+from pallas_tui.remote.control_client import ControlClient
 from pallas_tui.remote.fleet_address import as_reached, control_origin
 from pallas_tui.remote.log_mirror import LogMirror
 from pallas_tui.remote.remote_fleet import RemoteFleet
@@ -235,7 +235,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
 ) -> None:
     fleet, (port,) = FakeFleet(), free_ports(1)
     folder = token_file.token_folder()
-    path = token_file.keep(FULL, Path("/here"), port)
+    path = token_file.store_token(FULL, Path("/here"), port)
     async with serving(fleet, port=port, boot="b1") as served:
         remote = RemoteFleet(served.url, TokenSource(served.url))
         remote.start()
@@ -245,7 +245,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
         async with serving(fleet, port=port, boot="b2"):
             await until(lambda: "wants a token" in remote.snapshot().stale)
             assert "wrong token" not in caplog.text  # looking whether somebody is there is no attempt
-            token_file.keep(FULL, Path("/here"), port, folder)
+            token_file.store_token(FULL, Path("/here"), port, folder)
             await until(lambda: not remote.snapshot().stale)
     finally:
         remote.stop(10)
@@ -342,7 +342,7 @@ def test_where_tokens_come_from(tmp_path: Path) -> None:
     assert given_token("", "", {}) == ""
     with pytest.raises(Fault, match="--token-env OTHER"):
         given_token("", "OTHER", environ)
-    token_file.keep("t-file", tmp_path, 24200)
+    token_file.store_token("t-file", tmp_path, 24200)
     assert TokenSource("http://127.0.0.1:24200").candidates() == ("t-file",)
     assert TokenSource("http://127.0.0.1:24200", "t-line").candidates() == ("t-line",)
     assert TokenSource("http://desk.example:24200").candidates() == ()  # never to another machine
@@ -371,7 +371,7 @@ def test_numbers_grow_and_gaps_are_losses() -> None:
 
 @asynccontextmanager
 async def mirrored(served: Served, path: Path, **more: Any) -> AsyncIterator[LogMirror]:
-    wire = Wire(served.url, READ)
+    wire = ControlClient(served.url, READ)
     mirror = LogMirror(path, lambda: wire, **more)
     task = asyncio.create_task(mirror.run())
     try:
@@ -487,7 +487,7 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
     root = offline_project(tmp_path / "p", {"one": None, "two": None}, SCRIPT)
     url, log, mirror = registry_of(root), tmp_path / "there.log", tmp_path / "here.log"
     with headless(root, log):
-        await until(lambda: token_file.find(int(url.rpartition(":")[2])), timeout=60)
+        await until(lambda: token_file.find_tokens(int(url.rpartition(":")[2])), timeout=60)
         with attached(url, "", log_mirror=mirror) as fleet:
             seen = Seen(fleet)
             await until(lambda: fleet.snapshot().state is FleetState.RUNNING, timeout=60)
@@ -513,7 +513,7 @@ async def test_a_real_fleet_in_another_process_is_worked_on_and_left_running(tmp
             await until(lambda: fleet.snapshot().agents[1].restarts == 1, timeout=60)
         with attached(url, "") as again:  # leaving left it running
             await until(lambda: again.snapshot().state is FleetState.RUNNING)
-    assert token_file.find(int(url.rpartition(":")[2])) == ()
+    assert token_file.find_tokens(int(url.rpartition(":")[2])) == ()
 
 
 async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> None:
@@ -521,7 +521,7 @@ async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> 
     url, log = registry_of(root), tmp_path / "there.log"
     with headless(root, log):
         remote = RemoteFleet(url, TokenSource(url))
-        await until(lambda: token_file.find(int(url.rpartition(":")[2])), timeout=60)
+        await until(lambda: token_file.find_tokens(int(url.rpartition(":")[2])), timeout=60)
         remote.start()
         await until(lambda: remote.snapshot().state is FleetState.RUNNING, timeout=60)
         seen = Seen(remote)
@@ -557,7 +557,7 @@ async def test_the_fleet_of_a_workbench_can_be_attached_to_as_well(
             assert outcome.ok
     finally:
         there.stop(10)
-    assert token_file.find(int(url.rpartition(":")[2])) == ()
+    assert token_file.find_tokens(int(url.rpartition(":")[2])) == ()
 
 
 async def test_a_real_fleet_takes_the_tokens_of_its_environment_and_hides_them(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pallas.client.own_fleet import is_there, needed
 from pallas.client.tokens import Tokens
 from pallas.config import load_project
 from pallas.model import Fault, FaultType
-from pallas.surfaces.control.token_file import keep
+from pallas.surfaces.control.token_file import store_token
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ async def test_on_loopback_the_token_that_this_user_keeps_is_tried_when_one_is_a
         with pytest.raises(Fault, match="give one that it knows with --token"):
             await api.get("/agents")
     for name, token in (("other", "of-another-fleet"), ("this", fleet.token)):
-        keep(token, tmp_path / name, place.port)
+        store_token(token, tmp_path / name, place.port)
     async with connect(place) as api:
         assert await api.get("/whoami")
         assert fleet.token not in repr(vars(api))
@@ -135,9 +135,9 @@ async def test_a_fleet_of_another_project_at_the_same_port_is_not_this_ones(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     place = Place(fleet.url, tmp_path / "mine")
     assert await is_there(place)
-    keep("token-of-theirs", tmp_path / "theirs", place.port)
+    store_token("token-of-theirs", tmp_path / "theirs", place.port)
     assert not await is_there(place)
-    keep("token-of-mine", tmp_path / "mine", place.port)
+    store_token("token-of-mine", tmp_path / "mine", place.port)
     assert await is_there(place)
     assert not await is_there(Place("http://127.0.0.1:1", tmp_path / "mine"))
 

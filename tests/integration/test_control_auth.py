@@ -16,7 +16,7 @@ from support.fake_fleet import FakeFleet
 from pallas.model import TokenScope
 from pallas.model.redaction import redact_text
 from pallas.surfaces.control import control_tokens, token_file
-from pallas.surfaces.control.control_tokens import BURST, Attempts, Tokens, take_tokens
+from pallas.surfaces.control.control_tokens import BURST, Attempts, ControlTokens, take_tokens
 from pallas.surfaces.control.opening import open_control
 
 LOOKS = ("/snapshot", "/events", "/log", "/log/1-1", "/agents/vision", "/runs/r1/exchanges", "/nothing")
@@ -137,7 +137,7 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
         return one == other
 
     monkeypatch.setattr(control_tokens.hmac, "compare_digest", compare)
-    both = Tokens(FULL, READ)
+    both = ControlTokens(FULL, READ)
     for presented, scope in (
         (FULL, TokenScope.FULL),
         (READ, TokenScope.READ),
@@ -148,11 +148,11 @@ def test_the_comparison_takes_no_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
         caller = both.caller_of(presented, "127.0.0.1")
         assert (caller.scope if caller else None) is scope
         assert seen == [(32, 32)] * 3
-    assert Tokens("", "").caller_of("", "127.0.0.1") is None
+    assert ControlTokens("", "").caller_of("", "127.0.0.1") is None
 
 
 def test_a_token_of_the_fleet_itself_is_valid_on_its_machine_only() -> None:
-    made = Tokens(FULL, READ, local=True)
+    made = ControlTokens(FULL, READ, local=True)
     for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"):
         caller = made.caller_of(FULL, address)
         assert caller is not None and caller.scope is TokenScope.FULL, address
@@ -160,7 +160,7 @@ def test_a_token_of_the_fleet_itself_is_valid_on_its_machine_only() -> None:
         assert made.caller_of(FULL, address) is None, address
         seen = made.caller_of(READ, address)
         assert seen is not None and seen.scope is TokenScope.READ, address
-        assert Tokens(FULL).caller_of(FULL, address) is not None, address
+        assert ControlTokens(FULL).caller_of(FULL, address) is not None, address
 
 
 async def test_no_token_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +173,7 @@ async def test_no_token_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> 
                     await http.post("/runs/r1/cancel")
             assert redact_text(f"{FULL} {READ}") == "[redacted] [redacted]"
             assert FULL not in repr(served.api.__dict__)
-            assert FULL not in repr(Tokens(FULL, READ))
+            assert FULL not in repr(ControlTokens(FULL, READ))
     said = [
         record.getMessage() + str(vars(record))
         for record in caplog.records
@@ -227,12 +227,12 @@ def test_a_fleet_that_loopback_reaches_keeps_a_token_for_its_user_alone(bind: st
     assert path is not None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    (kept,) = token_file.find(24200)
+    (kept,) = token_file.find_tokens(24200)
     assert (kept.port, kept.project, kept.pid) == (24200, str(tmp_path.resolve()), os.getpid())
     assert len(kept.token) >= 43
     assert opened.tokens.local
     assert kept.token not in repr(kept)
-    assert token_file.find(24201) == ()
+    assert token_file.find_tokens(24201) == ()
     opened.close()
     assert not path.exists()
     opened.close()
@@ -269,63 +269,63 @@ def test_a_given_token_is_not_written_down(tmp_path: Path) -> None:
 
 
 def test_the_file_of_another_fleet_is_not_removed(tmp_path: Path) -> None:
-    path = token_file.keep("first-token", tmp_path, 24200)
-    token_file.keep("second-token", tmp_path, 24200)
-    token_file.drop(path, "first-token")
-    assert [kept.token for kept in token_file.find(24200)] == ["second-token"]
-    token_file.drop(path, "second-token")
-    token_file.drop(path, "second-token")
-    assert token_file.find(24200) == ()
+    path = token_file.store_token("first-token", tmp_path, 24200)
+    token_file.store_token("second-token", tmp_path, 24200)
+    token_file.remove_token(path, "first-token")
+    assert [kept.token for kept in token_file.find_tokens(24200)] == ["second-token"]
+    token_file.remove_token(path, "second-token")
+    token_file.remove_token(path, "second-token")
+    assert token_file.find_tokens(24200) == ()
 
 
 def test_a_file_that_others_may_read_or_that_is_a_link_is_not_used(tmp_path: Path) -> None:
-    path = token_file.keep("the-token", tmp_path, 24200)
+    path = token_file.store_token("the-token", tmp_path, 24200)
     path.chmod(0o640)
-    with pytest.raises(token_file.NotPrivate, match="read by others"):
-        token_file.find(24200)
+    with pytest.raises(token_file.TokenFileExposed, match="read by others"):
+        token_file.find_tokens(24200)
     path.chmod(0o600)
     aside = path.with_name("aside")
     path.rename(aside)
     path.symlink_to(aside)
-    assert token_file.find(24200) == ()
+    assert token_file.find_tokens(24200) == ()
 
 
 def test_a_folder_that_is_open_is_closed_by_the_fleet_and_refused_by_the_reader(tmp_path: Path) -> None:
     folder = token_file.token_folder()
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(token_file.NotPrivate, match="chmod 700"):
-        token_file.find(24200)
-    token_file.keep("the-token", tmp_path, 24200)
+    with pytest.raises(token_file.TokenFileExposed, match="chmod 700"):
+        token_file.find_tokens(24200)
+    token_file.store_token("the-token", tmp_path, 24200)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     link = tmp_path / "link"
     link.symlink_to(elsewhere)
-    with pytest.raises(token_file.NotPrivate, match="no folder of yours"):
-        token_file.keep("the-token", tmp_path, 24200, link)
+    with pytest.raises(token_file.TokenFileExposed, match="no folder of yours"):
+        token_file.store_token("the-token", tmp_path, 24200, link)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"token": 7}', "x" * 9_000])
 def test_a_file_that_holds_no_token_is_passed_over(tmp_path: Path, content: str) -> None:
-    path = token_file.keep("the-token", tmp_path, 24200)
+    path = token_file.store_token("the-token", tmp_path, 24200)
     path.write_text(content)
-    assert token_file.find(24200) == ()
+    assert token_file.find_tokens(24200) == ()
 
 
 def test_the_token_of_the_fleet_that_lives_comes_first(tmp_path: Path) -> None:
-    dead = token_file.keep("of-the-dead", tmp_path / "a", 24200)
+    dead = token_file.store_token("of-the-dead", tmp_path / "a", 24200)
     document = json.loads(dead.read_text())
     dead.write_text(json.dumps(document | {"pid": 2**22 + 1}))
-    token_file.keep("of-the-living", tmp_path / "b", 24200)
-    assert [kept.token for kept in token_file.find(24200)] == ["of-the-living", "of-the-dead"]
+    token_file.store_token("of-the-living", tmp_path / "b", 24200)
+    assert [kept.token for kept in token_file.find_tokens(24200)] == ["of-the-living", "of-the-dead"]
 
 
 def test_what_many_killed_fleets_left_behind_hides_no_token(tmp_path: Path) -> None:
     for port in range(14200, 14300):
-        token_file.keep("of-the-dead", tmp_path, port)
-    token_file.keep("of-the-living", tmp_path, 24200)
-    assert [kept.token for kept in token_file.find(24200)] == ["of-the-living"]
+        token_file.store_token("of-the-dead", tmp_path, port)
+    token_file.store_token("of-the-living", tmp_path, 24200)
+    assert [kept.token for kept in token_file.find_tokens(24200)] == ["of-the-living"]
 
 
 def test_no_folder_at_all_is_no_token_and_no_crash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

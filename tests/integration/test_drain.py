@@ -220,5 +220,5 @@ async def test_an_idle_fleet_ends_whatever_is_connected_to_it(tmp_path: Path) ->
 def _token(fleet: Served) -> str:
     from pallas.surfaces.control import token_file
 
-    found: Any = token_file.find(int(fleet.registry.rpartition(":")[2]))
+    found: Any = token_file.find_tokens(int(fleet.registry.rpartition(":")[2]))
     return str(found[0].token)

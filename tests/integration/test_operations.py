@@ -11,13 +11,13 @@ from support.waiting import until
 from pallas.fleet.local_port import LocalPort
 from pallas.fleet.threaded_fleet import ThreadedFleet
 from pallas.model import (
+    ArgumentRules,
     Fault,
     FaultType,
     FleetPort,
     FleetState,
     Notice,
     Page,
-    Rules,
     ThreadRecord,
     TokenScope,
     operation,
@@ -36,16 +36,18 @@ class MorePort(FleetPort):
 
     @operation("POST /threads/{thread}/star", title="star thread {thread}")
     async def star_thread(
-        self, thread: str, stars: Annotated[int, Rules(maximum=5)], because: str = ""
+        self, thread: str, stars: Annotated[int, ArgumentRules(maximum=5)], because: str = ""
     ) -> Page[ThreadRecord]: ...  # type: ignore[empty-body]
 
     @operation("GET /stars/{agent}", scope=TokenScope.TEXTS, result_key="stars")
     async def stars(
-        self, agent: Annotated[str, Rules(is_agent=True)], limit: Annotated[int, Rules(maximum=9)] = 3
+        self,
+        agent: Annotated[str, ArgumentRules(is_agent=True)],
+        limit: Annotated[int, ArgumentRules(maximum=9)] = 3,
     ) -> int: ...  # type: ignore[empty-body]
 
     @operation("POST /stars/{agent}/fade", title="fade {agent}")
-    def fade(self, agent: Annotated[str, Rules(is_agent=True)]) -> None: ...
+    def fade(self, agent: Annotated[str, ArgumentRules(is_agent=True)]) -> None: ...
 
 
 class MoreLocal(MorePort, LocalPort):

@@ -17,10 +17,10 @@ from pallas.config.auth import AuthConfig, IssuerConfig
 from pallas.config.models import Project
 from pallas.model.grant_rules import Grant, RbacConfig, Rule
 from pallas.surfaces.auth.inbound_auth import Inbound
-from pallas.surfaces.control.control_tokens import Tokens
+from pallas.surfaces.control.control_tokens import ControlTokens
 from pallas.surfaces.rest.rest_principal import Authenticator
 
-CONTROL = Tokens(full="control-token-of-this-test", read="reading-token-of-this-test")
+CONTROL = ControlTokens(full="control-token-of-this-test", read="reading-token-of-this-test")
 AUTH = AuthConfig(tokens=token("ada", TOKENS["ada"], "run") | token("bob", TOKENS["bob"]))
 RULES = RbacConfig((Rule(("authenticated",), (Grant("view"),)),))
 
@@ -48,7 +48,7 @@ async def standing(
     rbac: RbacConfig | None = None,
     dev: bool = False,
     loopback: bool = True,
-    control: Tokens | None = CONTROL,
+    control: ControlTokens | None = CONTROL,
 ) -> AsyncIterator[Asked]:
     inbound = Inbound(dev=dev, loopback=loopback)
     inbound.adopt(Project(folder, folder / "agents.yaml", "test", {}, auth=auth, rbac=rbac))

@@ -15,7 +15,7 @@ from support.granted import TOKENS, allow, api, granted
 
 from pallas.fleet.fleet import Fleet
 from pallas.model.grant_rules import VERBS_OF
-from pallas.surfaces.control.control_tokens import Tokens
+from pallas.surfaces.control.control_tokens import ControlTokens
 from pallas.surfaces.rest.endpoints import ENDPOINTS, Endpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -183,7 +183,7 @@ async def test_the_tokens_of_the_control_api_hold_here_and_go_no_further(
     fleet: Fleet, monkeypatch: Any
 ) -> None:
     class Control:
-        tokens = Tokens(full="control-token-of-this-test", read="reading-token-of-this-test")
+        tokens = ControlTokens(full="control-token-of-this-test", read="reading-token-of-this-test")
 
     monkeypatch.setattr(fleet.surfaces, "control_api", Control())
     asked_with: list[str | None] = []

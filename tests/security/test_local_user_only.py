@@ -15,7 +15,7 @@ from support import pallas_process
 from support.live import write_project
 from support.served import Served, served
 
-from pallas.surfaces.control.token_file import find
+from pallas.surfaces.control.token_file import find_tokens
 
 HANDLER = '''
 async def answer(request):
@@ -42,7 +42,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 async def token(fleet: Served) -> str:
     await fleet.says("loud: ready")
-    (kept,) = find(fleet.entries["registry_port"], fleet.root.parent / "state" / "pallas" / "control")
+    (kept,) = find_tokens(fleet.entries["registry_port"], fleet.root.parent / "state" / "pallas" / "control")
     return kept.token
 
 

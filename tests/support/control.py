@@ -11,7 +11,7 @@ from starlette.routing import Mount
 
 from pallas.surfaces.control import BASE
 from pallas.surfaces.control.control_api import ControlApi
-from pallas.surfaces.control.control_tokens import Tokens
+from pallas.surfaces.control.control_tokens import ControlTokens
 from pallas.surfaces.host_guard import HostOriginGuard
 from pallas.surfaces.listener import Listener, bind
 
@@ -46,7 +46,7 @@ async def serving(
     """A control API over ``fleet``; ``more`` as for ``ControlApi``."""
     fleet = fleet if fleet is not None else FakeFleet()
     port = port or free_ports(1)[0]
-    api = ControlApi(fleet, Tokens(FULL, READ), log, **more)
+    api = ControlApi(fleet, ControlTokens(FULL, READ), log, **more)
     app = HostOriginGuard(Starlette(routes=[Mount(BASE, api.app)]), ())
     listener = Listener(app, bind("127.0.0.1", port, "test"))
     await listener.start()

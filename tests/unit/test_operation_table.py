@@ -20,7 +20,7 @@ from pallas.model import (
     operation,
     operations_of,
 )
-from pallas_tui.fleets import NoFleet
+from pallas_tui.fleets import PlaceholderFleet
 from pallas_tui.remote.remote_fleet import RemoteFleet
 
 TABLE = {each.name: each for each in operations_of(FleetPort)}
@@ -36,7 +36,7 @@ def public(port: type) -> set[str]:
 def test_every_public_method_of_a_port_is_in_the_table() -> None:
     assert public(FleetPort) == set(TABLE) | PICTURE
     assert public(RunningFleet) == public(FleetPort) | {"start", "stop", "outlives"}
-    for port in (LocalPort, ThreadedFleet, RemoteFleet, NoFleet):
+    for port in (LocalPort, ThreadedFleet, RemoteFleet, PlaceholderFleet):
         assert [each.name for each in operations_of(port)] == list(TABLE), port
 
 
@@ -51,7 +51,7 @@ def test_the_local_port_does_each_of_them_with_the_same_arguments() -> None:
 
 
 def test_the_ways_that_only_carry_them_name_none() -> None:
-    for port in (ThreadedFleet, RemoteFleet, NoFleet):
+    for port in (ThreadedFleet, RemoteFleet, PlaceholderFleet):
         assert not set(TABLE) & set(vars(port)), port
 
 

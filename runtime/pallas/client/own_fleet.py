@@ -90,10 +90,10 @@ def is_anothers(place: Place) -> bool:
     """Whether a fleet of another project of this user is known to have that port."""
     if place.project is None or not place.is_loopback:
         return False
-    from pallas.surfaces.control.token_file import NotPrivate, find
+    from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
-    with suppress(NotPrivate, OSError):
-        kept = find(place.port)
+    with suppress(TokenFileExposed, OSError):
+        kept = find_tokens(place.port)
         wanted = str(place.project.resolve())
         return bool(kept) and all(each.project and each.project != wanted for each in kept)
     return False

@@ -38,13 +38,13 @@ class Tokens:
         if self.token != refused:
             return True
         if self._left is None:
-            from pallas.surfaces.control.token_file import NotPrivate, find
+            from pallas.surfaces.control.token_file import TokenFileExposed, find_tokens
 
             mine = os.environ.get(CONTROL_VARIABLE, "").strip() if self._place.project is not None else ""
             try:
                 self._left = [mine] if mine.isascii() and mine.isprintable() and mine else []
-                self._left += [each.token for each in find(self._place.port) if each.token]
-            except NotPrivate as error:
+                self._left += [each.token for each in find_tokens(self._place.port) if each.token]
+            except TokenFileExposed as error:
                 raise Fault(FaultType.CONFIG, str(error)) from error
             except OSError:
                 pass  # there is no such folder, or it cannot be read

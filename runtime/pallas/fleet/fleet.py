@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pallas.llm.llm_service import LlmService
     from pallas.messaging.delivery import Pump
     from pallas.sessions.thread_access import Threads
-    from pallas.surfaces.control.opening import OpenControl
+    from pallas.surfaces.control.opening import ServedControlApi
 
     from .message_peers import MessagePeers
 
@@ -226,7 +226,7 @@ class Fleet:
         return self.surfaces.metrics
 
     @property
-    def control_api(self) -> "OpenControl | None":
+    def control_api(self) -> "ServedControlApi | None":
         """The control API, if the fleet has one."""
         return self.surfaces.control_api
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.scripted.script_rules import Script
     from pallas.surfaces.bridge.bridge_server import BridgeParts
-    from pallas.surfaces.control.opening import OpenControl
+    from pallas.surfaces.control.opening import ServedControlApi
     from pallas.tasks import Tasks
 
 
@@ -92,7 +92,7 @@ class FleetSurfaces:
         self._began = monotonic()
         self._housekeeping: asyncio.Task[None] | None = None
         self._rest: Any = None
-        self.control_api: OpenControl | None = None
+        self.control_api: ServedControlApi | None = None
         self.offline_model = OfflineModel(context.project)
         self.metrics = Metrics(snapshot, self._instance)
         self.directory = Directory(
@@ -130,7 +130,7 @@ class FleetSurfaces:
         """What is served on the agent's own port, by path: the status of one that is served alone."""
         return self._status() if self._context.is_alone else {}
 
-    def open_control(self, port: FleetPort, log_file: Path) -> "OpenControl | None":
+    def open_control(self, port: FleetPort, log_file: Path) -> "ServedControlApi | None":
         """Offer a control API over ``port`` where the project may have one; once, before ``start``."""
         if self._context.is_alone:
             return None

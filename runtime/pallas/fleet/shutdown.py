@@ -15,7 +15,7 @@ from .agent import FleetAgent
 from .programs import Program
 
 if TYPE_CHECKING:
-    from pallas.surfaces.control.opening import OpenControl
+    from pallas.surfaces.control.opening import ServedControlApi
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ShutdownParts:
     layers: Sequence[Sequence[FleetAgent]]
     programs: Sequence[Program]
     listeners: Sequence[Listener]
-    control_api: "OpenControl | None" = None
+    control_api: "ServedControlApi | None" = None
     pages: Sequence[Callable[[], Awaitable[None]]] = ()
 
 

@@ -67,7 +67,7 @@ from .ledger_records import (
     RunStatus,
     ThreadRecord,
 )
-from .operations import Operation, Parameter, Rules, TokenScope, operation, operations_of
+from .operations import ArgumentRules, Operation, OperationParameter, TokenScope, operation, operations_of
 from .params import NO_PARAMS, Params
 from .port import EventBatch, FleetPort, FleetVerb, RunningFleet, Verb
 from .reload import Change, ChangeKind, Part, Reloaded, ReloadOutcome, WatchMode, WatchSnapshot
@@ -97,6 +97,7 @@ __all__ = [
     "AgentKind",
     "AgentSnapshot",
     "AgentState",
+    "ArgumentRules",
     "AuthHop",
     "Availability",
     "BackendChosen",
@@ -133,9 +134,9 @@ __all__ = [
     "MessageStatus",
     "Notice",
     "Operation",
+    "OperationParameter",
     "Outcome",
     "Page",
-    "Parameter",
     "Params",
     "Part",
     "PayloadDetail",
@@ -150,7 +151,6 @@ __all__ = [
     "ResourceKind",
     "Role",
     "Routed",
-    "Rules",
     "RunEvent",
     "RunFinished",
     "RunRecord",

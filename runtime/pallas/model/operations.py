@@ -45,7 +45,7 @@ class TokenScope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ArgumentRules:
     """What the wire asks of an argument, beside its type. Used as ``Annotated[str, Rules(...)]``."""
 
     alias: str = ""
@@ -69,7 +69,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class OperationParameter:
     """One argument of an operation."""
 
     name: str
@@ -77,7 +77,7 @@ class Parameter:
     default: Any
     """``REQUIRED`` without one."""
     place: Literal["path", "query", "body"]
-    rules: Rules
+    rules: ArgumentRules
 
     @property
     def wire_name(self) -> str:
@@ -134,7 +134,7 @@ class Operation:
         return self._hints["return"]
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[OperationParameter, ...]:
         """Its arguments, in order."""
         declared = list(inspect.signature(self.function).parameters.values())[1:]
         return tuple(self._parameter(each) for each in declared)
@@ -176,14 +176,14 @@ class Operation:
     def _hints(self) -> dict[str, Any]:
         return get_type_hints(self.function, include_extras=True)
 
-    def _parameter(self, declared: inspect.Parameter) -> Parameter:
+    def _parameter(self, declared: inspect.Parameter) -> OperationParameter:
         kind, rules = _split(self._hints[declared.name])
         if f"{{{declared.name}}}" in self.path:
             place: Literal["path", "query", "body"] = "path"
         else:
             place = "query" if self.http_method == "GET" else "body"
         default = declared.default if declared.default is not REQUIRED else rules.default
-        return Parameter(declared.name, kind, default, place, rules)
+        return OperationParameter(declared.name, kind, default, place, rules)
 
 
 def operation[F: Callable[..., Any]](
@@ -240,11 +240,11 @@ def operations_of(port: type) -> tuple[Operation, ...]:
     return tuple(found.values())
 
 
-def _split(hint: Any) -> tuple[Any, Rules]:
+def _split(hint: Any) -> tuple[Any, ArgumentRules]:
     """The type of an argument and its rules."""
     while isinstance(hint, TypeAliasType):
         hint = hint.__value__
     if get_origin(hint) is not Annotated:
-        return hint, Rules()
+        return hint, ArgumentRules()
     kind, *extras = get_args(hint)
-    return kind, next((each for each in extras if isinstance(each, Rules)), Rules())
+    return kind, next((each for each in extras if isinstance(each, ArgumentRules)), ArgumentRules())

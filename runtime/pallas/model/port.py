@@ -13,7 +13,7 @@ from .discovery import TaskRecord
 from .event_types import Event
 from .inspection import AgentDetail, Envelope, Exchange, ToolOutcome
 from .ledger_records import MessageRecord, Page, ThreadRecord
-from .operations import Operation, Rules, TokenScope, operation
+from .operations import ArgumentRules, Operation, TokenScope, operation
 from .snapshot import FleetSnapshot
 
 Verb = Literal["start", "stop", "restart", "reload", "rollback"]
@@ -23,12 +23,12 @@ Verb = Literal["start", "stop", "restart", "reload", "rollback"]
 FleetVerb = Literal["pause", "resume", "reload"]
 """What can be done with the fleet: ``pause`` and ``resume`` watching its files, or ``reload`` changes."""
 
-type AgentName = Annotated[str, Rules(is_agent=True, log_field="agent")]
-type RunId = Annotated[str, Rules(shown=60, log_field="run_id")]
-type Handle = Annotated[str, Rules(shown=9)]
+type AgentName = Annotated[str, ArgumentRules(is_agent=True, log_field="agent")]
+type RunId = Annotated[str, ArgumentRules(shown=60, log_field="run_id")]
+type Handle = Annotated[str, ArgumentRules(shown=9)]
 """The id of a thread or a task: who has all of it may use it."""
-type PageSize = Annotated[int, Rules(minimum=1, maximum=200)]
-type Cursor = Annotated[str, Rules(what="the next of a page of this fleet", maximum=1_000)]
+type PageSize = Annotated[int, ArgumentRules(minimum=1, maximum=200)]
+type Cursor = Annotated[str, ArgumentRules(what="the next of a page of this fleet", maximum=1_000)]
 """The ``next`` of the page before; empty for the first page."""
 
 
@@ -97,8 +97,8 @@ class FleetPort(ABC):
     async def envelopes(
         self,
         run_id: RunId,
-        after: Annotated[int, Rules(maximum=10**9)] = 0,
-        limit: Annotated[int, Rules(minimum=1, maximum=1_000)] = 1_000,
+        after: Annotated[int, ArgumentRules(maximum=10**9)] = 0,
+        limit: Annotated[int, ArgumentRules(minimum=1, maximum=1_000)] = 1_000,
     ) -> tuple[Envelope, ...]:
         """Messages between the handlers of a run with a number above ``after``, the lowest first.
 
@@ -112,10 +112,10 @@ class FleetPort(ABC):
     async def call_tool(
         self,
         agent: AgentName,
-        server: Annotated[str, Rules(maximum=200, default="")],
-        tool: Annotated[str, Rules(minimum=1, maximum=200)],
-        arguments: Annotated[Mapping[str, Any], Rules(default={})],
-        bearer: Annotated[str | None, Rules(maximum=16_384, is_secret=True)] = None,
+        server: Annotated[str, ArgumentRules(maximum=200, default="")],
+        tool: Annotated[str, ArgumentRules(minimum=1, maximum=200)],
+        arguments: Annotated[Mapping[str, Any], ArgumentRules(default={})],
+        bearer: Annotated[str | None, ArgumentRules(maximum=16_384, is_secret=True)] = None,
     ) -> ToolOutcome:
         """Call a tool by hand, within 300 s: the agent's own where ``server`` is empty, else a downstream's.
 
@@ -142,7 +142,7 @@ class FleetPort(ABC):
         self,
         agent: AgentName,
         thread: Annotated[
-            str, Rules(alias="which", what="the id or the handle of a thread", minimum=1, maximum=500)
+            str, ArgumentRules(alias="which", what="the id or the handle of a thread", minimum=1, maximum=500)
         ],
     ) -> ThreadRecord:
         """One thread of an agent, by its id or by the handle that its caller made; UPSTREAM without it."""
@@ -153,13 +153,13 @@ class FleetPort(ABC):
         thread: Handle,
         limit: PageSize = 50,
         cursor: Cursor = "",
-        newest_first: Annotated[bool, Rules(alias="newest")] = False,
+        newest_first: Annotated[bool, ArgumentRules(alias="newest")] = False,
     ) -> Page[MessageRecord]:
         """Some rows of a thread, by its id; their cost does not grow with the thread."""
 
     @operation("POST /threads/{thread}/rename", title="rename thread {thread}")
     async def rename_thread(
-        self, thread: Handle, title: Annotated[str, Rules(maximum=2_000)]
+        self, thread: Handle, title: Annotated[str, ArgumentRules(maximum=2_000)]
     ) -> ThreadRecord:
         """Give a thread another title; returns it as it is then."""
 

@@ -38,9 +38,9 @@ def _get(folder: Path, url: str, token: str, path: str) -> Any:
     given = token or os.environ.get("PALLAS_TOKEN", "")
     status, body = _ask(parts.scheme, parts.netloc, path, given)
     if status == 401 and not given and parts.hostname in ("127.0.0.1", "localhost", "::1"):
-        from pallas.surfaces.control.token_file import find
+        from pallas.surfaces.control.token_file import find_tokens
 
-        for kept in find(parts.port or _DEFAULT_PORT)[:2]:
+        for kept in find_tokens(parts.port or _DEFAULT_PORT)[:2]:
             status, body = _ask(parts.scheme, parts.netloc, path, kept.token)
             if status == http.client.OK:
                 break

@@ -167,24 +167,24 @@ def _folder() -> Path:
 @contextmanager
 def _told(root: Path, origin: str) -> Iterator[None]:
     """Meanwhile other clients of the project find this fleet."""
-    from pallas.surfaces.control.token_file import NotPrivate, drop, keep
+    from pallas.surfaces.control.token_file import TokenFileExposed, remove_token, store_token
 
     note: Path | None = None
-    with suppress(NotPrivate, OSError):  # then they start one of their own
-        note = keep("", root, urlsplit(origin).port or 0, _folder())
+    with suppress(TokenFileExposed, OSError):  # then they start one of their own
+        note = store_token("", root, urlsplit(origin).port or 0, _folder())
     try:
         yield
     finally:
         if note is not None:
-            drop(note, "")
+            remove_token(note, "")
 
 
 async def _shared(root: Path) -> Place | None:
     """The fleet that another client of the project started, where that is there and takes requests."""
-    from pallas.surfaces.control.token_file import NotPrivate, find_project
+    from pallas.surfaces.control.token_file import TokenFileExposed, find_project_tokens
 
-    with suppress(NotPrivate, OSError):
-        for each in find_project(root, _folder()):
+    with suppress(TokenFileExposed, OSError):
+        for each in find_project_tokens(root, _folder()):
             place = Place(f"http://127.0.0.1:{each.port}", root)
             if each.pid != os.getpid() and await runs(place):
                 return place

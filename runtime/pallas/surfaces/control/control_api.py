@@ -17,14 +17,14 @@ from pallas import __version__
 from pallas.model import FaultType, FleetPort, TokenScope, codec
 from pallas.telemetry.log import forget, redact
 
-from .control_tokens import Attempts, Tokens
+from .control_tokens import Attempts, ControlTokens
 from .event_stream import for_lookers, resume_at, stream
 from .log_files import MAX_RANGE, LogFiles
 from .operation_routes import OperationRoutes
 from .responses import (
     HEADERS,
-    Quiet,
-    Status,
+    ControlError,
+    DisconnectMiddleware,
     busy,
     caller_of,
     faults,
@@ -34,7 +34,7 @@ from .responses import (
     other_method,
     wrong,
 )
-from .token_middleware import Gate
+from .token_middleware import TokenMiddleware
 
 VERSION: Final = 1
 HEARTBEAT: Final = 10.0
@@ -55,7 +55,7 @@ class ControlApi:
     def __init__(
         self,
         fleet: FleetPort,
-        tokens: Tokens,
+        tokens: ControlTokens,
         log_file: Path,
         *,
         boot: str = "",
@@ -79,8 +79,8 @@ class ControlApi:
             *self.operations.routes,
         ]
         known = {404: nothing_here, 405: other_method}
-        inner = Quiet(Starlette(routes=routes, exception_handlers=known))
-        self.app: ASGIApp = Gate(inner, tokens, attempts)
+        inner = DisconnectMiddleware(Starlette(routes=routes, exception_handlers=known))
+        self.app: ASGIApp = TokenMiddleware(inner, tokens, attempts)
 
     def close(self) -> None:
         """End every stream with a last word. Safe to call twice and from any thread."""
@@ -149,7 +149,7 @@ class ControlApi:
         limit = number_of(request, "limit", MAX_RANGE, MAX_RANGE)
         found = await asyncio.to_thread(self._log.read, request.path_params["part"], offset, limit)
         if found is None:
-            raise Status(410, "that file of the log is no longer there; ask for the list of files")
+            raise ControlError(410, "that file of the log is no longer there; ask for the list of files")
         headers = {
             **HEADERS,
             "pallas-log-size": str(found.size),
@@ -160,4 +160,4 @@ class ControlApi:
     def _still_here(self) -> None:
         # Whoever was told goodbye comes back at once, and would find a fleet that is about to go.
         if self._closed:
-            raise Status(503, "the fleet is stopping", FaultType.TRANSPORT)
+            raise ControlError(503, "the fleet is stopping", FaultType.TRANSPORT)

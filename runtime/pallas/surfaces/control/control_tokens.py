@@ -31,7 +31,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class ControlTokens:
     """The tokens of one fleet, empty for none. Never shown, not even by ``repr``.
 
     ``local`` says that the fleet made the full token itself and keeps it in a file of its user: then it is
@@ -88,7 +88,7 @@ _PAIRS: Final = (
 _taken: dict[str, str] = {}
 
 
-def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[Tokens, tuple[str, ...]]:
+def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[ControlTokens, tuple[str, ...]]:
     """The tokens that the environment gives, taken out of it, and what is wrong with them, a line each.
 
     Programs that are started later do not inherit them. One that is wrong counts as not given, and then
@@ -103,7 +103,7 @@ def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[Tokens,
                 problems.append(f"{name} {problem}")
             else:
                 found[name] = value
-    tokens = Tokens(
+    tokens = ControlTokens(
         found.get(FULL_VARIABLE, ""), found.get(READ_VARIABLE, ""), texts=found.get(TEXTS_VARIABLE, "")
     )
     for name, other, why in _PAIRS:

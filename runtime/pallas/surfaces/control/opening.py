@@ -12,8 +12,8 @@ from starlette.types import ASGIApp
 from pallas.model import FleetPort
 
 from .control_api import ControlApi
-from .control_tokens import FULL_VARIABLE, Tokens, is_loopback, make_token, take_tokens
-from .token_file import NotPrivate, drop, keep
+from .control_tokens import FULL_VARIABLE, ControlTokens, is_loopback, make_token, take_tokens
+from .token_file import TokenFileExposed, remove_token, store_token
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ _EVERYWHERE: Final = ("0.0.0.0", "::", "")
 """What a fleet is bound to that is reached over loopback as well."""
 
 
-class OpenControl:
+class ServedControlApi:
     """The control API of a fleet, and the file with its token where there is one. ``close`` ends both."""
 
-    def __init__(self, api: ControlApi, token_file: Path | None, tokens: Tokens) -> None:
+    def __init__(self, api: ControlApi, token_file: Path | None, tokens: ControlTokens) -> None:
         self._api = api
         self.tokens = tokens
         self.token_file = token_file
@@ -39,7 +39,7 @@ class OpenControl:
         self._api.close()
         path, self.token_file = self.token_file, None
         if path is not None:
-            drop(path, self.tokens.full)
+            remove_token(path, self.tokens.full)
 
 
 def open_control(
@@ -50,7 +50,7 @@ def open_control(
     port: int,
     log_file: Path,
     environ: MutableMapping[str, str] = os.environ,
-) -> OpenControl | None:
+) -> ServedControlApi | None:
     """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
 
     The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet that is reached over loopback
@@ -65,9 +65,11 @@ def open_control(
     if not tokens.full and (is_loopback(bind) or bind in _EVERYWHERE):
         made = make_token()
         try:
-            path = keep(made, project, port)
-        except (OSError, NotPrivate) as error:
-            reason = str(error) if isinstance(error, NotPrivate) else error.strerror or type(error).__name__
+            path = store_token(made, project, port)
+        except (OSError, TokenFileExposed) as error:
+            reason = (
+                str(error) if isinstance(error, TokenFileExposed) else error.strerror or type(error).__name__
+            )
             level = logging.WARNING if is_loopback(bind) else logging.INFO
             log.log(level, "no token for the control API could be kept (%s); set %s", reason, FULL_VARIABLE)
         else:
@@ -80,4 +82,4 @@ def open_control(
             FULL_VARIABLE,
         )
         return None
-    return OpenControl(ControlApi(fleet, tokens, log_file), path, tokens)
+    return ServedControlApi(ControlApi(fleet, tokens, log_file), path, tokens)

@@ -17,8 +17,8 @@ from pallas.model import (
     Image,
     MessageRecord,
     Operation,
+    OperationParameter,
     Page,
-    Parameter,
     TokenScope,
     codec,
     operations_of,
@@ -29,7 +29,7 @@ from pallas.telemetry.log import forget, redact
 
 from .responses import (
     HEADERS,
-    Status,
+    ControlError,
     body_of,
     busy,
     caller_of,
@@ -108,7 +108,7 @@ class OperationRoutes:
         encoded = codec.encode_as(operation.result, _bounded(operation.result, value))
         return Response(encoded, headers=HEADERS, media_type="application/json")
 
-    def _argument(self, parameter: Parameter, request: Request) -> Any:
+    def _argument(self, parameter: OperationParameter, request: Request) -> Any:
         """The value of an argument in the path or the query. Raises a refusal."""
         if parameter.place == "query":
             return _queried(parameter, request)
@@ -128,7 +128,7 @@ class OperationRoutes:
             return
         if not caller_of(request).scope.reads_texts or not self._fleet.can_control:
             audit(caller_of(request), request.scope, "refused", operation.title)
-            raise Status(403, NO_TEXTS, FaultType.AUTH)
+            raise ControlError(403, NO_TEXTS, FaultType.AUTH)
 
     def _allow(self, operation: Operation, request: Request, arguments: dict[str, Any]) -> None:
         """Log a change, and refuse it where the fleet takes none."""
@@ -140,7 +140,7 @@ class OperationRoutes:
         outcome = "accepted" if self._fleet.can_control else "refused"
         audit(caller_of(request), request.scope, outcome, one_line(operation.describe(arguments)), **logged)
         if not self._fleet.can_control:
-            raise Status(403, READ_ONLY, FaultType.AUTH)
+            raise ControlError(403, READ_ONLY, FaultType.AUTH)
 
     @contextmanager
     def _work(self) -> Iterator[None]:
@@ -153,7 +153,7 @@ class OperationRoutes:
             self.waiting -= 1
 
 
-def _queried(parameter: Parameter, request: Request) -> Any:
+def _queried(parameter: OperationParameter, request: Request) -> Any:
     name, rules, default = parameter.wire_name, parameter.rules, parameter.default
     if parameter.type is bool:
         return number_of(request, name, int(default), 1) == 1

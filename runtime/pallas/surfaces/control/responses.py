@@ -31,10 +31,10 @@ _BROKEN: Final = Fault(FaultType.INTERNAL, "the control API broke; the fleet's l
 
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
-type Page = Callable[[Request], Awaitable[Response]]
+type RouteHandler = Callable[[Request], Awaitable[Response]]
 
 
-class Status(Exception):
+class ControlError(Exception):
     """An answer other than 200: a Fault with the status it has here."""
 
     def __init__(self, status: int, message: str, kind: FaultType = FaultType.PROTOCOL) -> None:
@@ -43,7 +43,7 @@ class Status(Exception):
         self.fault = Fault(kind, message)
 
 
-class Quiet:
+class DisconnectMiddleware:
     """ASGI middleware: a reader that goes away or takes nothing more is no error of ours."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -56,13 +56,13 @@ class Quiet:
             log.debug("control: a reader went away: %s", type(gone.exceptions[0]).__name__)
 
 
-def faults(page: Page) -> Page:
+def faults(page: RouteHandler) -> RouteHandler:
     """``page``, with what it raises as an answer."""
 
     async def answered(request: Request) -> Response:
         try:
             return await page(request)
-        except Status as refused:
+        except ControlError as refused:
             return json_answer(refused.fault.to_body(), refused.status)
         except Fault as fault:
             return json_answer(fault.to_body(), _status_of(fault))
@@ -123,9 +123,9 @@ async def body_of(request: Request) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_BODY:
-                    raise Status(413, f"the body is larger than {MAX_BODY // 1024} KiB")
+                    raise ControlError(413, f"the body is larger than {MAX_BODY // 1024} KiB")
     except TimeoutError:
-        raise Status(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+        raise ControlError(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
     return bytes(body)
 
 
@@ -146,14 +146,14 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def wrong(message: str, status: int = 400) -> Status:
+def wrong(message: str, status: int = 400) -> ControlError:
     """The request is not as it must be."""
-    return Status(status, message)
+    return ControlError(status, message)
 
 
-def busy(message: str) -> Status:
+def busy(message: str) -> ControlError:
     """Too much is asked at once."""
-    return Status(503, message, FaultType.TRANSPORT)
+    return ControlError(503, message, FaultType.TRANSPORT)
 
 
 def json_answer(document: dict[str, Any], status: int = 200) -> Response:

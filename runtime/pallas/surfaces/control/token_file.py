@@ -19,12 +19,12 @@ _MAX_FILES: Final = 64
 _NAME: Final = re.compile(r"[0-9]{1,5}-[0-9a-f]{12}\.json")
 
 
-class NotPrivate(Exception):
+class TokenFileExposed(Exception):
     """The folder or a file in it is open to someone else; the message says how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptToken:
+class StoredToken:
     """What a file holds: the token, the registry's port, and which fleet of this user it belongs to."""
 
     token: str = field(repr=False)
@@ -46,10 +46,10 @@ def file_name(project: Path, port: int) -> str:
     return f"{port}-{hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]}.json"
 
 
-def keep(token: str, project: Path, port: int, folder: Path | None = None) -> Path:
+def store_token(token: str, project: Path, port: int, folder: Path | None = None) -> Path:
     """Write the token into its file (0600) and return its path.
 
-    Raises NotPrivate where the folder is somebody else's, OSError where nothing can be written.
+    Raises TokenFileExposed where the folder is somebody else's, OSError where nothing can be written.
     """
     folder = folder or token_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,15 +68,15 @@ def keep(token: str, project: Path, port: int, folder: Path | None = None) -> Pa
     return path
 
 
-def drop(path: Path, token: str) -> None:
+def remove_token(path: Path, token: str) -> None:
     """Remove the file, unless another fleet has put its own token there since. Never raises."""
-    with contextlib.suppress(OSError, NotPrivate, ValueError):
+    with contextlib.suppress(OSError, TokenFileExposed, ValueError):
         if _read(path).token == token:
             path.unlink()
 
 
-def find(port: int, folder: Path | None = None) -> tuple[KeptToken, ...]:
-    """What is kept for a registry on that port, fleets that are alive first. Raises NotPrivate.
+def find_tokens(port: int, folder: Path | None = None) -> tuple[StoredToken, ...]:
+    """What is kept for a registry on that port, fleets that are alive first. Raises TokenFileExposed.
 
     Files that a killed fleet left behind may be among them.
     """
@@ -88,8 +88,8 @@ def find(port: int, folder: Path | None = None) -> tuple[KeptToken, ...]:
     return tuple(sorted(found, key=lambda kept: not _alive(kept.pid)))
 
 
-def find_project(project: Path, folder: Path | None = None) -> tuple[KeptToken, ...]:
-    """What is kept for fleets of that project which are alive, at whatever port. Raises NotPrivate."""
+def find_project_tokens(project: Path, folder: Path | None = None) -> tuple[StoredToken, ...]:
+    """What is kept for fleets of that project which are alive, at whatever port. Raises TokenFileExposed."""
     folder = folder or token_folder()
     if not folder.is_dir():
         return ()
@@ -99,11 +99,11 @@ def find_project(project: Path, folder: Path | None = None) -> tuple[KeptToken, 
     return tuple(each for each in found if each.project == wanted and _alive(each.pid))
 
 
-def _kept(folder: Path, port: int) -> Iterator[KeptToken]:
+def _kept(folder: Path, port: int) -> Iterator[StoredToken]:
     return _named(folder, lambda name: name.startswith(f"{port}-"))
 
 
-def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[KeptToken]:
+def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[StoredToken]:
     names = sorted(
         name
         for name in os.listdir(folder)  # noqa: PTH208 - names only
@@ -114,15 +114,15 @@ def _named(folder: Path, wanted: Callable[[str], bool]) -> Iterator[KeptToken]:
             yield _read(folder / name)
 
 
-def _read(path: Path) -> KeptToken:
-    """The token in a file. Raises NotPrivate, OSError, or ValueError for what is no such file."""
+def _read(path: Path) -> StoredToken:
+    """The token in a file. Raises TokenFileExposed, OSError, or ValueError for what is no such file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise ValueError("no file")
         if state.st_uid != os.getuid() or state.st_mode & 0o077:
-            raise NotPrivate(
+            raise TokenFileExposed(
                 f"{path} can be read by others, or belongs to someone else, and was not used; remove it and "
                 "start the fleet anew"
             )
@@ -130,7 +130,7 @@ def _read(path: Path) -> KeptToken:
     if not isinstance(document, dict) or not isinstance(document.get("token"), str):
         raise ValueError("no token")  # noqa: TRY004 - what a file holds, not what a caller gave
     port, pid = document.get("port"), document.get("pid")
-    return KeptToken(
+    return StoredToken(
         document["token"],
         port if isinstance(port, int) else 0,
         str(document.get("project", "")),
@@ -141,10 +141,12 @@ def _read(path: Path) -> KeptToken:
 def _check_folder(folder: Path, *, mend: bool) -> None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
-        raise NotPrivate(f"{folder} is no folder of yours; remove it, or set XDG_STATE_HOME to another one")
+        raise TokenFileExposed(
+            f"{folder} is no folder of yours; remove it, or set XDG_STATE_HOME to another one"
+        )
     if state.st_mode & 0o077:
         if not mend:
-            raise NotPrivate(f"{folder} is open to others and was not used; run: chmod 700 {folder}")
+            raise TokenFileExposed(f"{folder} is open to others and was not used; run: chmod 700 {folder}")
         folder.chmod(0o700)
 
 

@@ -15,7 +15,7 @@ from .control_tokens import (
     TEXTS_VARIABLE,
     Attempts,
     Caller,
-    Tokens,
+    ControlTokens,
 )
 
 log = logging.getLogger(__name__)
@@ -36,14 +36,14 @@ NO_TEXTS: Final = (
 )
 
 
-class Gate:
+class TokenMiddleware:
     """ASGI middleware: 401 without a right token, 403 for a change with one that may only look, 429 for
     who tries too often.
 
     The token comes as ``Authorization: Bearer``, never in the URL. It goes no further than this.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, attempts: Attempts | None = None) -> None:
+    def __init__(self, app: ASGIApp, tokens: ControlTokens, attempts: Attempts | None = None) -> None:
         self._app = app
         self._tokens = tokens
         self._attempts = attempts or Attempts()

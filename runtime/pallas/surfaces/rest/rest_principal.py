@@ -14,7 +14,7 @@ from pallas.surfaces.auth import auth_challenge
 from pallas.surfaces.auth.auth_gate import one_bearer
 from pallas.surfaces.auth.inbound_auth import FLEET, Inbound
 from pallas.surfaces.auth.token_outcome import Refused, Unavailable, Verified
-from pallas.surfaces.control.control_tokens import Tokens, is_loopback
+from pallas.surfaces.control.control_tokens import ControlTokens, is_loopback
 from pallas.surfaces.request_caller import principal_in
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Authenticator:
     grants say what that may, or where nobody is asked.
     """
 
-    def __init__(self, inbound: Inbound, tokens: Callable[[], Tokens | None]) -> None:
+    def __init__(self, inbound: Inbound, tokens: Callable[[], ControlTokens | None]) -> None:
         self._inbound = inbound
         self._tokens = tokens
 
@@ -99,7 +99,7 @@ class Authenticator:
         self._inbound.came(address, principal.id)
 
 
-def _control(tokens: Tokens | None, token: str | None, address: str) -> Principal | None:
+def _control(tokens: ControlTokens | None, token: str | None, address: str) -> Principal | None:
     """The principal of a token of the control API, None for any other token."""
     caller = tokens.caller_of(token, address) if tokens is not None and token is not None else None
     if tokens is None or caller is None:
@@ -110,7 +110,7 @@ def _control(tokens: Tokens | None, token: str | None, address: str) -> Principa
     )
 
 
-def _is_closed(tokens: Tokens | None, address: str, given: list[bytes]) -> bool:
+def _is_closed(tokens: ControlTokens | None, address: str, given: list[bytes]) -> bool:
     """Whether nothing that a caller from that address sends could let it in."""
     if tokens is None:
         return True
