@@ -37,9 +37,9 @@ from pallas_tui.client import AgentClient
 from pallas_tui.remote import fleet_connection
 from pallas_tui.remote.control_client import ControlClient
 from pallas_tui.remote.fleet_address import as_reached, control_origin
+from pallas_tui.remote.fleet_mirror import EventRing
 from pallas_tui.remote.log_mirror import LogMirror
 from pallas_tui.remote.remote_fleet import RemoteFleet
-from pallas_tui.remote.ring import EventRing
 from pallas_tui.remote.token_source import TokenSource, given_token
 
 READ_ONLY = "read-only: this token may only look"
