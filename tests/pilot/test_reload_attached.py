@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from pallas.model import AgentState, FleetState, LoopBlocked
 from pallas_tui.app import Workbench
-from pallas_tui.remote.clock import shift_snapshot
+from pallas_tui.remote.fleet_connection import shift_snapshot
 from pallas_tui.remote.remote_fleet import RemoteFleet
 from pallas_tui.remote.token_source import TokenSource
 
