@@ -16,8 +16,8 @@ from support.fake_fleet import FakeFleet
 from pallas.model import TokenScope
 from pallas.model.redaction import redact_text
 from pallas.surfaces.control import control_tokens, token_file
+from pallas.surfaces.control.control_api import open_control
 from pallas.surfaces.control.control_tokens import BURST, Attempts, ControlTokens, take_tokens
-from pallas.surfaces.control.opening import open_control
 
 LOOKS = ("/snapshot", "/events", "/log", "/log/1-1", "/agents/vision", "/runs/r1/exchanges", "/nothing")
 CHANGES = (

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pallas.llm.llm_service import LlmService
     from pallas.messaging.delivery import Pump
     from pallas.sessions.thread_access import Threads
-    from pallas.surfaces.control.opening import ServedControlApi
+    from pallas.surfaces.control.control_api import ServedControlApi
 
     from .message_peers import MessagePeers
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pallas.catalog import Catalog
     from pallas.scripted.script_rules import Script
     from pallas.surfaces.bridge.bridge_server import BridgeParts
-    from pallas.surfaces.control.opening import ServedControlApi
+    from pallas.surfaces.control.control_api import ServedControlApi
     from pallas.tasks import Tasks
 
 
@@ -134,7 +134,7 @@ class FleetSurfaces:
         """Offer a control API over ``port`` where the project may have one; once, before ``start``."""
         if self._context.is_alone:
             return None
-        from pallas.surfaces.control.opening import open_control
+        from pallas.surfaces.control.control_api import open_control
 
         self.control_api = open_control(
             port,

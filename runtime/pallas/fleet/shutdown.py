@@ -15,7 +15,7 @@ from .agent import FleetAgent
 from .programs import Program
 
 if TYPE_CHECKING:
-    from pallas.surfaces.control.opening import ServedControlApi
+    from pallas.surfaces.control.control_api import ServedControlApi
 
 log = logging.getLogger(__name__)
 
