@@ -239,16 +239,21 @@ async def test_stdout_holds_json_rpc_alone_whatever_is_printed_or_sent(hands: Pa
 
 
 @pytest.mark.parametrize("protocol", ["2025-06-18", ERAS[0]])
-async def test_the_end_of_stdin_cancels_what_is_under_way_and_answers_none_of_it(
+async def test_neither_a_cancelled_request_nor_one_that_the_end_of_stdin_cancels_is_answered(
     hands: Path, protocol: str
 ) -> None:
     began, cancelled = anew(hands)
     with raw(hands) as bridge:
         bridge.open(protocol)
+        bridge.say(bridge.call("slow", "tasks_delegate", prompt="x", agentId="slow"))
+        await until(began.read_text, timeout=60)
+        bridge.say({"method": "notifications/cancelled", "params": {"requestId": "slow"}})
+        await until(cancelled.read_text)
+        began, cancelled = anew(hands)
         bridge.say(
             bridge.call(2, "bridge_health"), bridge.call(3, "tasks_delegate", prompt="x", agentId="slow")
         )
-        await until(began.read_text, timeout=60)
+        await until(began.read_text)
         assert await until(lambda: bridge.found(2)) is not None
         below = bridge.below()
         assert bridge.process.stdin is not None
@@ -258,6 +263,7 @@ async def test_the_end_of_stdin_cancels_what_is_under_way_and_answers_none_of_it
         assert cancelled.read_text() == began.read_text()
         for reader in bridge.readers:
             reader.join(10)
+        assert bridge.found("slow") is None
         assert bridge.found(3) is None
         assert all(gone(pid) for pid in below)
 
@@ -275,25 +281,6 @@ async def test_the_end_of_stdin_waits_for_no_agent_that_goes_on_when_cancelled(t
         await until(lambda: bridge.process.poll() is not None, timeout=5)
         assert bridge.process.returncode == 0
         await until(lambda: all(gone(pid) for pid in below))
-
-
-@pytest.mark.parametrize("protocol", ["2025-06-18", ERAS[0]])
-async def test_a_cancelled_request_is_not_answered(hands: Path, protocol: str) -> None:
-    began, cancelled = anew(hands)
-    with raw(hands) as bridge:
-        bridge.open(protocol)
-        bridge.say(bridge.call("slow", "tasks_delegate", prompt="x", agentId="slow"))
-        await until(began.read_text, timeout=60)
-        bridge.say({"method": "notifications/cancelled", "params": {"requestId": "slow"}})
-        await until(cancelled.read_text)
-        bridge.say(bridge.call("after", "bridge_health"))
-        assert await until(lambda: bridge.found("after")) is not None
-        assert bridge.process.stdin is not None
-        bridge.process.stdin.close()
-        await until(lambda: bridge.process.poll() is not None, timeout=30)
-        for reader in bridge.readers:
-            reader.join(10)
-        assert bridge.found("slow") is None
 
 
 async def test_a_fleet_that_stays_is_told_when_stdin_ends(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 from support.live import agent_module, ask, client, running, write_project
 from support.waiting import until
 
@@ -265,23 +266,6 @@ async def test_a_loop_that_does_not_react_to_a_cancel_is_ended_with_its_own_runs
         assert executor.pid is None
 
 
-async def test_a_cancelled_run_is_over_there_too_and_the_process_goes_on(tmp_path: Path) -> None:
-    async with frail(tmp_path) as (executor, heard):
-        pid = executor.pid
-        for _ in range(3):
-            heard.events.clear()
-            slow = run(executor, heard, call("echo__slow", text="x"), lease="talk")
-            await until(heard.started("slow"))
-            slow.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(slow, 30)
-            # What was under way is told as ended before the run is over.
-            assert [e.phase for e in heard.events if isinstance(e, ToolEvent)] == ["started", "failed"]
-        assert "hello" in (await run(executor, heard, "hello", lease="talk")).texts
-        assert executor.pid == pid
-        assert heard.failed == []
-
-
 async def test_an_agent_that_blocks_its_loop_delays_nobody_else_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -334,18 +318,6 @@ async def test_a_mistake_in_the_code_is_told_with_its_line_and_the_traceback(tmp
     assert "agents/frail.py:4: ValueError: an egg" in agent.error.splitlines()[0]
     assert 'frail.py", line 6, in <module>' in agent.error
     assert below() == []
-
-
-async def test_a_parked_process_lets_go_of_its_servers_and_starts_again(tmp_path: Path) -> None:
-    async with frail(tmp_path) as (executor, heard):
-        first = await run(executor, heard, "one", lease="talk")
-        pid, before = executor.pid, len(below())
-        await executor.park(20.0)
-        await until(lambda: len(below()) < before)
-        await executor.start()
-        assert executor.pid == pid
-        again = await run(executor, heard, "two", lease="talk", history=first.messages)
-        assert again.texts == ("two",)
 
 
 @pytest.mark.parametrize("parked", [False, True])
@@ -403,10 +375,53 @@ async def test_closing_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
         await blocked.load()
 
 
-async def test_a_turn_carries_only_what_the_process_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with frail(tmp_path) as (executor, heard):
+@pytest.mark.asyncio(loop_scope="class")
+class TestOneThatLives:
+    """What leaves the process of an agent as it was."""
+
+    @pytest_asyncio.fixture(scope="class", loop_scope="class")
+    async def one(
+        self, tmp_path_factory: pytest.TempPathFactory
+    ) -> AsyncIterator[tuple[ProcessExecutor, Heard]]:
+        """Its executor, and what all its runs said."""
+        async with frail(tmp_path_factory.mktemp("lives")) as made:
+            yield made
+
+    async def test_a_cancelled_run_is_over_there_too_and_the_process_goes_on(
+        self, one: tuple[ProcessExecutor, Heard]
+    ) -> None:
+        executor, heard = one
+        pid = executor.pid
+        for _ in range(3):
+            heard.events.clear()
+            slow = run(executor, heard, call("echo__slow", text="x"), lease="cancelled")
+            await until(heard.started("slow"))
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(slow, 30)
+            # What was under way is told as ended before the run is over.
+            assert [e.phase for e in heard.events if isinstance(e, ToolEvent)] == ["started", "failed"]
+        assert "hello" in (await run(executor, heard, "hello", lease="cancelled")).texts
+        assert executor.pid == pid
+        assert heard.failed == []
+
+    async def test_a_parked_process_lets_go_of_its_servers_and_starts_again(
+        self, one: tuple[ProcessExecutor, Heard]
+    ) -> None:
+        executor, heard = one
+        first = await run(executor, heard, "one", lease="parked")
+        pid, before = executor.pid, len(below())
+        await executor.park(20.0)
+        await until(lambda: len(below()) < before)
+        await executor.start()
+        assert executor.pid == pid
+        again = await run(executor, heard, "two", lease="parked", history=first.messages)
+        assert again.texts == ("two",)
+
+    async def test_a_turn_carries_only_what_the_process_does_not_know(
+        self, one: tuple[ProcessExecutor, Heard], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        executor, heard = one
         given: list[int] = []
         assert executor._connection is not None
         send = executor._connection.send
@@ -465,8 +480,7 @@ async def test_starts_and_ends_leave_nothing(tmp_path: Path) -> None:
 
     await cycle()
     before = held()
-    for _ in range(3):
-        await asyncio.gather(*(cycle() for _ in range(2)))
+    await asyncio.gather(*(cycle() for _ in range(2)))
     assert held() == before
     assert below() == []
 

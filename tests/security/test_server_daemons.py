@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.hostile_servers import call, confined, hostile_project
+from support.hostile_servers import call, hostile_project
 from support.live import ERAS
 from support.processes import gone
 from support.served import served, text_of
@@ -45,27 +45,19 @@ def number(path: Path) -> int:
 
 
 @pytest.mark.parametrize("number_of", [signal.SIGTERM, signal.SIGINT])
-async def test_a_daemon_of_a_stdio_server_ends_with_the_fleet(
+async def test_a_daemon_of_a_stdio_server_leaves_no_zombie_and_ends_with_the_fleet(
     tmp_path: Path, number_of: signal.Signals
 ) -> None:
     root = hostile_project(tmp_path / "p", TOOLS)
-    with served(root, wrap=confined()) as fleet:
+    with served(root) as fleet:
         await fleet.says("] running")
         async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
-            said = text_of(await victim.call_tool("send_message", {"message": call("stays")}))
-        assert "done" in said
-        daemon = await until(lambda: number(root / "stays"))
+            for tool in TOOLS:
+                said = text_of(await victim.call_tool("send_message", {"message": call(tool)}))
+                assert "done" in said, tool
+        daemon, other = [await until(lambda name=name: number(root / name)) for name in TOOLS]
+        await until(lambda: not Path(f"/proc/{other}").exists(), timeout=LONGEST)
         assert not gone(daemon)
         fleet.send(number_of)
         assert await fleet.ended() == 0
         await until(lambda: gone(daemon))
-
-
-async def test_a_daemon_that_ends_by_itself_leaves_no_zombie(tmp_path: Path) -> None:
-    root = hostile_project(tmp_path / "p", TOOLS)
-    with served(root, wrap=confined()) as fleet:
-        await fleet.says("] running")
-        async with asyncio.timeout(LONGEST), fleet.client("victim", ERAS[0]) as victim:
-            await victim.call_tool("send_message", {"message": call("leaves")})
-        daemon = await until(lambda: number(root / "leaves"))
-        await until(lambda: not Path(f"/proc/{daemon}").exists(), timeout=LONGEST)

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+import httpx2
 import pytest
+from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from pallas.model import Fault
@@ -60,6 +62,21 @@ async def test_a_port_has_its_time_to_answer_though_others_block_the_loop(
     await listener.stop(0)
 
 
+async def test_a_port_ends_when_it_is_told_to_and_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("hello")(scope, receive, send)
+
+    monkeypatch.setattr(listeners, "_TICK", HOUR)
+    listener = Listener(app, bind("127.0.0.1", 0, "test"), lifespan=False)
+    await listener.start()
+    async with httpx2.AsyncClient(trust_env=False) as http:  # its connection stays open
+        answer = await http.get(f"http://127.0.0.1:{listener.port}/")
+        assert (answer.text, answer.headers["date"][-3:]) == ("hello", "GMT")
+        await listener.stop()
+    assert not listener.is_open
+    assert not listener._server.force_exit
+
+
 async def _never(scope: Scope, receive: Receive, send: Send) -> None:
     await asyncio.Event().wait()
 
@@ -70,6 +87,7 @@ async def test_one_that_never_starts_is_given_up(
     for module in (lifespans, listeners):
         monkeypatch.setattr(module, "START_TIMEOUT", 0.05)
     monkeypatch.setattr(lifespans, "STOP_TIMEOUT", 0.05)
+    monkeypatch.setattr(listeners, "STOP_TIMEOUT", listeners.GRACE + 0.05)
     with pytest.raises(Fault, match="the application could not be served"):
         await Lifespan(_never, "the application").start()
     assert "the application did not start within" in caplog.text
