@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import pytest
 from support.fake_fleet import FakeFleet
 from support.shell import screen_text, workbench
 from support.tools import detail, fleet_with_tools, tool
@@ -19,6 +18,7 @@ from pallas_tui.screens.tool_form import ToolScreen
 from pallas_tui.widgets.agents import AgentsPane
 from pallas_tui.widgets.agents.detail_pane import DetailPane
 from pallas_tui.widgets.agents.tools import ToolList
+from pallas_tui.widgets.agents.tree import AgentTree
 
 SIZES = [(60, 20), (80, 24), (120, 40)]
 SMALL = (80, 24)
@@ -26,7 +26,7 @@ SMALL = (80, 24)
 
 async def opened(app: Workbench, pilot: Pilot[Any], key: str = "d") -> None:
     """The screen of the research agent."""
-    await until(lambda: isinstance(app.focused, Input), pilot)
+    await until(lambda: isinstance(app.focused, Input | AgentTree), pilot)
     await pilot.press("f2")
     pane = app.main.query_one(AgentsPane)
     await until(lambda: pane.agents.show_agent("research"), pilot)
@@ -34,46 +34,35 @@ async def opened(app: Workbench, pilot: Pilot[Any], key: str = "d") -> None:
     await until(lambda: isinstance(app.screen, AgentScreen), pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet(size: tuple[int, int]) -> None:
+async def test_every_section_can_be_reached_and_escape_goes_back_to_the_fleet() -> None:
     app = workbench(fleet_with_tools())
-    async with app.run_test(size=size) as pilot:
-        await opened(app, pilot)
-        await until(lambda: "p50 0.9 s, p95 3.1 s" in screen_text(app), pilot)
-        for key, words in (
-            ("2", "Search the documents"),
-            ("3", "You look things up."),
-            ("4", '"name": "x/research"'),
-            ("1", "restarts    1"),
-        ):
-            await pilot.press(key)
-            if key == "2":
-                await pilot.press("down", "down", "down")
-            await until(lambda words=words: words in screen_text(app), pilot)
-        for words in ("What research is for", "Search the documents", "You look things up.", '"version"'):
-            await until(lambda words=words: words in screen_text(app), pilot)
-            await pilot.press("tab")
-        await pilot.press("f1")
-        await until(lambda: isinstance(app.screen, HelpScreen), pilot)
-        await pilot.press("escape")
-        await until(lambda: isinstance(app.screen, AgentScreen), pilot)
-        await pilot.press("escape")
-        await until(lambda: app.screen is app.main, pilot)
-        assert app.is_running
+    async with app.run_test(size=SIZES[0]) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await opened(app, pilot)
+            await until(lambda: "p50 0.9 s, p95 3.1 s" in screen_text(app), pilot)
+            for key, words in (
+                ("2", "Search the documents"),
+                ("3", "You look things up."),
+                ("4", '"name": "x/research"'),
+                ("1", "restarts    1"),
+            ):
+                await pilot.press(key)
+                if key == "2":
+                    await pilot.press("down", "down", "down")
+                await until(lambda words=words: words in screen_text(app), pilot)
+            for words in ("What research is for", "Search the documents", "You look things up.", '"version"'):
+                await until(lambda words=words: words in screen_text(app), pilot)
+                await pilot.press("tab")
+            await pilot.press("f1")
+            await until(lambda: isinstance(app.screen, HelpScreen), pilot)
+            await pilot.press("escape")
+            await until(lambda: isinstance(app.screen, AgentScreen), pilot)
+            await pilot.press("escape")
+            await until(lambda: app.screen is app.main, pilot)
 
 
-async def test_the_titles_of_an_agent_can_be_clicked() -> None:
-    app = workbench(fleet_with_tools())
-    async with app.run_test(size=(100, 30)) as pilot:
-        await opened(app, pilot)
-        await until(lambda: app.screen.query(DetailPane) and "2 Tools" in screen_text(app), pilot)
-        pane = app.screen.query_one(DetailPane)
-        at = screen_text(app).splitlines()[0].index("2 Tools")
-        await pilot.click("#agent-title", offset=(at, 0))
-        await until(lambda: pane._section == "tools", pilot)
-
-
-async def test_the_place_it_is_configured_at_is_told_and_can_be_copied() -> None:
+async def test_the_place_it_is_configured_at_can_be_copied_and_the_titles_can_be_clicked() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(app, pilot)
@@ -82,9 +71,14 @@ async def test_the_place_it_is_configured_at_is_told_and_can_be_copied() -> None
         await until(lambda: app.clipboard == "agents.yaml:12", pilot)
         await pilot.press("y")
         await until(lambda: "endpoint    http://127.0.0.1:24202/mcp" in app.clipboard, pilot)
+        await until(lambda: app.screen.query(DetailPane) and "2 Tools" in screen_text(app), pilot)
+        pane = app.screen.query_one(DetailPane)
+        at = screen_text(app).splitlines()[0].index("2 Tools")
+        await pilot.click("#agent-title", offset=(at, 0))
+        await until(lambda: pane._section == "tools", pilot)
 
 
-async def test_what_changed_in_a_list_of_tools_is_marked() -> None:
+async def test_tools_are_marked_when_they_changed_filtered_and_opened() -> None:
     app = workbench(fleet_with_tools())
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(app, pilot, "t")
@@ -103,27 +97,14 @@ async def test_what_changed_in_a_list_of_tools_is_marked() -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(app.screen, AgentScreen)
-
-
-async def test_tools_are_filtered_and_escape_takes_the_filter_away_first() -> None:
-    app = workbench(fleet_with_tools())
-    async with app.run_test(size=SMALL) as pilot:
-        await opened(app, pilot, "t")
-        await until(lambda: "docs" in screen_text(app), pilot)
-        tools = app.screen.query_one(ToolList)
+        # Escape takes the filter away first.
         await pilot.press("slash", *"fet", "enter")
         await until(lambda: tools.line_count() == 1, pilot)
         await pilot.press("escape")
         await until(lambda: tools.line_count() == 7, pilot)
         assert isinstance(app.screen, AgentScreen)
-
-
-async def test_enter_on_a_tool_opens_its_form_and_escape_comes_back() -> None:
-    app = workbench(fleet_with_tools())
-    async with app.run_test(size=SMALL) as pilot:
-        await opened(app, pilot, "t")
-        await until(lambda: "docs" in screen_text(app), pilot)
-        assert app.screen.query_one(ToolList).select("docs", "search")
+        # Enter opens the form of a tool, and escape comes back.
+        assert tools.select("docs", "search")
         await pilot.press("enter")
         await until(lambda: isinstance(app.screen, ToolScreen), pilot)
         await pilot.press("escape", "escape")
@@ -144,22 +125,7 @@ class Slow(FakeFleet):
         return detail()
 
 
-async def test_the_screen_is_there_before_the_answer_and_nothing_waits_for_it() -> None:
-    fleet = Slow()
-    app = workbench(fleet)
-    async with app.run_test(size=SMALL) as pilot:
-        await opened(app, pilot)
-        await until(lambda: "looking up research…" in screen_text(app), pilot)
-        await pilot.press("2", "1", "3")
-        await pilot.press("1")
-        await until(lambda: "What research is for" in screen_text(app), pilot)
-        fleet.go.set()
-        await until(lambda: "looking up" not in screen_text(app), pilot)
-        await pilot.press("3")
-        await until(lambda: "You look things up." in screen_text(app), pilot)
-
-
-async def test_leaving_before_the_answer_ends_the_question() -> None:
+async def test_the_screen_is_there_before_the_answer_and_leaving_it_ends_the_question() -> None:
     fleet = Slow()
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
@@ -170,6 +136,16 @@ async def test_leaving_before_the_answer_ends_the_question() -> None:
         await until(lambda: app.screen is app.main, pilot)
         await until(lambda: not [w for w in app.workers if w.group == "describe" and w.is_running], pilot)
         assert not screen.is_running
+        # Nothing waits for the answer.
+        await opened(app, pilot)
+        await until(lambda: "looking up research…" in screen_text(app), pilot)
+        await pilot.press("2", "1", "3")
+        await pilot.press("1")
+        await until(lambda: "What research is for" in screen_text(app), pilot)
+        fleet.go.set()
+        await until(lambda: "looking up" not in screen_text(app), pilot)
+        await pilot.press("3")
+        await until(lambda: "You look things up." in screen_text(app), pilot)
 
 
 async def test_what_went_wrong_is_told_with_the_key_that_tries_again() -> None:
@@ -201,20 +177,7 @@ async def test_any_other_failure_is_told_in_safe_words() -> None:
         assert app.is_running
 
 
-async def test_an_agent_that_goes_away_leaves_its_screen_usable() -> None:
-    fleet = fleet_with_tools()
-    app = workbench(fleet)
-    async with app.run_test(size=SMALL) as pilot:
-        await opened(app, pilot)
-        fleet.current = type(fleet.current)(
-            name="desk", state=fleet.current.state, since=0, registry_url="", agents=()
-        )
-        await until(lambda: "research is no longer in the fleet" in screen_text(app), pilot)
-        await pilot.press("r", "x", "e", "y", "2", "escape")
-        await until(lambda: app.screen is app.main, pilot)
-
-
-async def test_stop_asks_on_the_screen_it_was_pressed_on() -> None:
+async def test_stop_asks_on_the_screen_of_an_agent_which_stays_usable_when_the_agent_goes() -> None:
     fleet = fleet_with_tools()
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
@@ -224,6 +187,12 @@ async def test_stop_asks_on_the_screen_it_was_pressed_on() -> None:
         await pilot.press("y")
         await until(lambda: fleet.controlled == [("research", "stop")], pilot)
         assert isinstance(app.screen, AgentScreen)
+        fleet.current = type(fleet.current)(
+            name="desk", state=fleet.current.state, since=0, registry_url="", agents=()
+        )
+        await until(lambda: "research is no longer in the fleet" in screen_text(app), pilot)
+        await pilot.press("r", "x", "e", "y", "2", "escape")
+        await until(lambda: app.screen is app.main, pilot)
 
 
 HOSTILE = "[@click=app.quit]x[/] [/nothing] [bold"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.fake_fleet import NOON, FakeFleet, agent, desk
@@ -54,8 +54,9 @@ def rail_details(app: Workbench) -> str:
     return str(app.main.query_one("#agent-details", Static).content)
 
 
-async def test_what_an_agent_calls_stands_below_it_with_transport_and_state() -> None:
-    app = workbench(fleet_with_tools())
+async def test_what_an_agent_calls_stands_below_it_and_is_folded_and_unfolded() -> None:
+    fleet = fleet_with_tools()
+    app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
         await at(app, pilot, "research")
         await until(lambda: "vault" in rail(app), pilot)
@@ -63,12 +64,7 @@ async def test_what_an_agent_calls_stands_below_it_with_transport_and_state() ->
         assert ["│", "├", "docs", "stdio", "ok"] in shown
         assert ["│", "└", "vault", "http", "key"] in shown
         assert ["└", "tickets", "http", "down"] in shown
-
-
-async def test_left_folds_then_goes_up_and_right_unfolds() -> None:
-    app = workbench(fleet_with_tools())
-    async with app.run_test(size=WIDE) as pilot:
-        await at(app, pilot, "research")
+        # Left folds, then goes up; right unfolds.
         await pilot.press("left")
         assert names(app) == ["concierge", "research", "engineering", "tickets", "vision"]
         await until(lambda: "research ▸2" in rail(app), pilot)
@@ -80,13 +76,8 @@ async def test_left_folds_then_goes_up_and_right_unfolds() -> None:
         assert names(app) == ["concierge", "vision"]
         await pilot.press("right", "down", "right")
         assert names(app) == ["concierge", "research", "docs", "vault", "engineering", "tickets", "vision"]
-
-
-async def test_what_is_folded_stays_folded_when_the_fleet_changes() -> None:
-    fleet = fleet_with_tools()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await at(app, pilot, "concierge")
+        # What is folded stays so when the fleet changes.
+        assert pane_of(app).agents.show_agent("concierge")
         await pilot.press("left")
         fleet.change("vision", runs_active=3)
         await until(lambda: "3▶" in rail(app), pilot)
@@ -119,8 +110,7 @@ async def test_folds_are_kept_between_two_starts_and_only_what_hides_an_agent_is
 
 
 async def test_the_details_of_a_downstream_say_what_is_wrong_with_it_and_enter_shows_its_tools() -> None:
-    fleet = fleet_with_tools()
-    app = workbench(fleet)
+    app = workbench(fleet_with_tools())
     async with app.run_test(size=WIDE) as pilot:
         await at(app, pilot, "research")
         await pilot.press("down", "down")
@@ -133,20 +123,28 @@ async def test_the_details_of_a_downstream_say_what_is_wrong_with_it_and_enter_s
         assert app.main.query_one(StandInChat).opened == []
 
 
-@pytest.mark.parametrize(("key", "verb", "state"), [("r", "reload", "ready"), ("s", "start", "stopped")])
-async def test_reload_and_start_are_asked_for_at_once_and_shown_while_under_way(
-    key: str, verb: Verb, state: str
-) -> None:
+async def test_reload_and_start_are_asked_for_at_once_and_shown_until_they_end() -> None:
     fleet = fleet_with_tools()
-    fleet.change("vision", state=AgentState(state))
     app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
         await at(app, pilot, "vision")
-        await pilot.press(key)
-        assert fleet.controlled == [("vision", verb)]
-        await until(lambda: "↻" in rail(app) and f"{verb}ing" in rail(app), pilot)
-        fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
-        await until(lambda: "↻" not in rail(app), pilot)
+        asked: list[tuple[str, Verb]] = []
+        for key, verb, state in (("r", "reload", "ready"), ("s", "start", "stopped")):
+            fleet.change("vision", state=AgentState(state))
+            await until(lambda state=state: ("stopped" in rail_details(app)) is (state == "stopped"), pilot)
+            await pilot.press(key)
+            asked.append(("vision", cast(Verb, verb)))
+            assert fleet.controlled == asked
+            await until(lambda verb=verb: "↻" in rail(app) and f"{verb}ing" in rail(app), pilot)
+            fleet.say(AgentChanged(agent="vision", state=AgentState.READY, at=NOON))
+            await until(lambda: "↻" not in rail(app), pilot)
+        # A reload that failed is over when a notice says so.
+        fleet.change("vision", state=AgentState.READY)
+        await until(lambda: "stopped" not in rail_details(app), pilot)
+        await pilot.press("r")
+        await until(lambda: "reloading" in rail(app), pilot)
+        fleet.say(Notice(level="error", text="line 3: syntax", agent="vision", at=NOON))
+        await until(lambda: "reloading" not in rail(app), pilot)
 
 
 async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
@@ -173,34 +171,33 @@ async def test_a_reload_that_failed_says_why_until_the_next_one() -> None:
         assert "stop failed" not in told(app)
 
 
-@pytest.mark.parametrize(("key", "verb"), [("x", "stop"), ("R", "restart")])
-async def test_what_ends_runs_is_asked_about_once_in_place(key: str, verb: Verb) -> None:
+async def test_what_ends_runs_is_asked_about_once_in_place_and_the_question_follows_the_agent() -> None:
     fleet = fleet_with_tools()
     fleet.change("vision", runs_active=2)
     app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
         await at(app, pilot, "vision")
-        await pilot.press(key)
-        await until(lambda: "2 runs are in flight and will be cancelled." in app.main.asking, pilot)
-        await pilot.press("n")
-        assert fleet.controlled == []
-        await until(lambda: not app.main.asking and isinstance(app.focused, AgentTree), pilot)
-        await pilot.press(key)
-        await until(lambda: app.main.asking, pilot)
-        await pilot.press("y")
-        await until(lambda: fleet.controlled == [("vision", verb)], pilot)
-        # Once is enough: a second wish waits for the first one's outcome.
-        await until(lambda: isinstance(app.focused, AgentTree), pilot)
-        await pilot.press("r")
-        assert fleet.controlled == [("vision", verb)]
-
-
-async def test_a_question_about_an_agent_follows_its_runs_and_what_becomes_of_it() -> None:
-    fleet = fleet_with_tools()
-    fleet.change("vision", runs_active=2)
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await at(app, pilot, "vision")
+        for key, verb, state in (
+            ("x", "stop", AgentState.STOPPED),
+            ("R", "restart", AgentState.READY),
+        ):
+            fleet.controlled.clear()
+            await pilot.press(key)
+            await until(lambda: "2 runs are in flight and will be cancelled." in app.main.asking, pilot)
+            await pilot.press("n")
+            assert fleet.controlled == []
+            await until(lambda: not app.main.asking and isinstance(app.focused, AgentTree), pilot)
+            await pilot.press(key)
+            await until(lambda: app.main.asking, pilot)
+            await pilot.press("y")
+            await until(lambda verb=verb: fleet.controlled == [("vision", verb)], pilot)
+            # Once is enough: a second wish waits for the first one's outcome.
+            await until(lambda: isinstance(app.focused, AgentTree), pilot)
+            await pilot.press("r")
+            assert fleet.controlled == [("vision", verb)]
+            fleet.say(AgentChanged(agent="vision", state=state, at=NOON))
+            await until(lambda: pane_of(app).under_way.verb("vision") is None, pilot)
+        fleet.controlled.clear()
         await pilot.press("x")
         await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
         fleet.change("vision", runs_active=1)
@@ -228,17 +225,6 @@ async def test_the_cursor_begins_on_an_agent_though_a_server_was_there_first() -
         fleet.add(agent("another", 24210))
         await until(lambda: "another" in names(app), pilot)
         assert "a server of the project" in rail_details(app)
-
-
-async def test_a_reload_that_failed_is_over_when_a_notice_says_so() -> None:
-    fleet = fleet_with_tools()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await at(app, pilot, "vision")
-        await pilot.press("r")
-        await until(lambda: "reloading" in rail(app), pilot)
-        fleet.say(Notice(level="error", text="line 3: syntax", agent="vision", at=NOON))
-        await until(lambda: "reloading" not in rail(app), pilot)
 
 
 async def test_a_fleet_that_may_only_be_looked_at_refuses_politely() -> None:
@@ -285,7 +271,7 @@ async def test_a_refusal_by_the_fleet_is_told_and_nothing_stays_under_way() -> N
         assert pane_of(app).under_way.verb("vision") is None
 
 
-async def test_the_palette_finds_agents_at_once_and_tools_once_they_are_known() -> None:
+async def test_the_palette_finds_agents_at_once_and_tools_once_they_are_known_and_none_that_is_gone() -> None:
     fleet = fleet_with_tools()
     app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
@@ -300,12 +286,6 @@ async def test_the_palette_finds_agents_at_once_and_tools_once_they_are_known() 
         await until(lambda: isinstance(app.screen, ToolScreen) and "query*" in screen_text(app), pilot)
         await pilot.press("escape", "escape")
         await until(lambda: isinstance(app.screen, AgentScreen), pilot)
-
-
-async def test_an_agent_that_is_gone_is_not_revealed() -> None:
-    app = workbench(fleet_with_tools())
-    async with app.run_test(size=WIDE) as pilot:
-        await at(app, pilot, "vision")
         assert not pane_of(app).reveal(AgentTarget("nobody"))
         assert not pane_of(app).reveal(ToolTarget("nobody", "", "x"))
 

@@ -26,38 +26,40 @@ def top(app: Workbench) -> str:
     return screen_text(app).split("\n")[0]
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_picture_that_is_old_says_so_and_takes_it_back(size: tuple[int, int]) -> None:
+async def test_a_picture_that_is_old_says_so_and_takes_it_back() -> None:
     fleet = elsewhere()
     app = workbench(fleet)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=SIZES[0]) as pilot:
         await until(lambda: "desk" in top(app), pilot)
-        fleet.current = replace(desk(), stale="connection lost, trying again: nothing answers")
-        await until(lambda: "✖ connection lost, trying again" in top(app), pilot)
-        assert "^p" in top(app)
-        fleet.current = desk()
-        await until(lambda: "connection lost" not in top(app) and "● 3" in top(app), pilot)
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            fleet.current = replace(desk(), stale="connection lost, trying again: nothing answers")
+            await until(lambda: "✖ connection lost, trying again" in top(app) and "^p" in top(app), pilot)
+            fleet.current = desk()
+            await until(lambda: "connection lost" not in top(app) and "● 3" in top(app), pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_who_may_only_look_is_told_before_any_question(size: tuple[int, int]) -> None:
+async def test_who_may_only_look_is_told_before_any_question() -> None:
     fleet = elsewhere()
     fleet.can_control = False
     fleet.change("concierge", runs_active=1)
     fleet.say(RunStarted(at=NOON, run_id="r1", agent="concierge", preview="hello"))
     app = workbench(fleet)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=SIZES[0]) as pilot:
         await until(lambda: "desk" in top(app), pilot)
         await until(lambda: isinstance(app.focused, Input), pilot)
-        await pilot.press("f4")
         pane = app.main.query_one(FeedPane)
-        await until(lambda: app.focused is pane.runs and pane.check_action("cancel", ()), pilot)
-        await pilot.press("ctrl+k")
-        await until(
-            lambda: any("this token may only look" in each.message for each in app._notifications), pilot
-        )
-        assert not app.main.asking
-        assert fleet.cancelled == []
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            app.clear_notifications()
+            await pilot.press("f4")
+            await until(lambda: app.focused is pane.runs and pane.check_action("cancel", ()), pilot)
+            await pilot.press("ctrl+k")
+            await until(
+                lambda: any("this token may only look" in each.message for each in app._notifications), pilot
+            )
+            assert not app.main.asking
+            assert fleet.cancelled == []
 
 
 @pytest.mark.parametrize(

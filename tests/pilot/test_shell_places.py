@@ -70,16 +70,23 @@ async def test_a_large_terminal_shows_all_places_and_a_small_one_shows_one() -> 
         assert "desk" in screen_text(app).splitlines()[0]
 
 
-@pytest.mark.parametrize("size", [WIDE, SMALL])
-async def test_digits_and_function_keys_go_to_each_pane(size: tuple[int, int]) -> None:
+async def test_digits_and_function_keys_go_to_each_pane() -> None:
     app = workbench()
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
-        for key, pane in (("f2", "agents"), ("3", "feed"), ("4", "logs"), ("1", "agents"), ("f4", "feed")):
-            await pilot.press(key)
-            await until(lambda pane=pane: app.main.current == pane, pilot)
-            shown = app.main.query_one(f"#{pane}")
-            await until(lambda shown=shown: shown.is_showing, pilot)  # type: ignore[attr-defined]
+        for size in (WIDE, SMALL):
+            await pilot.resize_terminal(*size)
+            for key, pane in (
+                ("f2", "agents"),
+                ("3", "feed"),
+                ("4", "logs"),
+                ("1", "agents"),
+                ("f4", "feed"),
+            ):
+                await pilot.press(key)
+                await until(lambda pane=pane: app.main.current == pane, pilot)
+                shown = app.main.query_one(f"#{pane}")
+                await until(lambda shown=shown: shown.is_showing, pilot)  # type: ignore[attr-defined]
 
 
 async def test_a_digit_in_a_line_of_text_is_text_and_escape_leaves_the_line_but_never_quits() -> None:
@@ -121,12 +128,7 @@ async def test_zoom_gives_one_pane_the_screen_and_escape_takes_it_back() -> None
         assert "1 Agents" not in screen_text(app)
         await pilot.press("escape")
         await until(lambda: "1 Agents" in screen_text(app), pilot)
-
-
-async def test_zoom_gives_the_agents_the_width_of_the_screen_too() -> None:
-    app = workbench()
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
+        # The agents get the width of the screen too.
         rail, details = app.main.query_one("#rail"), app.main.query_one("#agent-details")
         await pilot.press("f2", "greater_than_sign", "z")
         await until(lambda: rail.outer_size.width == WIDE[0], pilot)
@@ -157,7 +159,7 @@ async def test_dock_and_rail_change_size_within_bounds_and_the_rail_can_go() -> 
         await until(lambda: "1 Agents" in screen_text(app), pilot)
 
 
-async def test_every_action_is_in_the_palette_and_on_a_key_also_those_of_other_panes() -> None:
+async def test_every_action_is_in_the_palette_also_those_of_other_panes_and_it_runs_them() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
@@ -173,17 +175,11 @@ async def test_every_action_is_in_the_palette_and_on_a_key_also_those_of_other_p
         assert app.main.query_one(StandInChat).fresh == 1
         assert app.main.current == "chat"
         assert {action.id for action in ACTIONS} == set(BY_ID)
-
-
-async def test_the_palette_opens_and_runs_an_action() -> None:
-    app = workbench()
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("ctrl+p", *"dark or", "enter")
         await until(lambda: app.theme == "textual-light", pilot)
 
 
-async def test_help_tells_what_the_focused_pane_is_and_its_keys() -> None:
+async def test_help_tells_what_the_focused_pane_is_and_its_keys_and_does_not_pile_up() -> None:
     app = workbench()
     async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
@@ -193,18 +189,15 @@ async def test_help_tells_what_the_focused_pane_is_and_its_keys() -> None:
         text = screen_text(app)
         assert "Ask for the selected run to stop" not in text  # nothing runs
         assert "Show or hide its steps" in text
-        await pilot.press("escape", "f3", "f1")
-        await until(lambda: "Talk to agents here." in screen_text(app), pilot)
-
-
-async def test_help_above_help_does_not_pile_up_and_panes_do_not_change_below_it() -> None:
-    app = workbench()
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        await pilot.press("f4", "f1", "2", "z")
+        # Panes do not change below it, and help above help does not pile up.
+        await pilot.press("2", "z")
         assert isinstance(app.screen, HelpScreen)
         assert app.main.current == "feed"
         await pilot.press("f1")
+        await until(lambda: app.screen is app.main, pilot)
+        await pilot.press("f3", "f1")
+        await until(lambda: "Talk to agents here." in screen_text(app), pilot)
+        await pilot.press("escape")
         await until(lambda: app.screen is app.main, pilot)
 
 
@@ -338,7 +331,7 @@ async def test_ctrl_c_quits_only_when_pressed_twice() -> None:
         await until(lambda: app.return_value == 0, pilot)
 
 
-async def test_with_runs_in_flight_quitting_asks_once_in_place() -> None:
+async def test_with_runs_in_flight_quitting_asks_once_and_the_last_ones_end_answers_it() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
@@ -350,16 +343,12 @@ async def test_with_runs_in_flight_quitting_asks_once_in_place() -> None:
         await pilot.press("n")
         await until(lambda: "in flight" not in screen_text(app), pilot)
         assert isinstance(app.focused, Input)
+        # Who said no stays when the runs end.
+        fleet.change("concierge", runs_active=0)
+        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
         assert app.return_value is None
-        await pilot.press("ctrl+q", "y")
-        await until(lambda: app.return_value == 0, pilot)
-
-
-async def test_the_question_follows_the_runs_and_the_last_ones_end_answers_it() -> None:
-    fleet = FakeFleet()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert not app.main.asking
+        # The question follows the runs.
         fleet.change("concierge", runs_active=2)
         await pilot.press("ctrl+q")
         await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
@@ -370,23 +359,7 @@ async def test_the_question_follows_the_runs_and_the_last_ones_end_answers_it() 
         await until(lambda: app.return_value == 0, pilot)
 
 
-async def test_who_said_no_stays_when_the_runs_end() -> None:
-    fleet = FakeFleet()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        fleet.change("concierge", runs_active=2)
-        await pilot.press("ctrl+q")
-        await until(lambda: "2 runs are in flight" in screen_text(app), pilot)
-        await pilot.press("n")
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        fleet.change("concierge", runs_active=0)
-        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
-        assert app.return_value is None
-        assert not app.main.asking
-
-
-async def test_a_question_stands_while_another_window_has_the_focus_and_gives_it_back() -> None:
+async def test_a_question_survives_another_window_and_only_yes_is_an_answer_to_it() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
     async with app.run_test(size=WIDE) as pilot:
@@ -402,6 +375,28 @@ async def test_a_question_stands_while_another_window_has_the_focus_and_gives_it
         await pilot.press("n")
         await until(lambda: isinstance(app.focused, Input), pilot)
         assert app.return_value is None
+        # Who looks at something else meanwhile has not said yes.
+        await pilot.press("ctrl+q")
+        await until(lambda: app.main.asking, pilot)
+        await pilot.press("f1")
+        await until(lambda: app.screen is not app.main, pilot)
+        await until(lambda: not app.main.asking, pilot)
+        fleet.change("concierge", runs_active=0)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.main, pilot)
+        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
+        await until(lambda: isinstance(app.focused, Input), pilot)
+        assert app.return_value is None
+        # Nor has who goes to another pane.
+        fleet.change("concierge", runs_active=1)
+        await pilot.press("ctrl+q")
+        await until(lambda: app.main.asking, pilot)
+        await pilot.press("f2")
+        await until(lambda: not app.main.asking, pilot)
+        assert app.main.current == "agents"
+        assert "panes" in screen_text(app).splitlines()[-1]
+        await pilot.press("ctrl+q", "y")
+        await until(lambda: app.return_value == 0, pilot)
 
 
 async def test_no_key_on_the_bottom_line_stands_without_its_word() -> None:
@@ -417,25 +412,6 @@ async def test_no_key_on_the_bottom_line_stands_without_its_word() -> None:
             assert ("f2" in line) == ("panes" in line), line
 
 
-async def test_who_looks_at_something_else_meanwhile_has_not_said_yes() -> None:
-    fleet = FakeFleet()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        fleet.change("concierge", runs_active=1)
-        await pilot.press("ctrl+q")
-        await until(lambda: app.main.asking, pilot)
-        await pilot.press("f1")
-        await until(lambda: app.screen is not app.main, pilot)
-        await until(lambda: not app.main.asking, pilot)
-        fleet.change("concierge", runs_active=0)
-        await pilot.press("escape")
-        await until(lambda: app.screen is app.main, pilot)
-        await until(lambda: " 0 runs" in screen_text(app).splitlines()[0], pilot)
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        assert app.return_value is None
-
-
 async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
@@ -448,20 +424,6 @@ async def test_quitting_from_a_sheet_with_runs_in_flight_still_asks() -> None:
         await until(lambda: app.return_value == 0, pilot)
 
 
-async def test_going_elsewhere_is_no_answer_to_a_question() -> None:
-    fleet = FakeFleet()
-    app = workbench(fleet)
-    async with app.run_test(size=WIDE) as pilot:
-        await until(lambda: isinstance(app.focused, Input), pilot)
-        fleet.change("concierge", runs_active=1)
-        await pilot.press("ctrl+q")
-        await until(lambda: app.main.asking, pilot)
-        await pilot.press("f2")
-        await until(lambda: not app.main.asking, pilot)
-        assert app.main.current == "agents"
-        assert "panes" in screen_text(app).splitlines()[-1]
-
-
 # A fleet that cannot start
 
 MISTAKES = "agents.yaml:3: prot: unknown key; did you mean port\nagents.yaml:9: port: 24201 is used twice"
@@ -471,15 +433,16 @@ def broken() -> FleetSnapshot:
     return FleetSnapshot("desk", FleetState.FAILED, NOON, "", error=MISTAKES)
 
 
-@pytest.mark.parametrize("size", [WIDE, SMALL])
-async def test_every_mistake_is_shown_in_full_with_what_to_do(size: tuple[int, int]) -> None:
+async def test_every_mistake_is_shown_in_full_with_what_to_do() -> None:
     app = workbench(FakeFleet(broken()))
-    async with app.run_test(size=size) as pilot:
-        await until(lambda: "The fleet could not start" in screen_text(app), pilot)
-        text = screen_text(app)
-        for line in (*MISTAKES.splitlines(), "2 mistakes", "press r to try again", "did not start"):
-            assert line in text
+    async with app.run_test(size=WIDE) as pilot:
         await until(lambda: isinstance(app.focused, Failure), pilot)
+        for size in (WIDE, SMALL):
+            await pilot.resize_terminal(*size)
+            for line in ("The fleet could not start", *MISTAKES.splitlines(), "2 mistakes"):
+                await until(lambda line=line: line in screen_text(app), pilot)
+            for line in ("press r to try again", "did not start"):
+                await until(lambda line=line: line in screen_text(app), pilot)
 
 
 async def test_after_mending_the_project_r_starts_it_without_leaving() -> None:

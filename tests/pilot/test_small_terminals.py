@@ -1,6 +1,5 @@
 """Small terminals: nothing is lost at 60x20, and nothing crashes however small it gets."""
 
-import pytest
 from support.fake_fleet import FakeFleet
 from support.shell import StandInChat, screen_text, workbench
 from support.waiting import until
@@ -71,38 +70,43 @@ async def test_a_drawer_is_gone_when_the_terminal_grows_and_when_another_pane_is
         assert app.main.query_one("#rail").outer_size.width == 32
 
 
-@pytest.mark.parametrize(("key", "screen"), [("f1", HelpScreen), ("f11", SettingsScreen), ("", AboutScreen)])
-async def test_sheets_fit_and_scroll_at_60_by_20(key: str, screen: type) -> None:
+async def test_sheets_fit_and_scroll_at_60_by_20() -> None:
     app = workbench()
     async with app.run_test(size=NARROW) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
-        await (pilot.press(key) if key else app.run_action("about"))
-        await until(lambda: isinstance(app.screen, screen) and "esc back" in screen_text(app), pilot)
-        before = screen_text(app)
-        await pilot.press("end")
-        await until(lambda: screen_text(app) != before, pilot)
-        await pilot.press("escape")
-        await until(lambda: app.screen is app.main, pilot)
+        for action, screen in (("help", HelpScreen), ("settings", SettingsScreen), ("about", AboutScreen)):
+            key = {"help": "f1", "settings": "f11"}.get(action)
+            await (pilot.press(key) if key else app.run_action(action))
+            await until(
+                lambda screen=screen: isinstance(app.screen, screen) and "esc back" in screen_text(app), pilot
+            )
+            before = screen_text(app)
+            await pilot.press("end")
+            await until(lambda before=before: screen_text(app) != before, pilot)
+            await pilot.press("escape")
+            await until(lambda: app.screen is app.main, pilot)
 
 
-@pytest.mark.parametrize("size", [(39, 20), (60, 9), (20, 5), (8, 3), (1, 1)])
-async def test_below_40_by_10_it_says_so_and_comes_back(size: tuple[int, int]) -> None:
+async def test_below_40_by_10_it_says_so_and_comes_back() -> None:
     fleet = FakeFleet()
     app = workbench(fleet)
     async with app.run_test(size=SMALL) as pilot:
         await until(lambda: isinstance(app.focused, Input), pilot)
         await pilot.press("f4")
-        await pilot.resize_terminal(*size)
-        await until(lambda: app.main.has_class("-tiny"), pilot)
-        if size[0] >= 20 and size[1] >= 5:
-            await until(lambda: "Too small" in screen_text(app), pilot)
-        # Frames and keys go on.
-        fleet.change("vision", runs_active=1)
-        await pilot.press("f5", "f2", "f12", "escape", "f1", "escape", "f4")
-        await until(lambda: app.screen is app.main, pilot)
-        await pilot.resize_terminal(*SMALL)
-        await until(lambda: "No calls yet" in screen_text(app), pilot)
-        assert app.main.current == "feed"
+        for runs, size in enumerate(((39, 20), (60, 9), (20, 5), (8, 3), (1, 1)), 1):
+            await pilot.resize_terminal(*size)
+            await until(lambda: app.main.has_class("-tiny"), pilot)
+            if size[0] >= 20 and size[1] >= 5:
+                await until(lambda: "Too small" in screen_text(app), pilot)
+            # Frames and keys go on.
+            fleet.change("vision", runs_active=runs)
+            await pilot.press("f5", "f2", "f12", "escape", "f1", "escape", "f4")
+            await until(lambda: app.screen is app.main, pilot)
+            await pilot.resize_terminal(*SMALL)
+            await until(lambda: "No calls yet" in screen_text(app), pilot)
+            await until(lambda runs=runs: f"{runs} run" in screen_text(app).splitlines()[0], pilot)
+            assert not app.main.has_class("-tiny")
+            assert app.main.current == "feed"
 
 
 async def test_a_workbench_that_begins_too_small_grows() -> None:
