@@ -1,8 +1,8 @@
-"""What the workbench asks of the fleet that it runs, and what stands in for one."""
+"""Placeholders for a fleet that is not there yet, or cannot be."""
 
 from dataclasses import replace
 from time import time
-from typing import Any, Final
+from typing import Any
 
 from pallas.model import (
     EventBatch,
@@ -16,17 +16,14 @@ from pallas.model import (
 )
 from pallas.telemetry.event_hub import Hub
 
-READ_ONLY: Final = "read-only: this token may only look"
-"""What is said to whoever would change a fleet that may only be looked at."""
-
 
 def outlives(fleet: RunningFleet | None) -> bool:
-    """Whether the fleet goes on without this workbench, because somebody else runs it."""
+    """Whether the fleet runs on without this workbench, because another process runs it."""
     return fleet is not None and fleet.outlives
 
 
 class PlaceholderFleet(FleetPort):
-    """What is shown before there is a fleet. Whatever is asked of it is refused with a Fault (TRANSPORT)."""
+    """Shown before there is a fleet. It refuses every operation with a Fault (TRANSPORT)."""
 
     can_control = False
 
@@ -48,7 +45,7 @@ class PlaceholderFleet(FleetPort):
 
 
 class BrokenFleet(PlaceholderFleet):
-    """What is shown when there is no fleet and will be none."""
+    """Shown when the fleet cannot be started."""
 
     def __init__(self, name: str, error: str) -> None:
         super().__init__(name)

@@ -1,1 +1,1 @@
-"""A fleet that runs elsewhere, seen and controlled over its control API; nothing of the screen in here."""
+"""A fleet in another process or on another machine, over its control API. Knows nothing of the screen."""

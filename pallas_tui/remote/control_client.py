@@ -1,4 +1,4 @@
-"""Requests to a control API: bounded in size and time, and every failure one Fault."""
+"""A client of the control API. Answers are bounded in size and time, and every failure is a Fault."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT: Final = 5.0
 SILENCE: Final = 30.0
-"""Seconds without a sign of life after which a stream is lost; the fleet gives one every 10."""
+"""Seconds of silence after which a stream is lost; the fleet sends a comment every 10 s."""
 MAX_ANSWER: Final = 32 * 1024 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 
@@ -28,16 +28,16 @@ class TokenRejected(Exception):
 
 
 class NoControlApi(Exception):
-    """Something answers, and it is no control API; the message says what to do."""
+    """The server that answers has no control API; the message says what to do."""
 
 
 class ResourceGone(Exception):
-    """What was asked for is not there any more (410)."""
+    """The resource was removed (410)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamMessage:
-    """One message of the stream."""
+    """One message of the event stream."""
 
     kind: str
     id: str
@@ -45,23 +45,23 @@ class StreamMessage:
 
 
 class ControlClient:
-    """Speaks to the control API at ``origin`` with one token, or none. Belongs to one event loop.
+    """A client of the control API at ``origin`` with one token, or none. Belongs to one event loop.
 
-    Fault TRANSPORT: nothing answers, or no longer; TIMEOUT: it took too long. What the fleet itself refuses
-    comes as its own Fault.
+    Raises Fault TRANSPORT when nothing answers, TIMEOUT when it takes too long, and the Fault of the fleet
+    for what that refuses.
     """
 
     def __init__(self, origin: str, token: str) -> None:
         import httpx2
 
         self._origin = origin
-        # A proxy of the environment is not meant for the fleets of this machine.
+        # A proxy of the environment is not for fleets on this machine.
         self._http = httpx2.AsyncClient(
             base_url=origin + BASE,
             headers=({"authorization": f"Bearer {token}"} if token else {})
             | {
                 "user-agent": f"pallas-workbench/{__version__}",
-                # A small answer must not unfold to a large one.
+                # Prevents a small answer that unpacks to a large one.
                 "accept-encoding": "identity",
             },
             timeout=httpx2.Timeout(SILENCE, connect=CONNECT_TIMEOUT),
@@ -75,26 +75,22 @@ class ControlClient:
         await self._http.aclose()
 
     async def get(self, path: str, *, timeout: float = SILENCE) -> Any:
-        """The JSON at ``path``, with all text in it made visible."""
-        body, _ = await self._ask("GET", path, timeout=timeout)
+        """The JSON at ``path``, its texts sanitized."""
+        body, _ = await self._send("GET", path, timeout=timeout)
         return _document(body)
 
-    async def post(self, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
-        """Ask for a change; the JSON that comes back."""
-        return await self.ask("POST", path, document, timeout=timeout)
-
-    async def ask(self, method: str, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
-        """The same by another method."""
-        body, _ = await self._ask(method, path, document, timeout=timeout)
+    async def request(self, method: str, path: str, document: Any = None, *, timeout: float = SILENCE) -> Any:
+        """Send a request; returns the JSON of the answer, its texts sanitized."""
+        body, _ = await self._send(method, path, document, timeout=timeout)
         return _document(body)
 
-    async def read(self, path: str) -> tuple[bytes, Mapping[str, str]]:
-        """Bytes as they are, and the headers beside them."""
-        return await self._ask("GET", path, timeout=SILENCE)
+    async def read_bytes(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+        """The bytes at ``path`` as they are, and the headers."""
+        return await self._send("GET", path, timeout=SILENCE)
 
     @asynccontextmanager
     async def stream(self, last_id: str) -> AsyncIterator[AsyncIterator[StreamMessage]]:
-        """What happens from after ``last_id`` on; the iterator ends, or raises, when the connection does."""
+        """The messages after ``last_id``; the iterator ends, or raises, with the connection."""
         import httpx2
 
         headers = {"accept": "text/event-stream"} | ({"last-event-id": last_id} if last_id else {})
@@ -102,11 +98,11 @@ class ControlClient:
             async with self._http.stream("GET", "/events", headers=headers) as answer:
                 if answer.status_code != 200:
                     await self._refuse(answer)
-                yield _said(httpx2.EventSource(answer, MAX_MESSAGE))
+                yield _messages(httpx2.EventSource(answer, MAX_MESSAGE))
         except httpx2.HTTPError as error:
             raise self._lost(error) from error
 
-    async def _ask(
+    async def _send(
         self, method: str, path: str, document: Any = None, *, timeout: float
     ) -> tuple[bytes, Mapping[str, str]]:
         import httpx2
@@ -125,7 +121,7 @@ class ControlClient:
             raise self._lost(error) from error
 
     async def _refuse(self, answer: "httpx2.Response") -> None:
-        """Raise what an answer that is no success means."""
+        """Raise the error that the answer stands for."""
         status = answer.status_code
         body = await _bounded(answer)
         if status == 401:
@@ -159,7 +155,7 @@ class ControlClient:
         return Fault(FaultType.TRANSPORT, f"nothing answers at {self._origin} ({what})")
 
 
-async def _said(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage]:
+async def _messages(source: "httpx2.EventSource") -> AsyncIterator[StreamMessage]:
     async for message in source:
         yield StreamMessage(message.event, message.id, _document(message.data))
 
@@ -176,7 +172,7 @@ async def _bounded(answer: "httpx2.Response") -> bytes:
 
 
 def _document(text: str | bytes) -> Any:
-    """JSON from another machine: what could drive a terminal is made visible here, once."""
+    """JSON from another machine: control characters for a terminal are made visible here, once."""
     try:
         return codec.visible(codec.loads(text))
     except codec.Undecodable as error:

@@ -1,4 +1,4 @@
-"""Where a fleet elsewhere is, and where its agents are as seen from here."""
+"""The address of a remote fleet, and of its agents as reached from here."""
 
 from dataclasses import replace
 from ipaddress import ip_address
@@ -9,7 +9,7 @@ from pallas.model import FleetSnapshot
 
 from ..instances.address import WELL_KNOWN, document_url, label_of
 
-# Where the registry's document stands below the address of a fleet; the last ones are of other registries.
+# Paths of the registry's document below the address of a fleet; the last ones are those of other registries.
 _DOCUMENTS: Final = (WELL_KNOWN, "/v0.1/servers", "/server.json", "/servers", "")
 
 
@@ -29,7 +29,7 @@ def control_origin(text: str) -> str:
 
 
 def label(origin: str) -> str:
-    """``host:port``, as the fleet is called before it has told its name."""
+    """``host:port``, the name of the fleet until its own is known."""
     return label_of(origin)
 
 
@@ -46,7 +46,7 @@ def as_reached(snapshot: FleetSnapshot, origin: str) -> FleetSnapshot:
     """``snapshot`` with the URLs that are loopback where the fleet runs, as they are reached from here.
 
     The fleet is another machine's when ``origin`` is no loopback: then its own loopback is that host. What
-    is on the same port as its registry is reached as that is, through whatever proxy there may be.
+    is on the same port as its registry is reached as that is, through the same proxy.
     """
     if is_loopback(origin):
         return snapshot

@@ -1,4 +1,4 @@
-"""The connection to a control API: made again whenever it is lost, and gone on with where it broke off."""
+"""The connection to a control API. It reconnects after a loss and resumes where it broke off."""
 
 import asyncio
 import random
@@ -7,8 +7,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from pallas.model import Event, Fault, FaultType, FleetSnapshot, Health, HealthChanged
+from pallas.model.operations import READ_ONLY
 
-from ..fleets import READ_ONLY
 from .fleet_address import as_reached, is_loopback
 from .fleet_mirror import FleetMirror
 from .token_source import TokenSource
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 TOLERANCE: Final = 2.0
-"""Seconds by which clocks may differ before anything is shifted: that much is the network's."""
+"""Seconds that clocks may differ before times are shifted: the network may take that long."""
 
 
 def skew_of(here: float, there: float) -> float:
-    """Seconds to add to a time of over there; 0 where the clocks agree well enough."""
+    """Seconds to add to a remote time; 0 within the tolerance."""
     return here - there if abs(here - there) > TOLERANCE else 0.0
 
 
 def shift_event(event: Event, skew: float) -> Event:
-    """The event at its time here."""
+    """The event with its time on this clock."""
     if not skew:
         return event
     if isinstance(event, HealthChanged):
@@ -36,7 +36,7 @@ def shift_event(event: Event, skew: float) -> Event:
 
 
 def shift_snapshot(snapshot: FleetSnapshot, skew: float) -> FleetSnapshot:
-    """The snapshot with its times here; that of a downstream's last call stays as it is."""
+    """The snapshot with its times on this clock, except that of a downstream's last call."""
     if not skew:
         return snapshot
     agents = tuple(
@@ -67,30 +67,30 @@ def _health(health: Health, skew: float) -> Health:
     return replace(health, since=health.since + skew, checked_at=health.checked_at + skew)
 
 
-PATIENCE: Final = 3.0
-"""Seconds in which the first connection has to come about."""
+FIRST_CONNECTION_S: Final = 3.0
+"""Seconds for the first connection."""
 BACKOFF: Final = (0.2, 5.0)
-"""Seconds between two tries, at first and at most."""
+"""Seconds between two tries: the first pause and the longest."""
 _REFUSED_FOR_GOOD: Final = 3
 
 
 class FleetConnection:
-    """Keeps ``known`` true to the fleet at ``origin`` while ``hold`` runs. Belongs to one event loop.
+    """Keeps ``mirror`` up to date with the fleet at ``origin`` while ``hold`` runs, in one event loop.
 
-    ``wire`` is what can be asked now, None while there is no connection.
+    ``client`` is None while there is no connection.
     """
 
-    def __init__(self, origin: str, tokens: TokenSource, known: FleetMirror) -> None:
+    def __init__(self, origin: str, tokens: TokenSource, mirror: FleetMirror) -> None:
         self.origin = origin
-        self.wire: ControlClient | None = None
+        self.client: ControlClient | None = None
         self._tokens = tokens
-        self._known = known
+        self._mirror = mirror
         self._boot = ""
         self._last_id = ""
         self._skew = 0.0
 
     async def hold(self) -> None:
-        """Be connected until cancelled, or until that has no hope."""
+        """Stay connected until cancelled, or until another try would not help."""
         began, pause, refused = monotonic(), BACKOFF[0], 0
         while True:
             try:
@@ -98,55 +98,55 @@ class FleetConnection:
                 pause = BACKOFF[0]
             except Fault as fault:
                 problem, hopeless = fault.message, fault.type is FaultType.CONFIG
-            if not self._boot and (hopeless or monotonic() - began > PATIENCE):
-                self._known.failed(f"{self.origin}: {problem}" if self.origin not in problem else problem)
+            if not self._boot and (hopeless or monotonic() - began > FIRST_CONNECTION_S):
+                self._mirror.fail(f"{self.origin}: {problem}" if self.origin not in problem else problem)
                 return
             if self._boot:
-                # A fleet that ends takes its token back before it closes its port: once is no news.
+                # A fleet that ends removes its token before it closes its port: one refusal is no news.
                 refused = refused + 1 if hopeless else 0
-                self._known.lost(
+                self._mirror.connection_lost(
                     f"connection lost, trying again: {problem}", news=refused >= _REFUSED_FOR_GOOD
                 )
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(pause * 2, BACKOFF[1])
 
     async def _connect(self) -> str:
-        """Connect and stay so; returns why it is over. Raises Fault, CONFIG when trying again is no use."""
+        """Connect and follow the fleet; returns why it ended. Raises Fault, CONFIG if a retry is no use."""
         from .control_client import ControlClient, NoControlApi, TokenRejected
 
         tokens = await asyncio.to_thread(self._tokens.candidates)
         for token in tokens:
-            wire = ControlClient(self.origin, token)
+            client = ControlClient(self.origin, token)
             try:
-                return await self._follow(wire)
+                return await self._follow(client)
             except TokenRejected:
                 continue
             except NoControlApi as error:
                 raise Fault(FaultType.CONFIG, str(error)) from None
             finally:
-                self.wire = None
-                await wire.close()
+                self.client = None
+                await client.close()
         await self._is_there()
         raise Fault(FaultType.CONFIG, f"the fleet at {self.origin} wants a token: {self._tokens.advice()}")
 
     async def _is_there(self) -> None:
-        """Raises what is wrong with the address, before anyone is told to look for a token."""
+        """Raise Fault for a wrong address, which comes before the advice to look for a token."""
         from .control_client import ControlClient, NoControlApi, TokenRejected
 
-        wire = ControlClient(self.origin, "")
+        client = ControlClient(self.origin, "")
         try:
-            await wire.get("/snapshot")
+            await client.get("/snapshot")
         except TokenRejected:
             return
         except NoControlApi as error:
             raise Fault(FaultType.CONFIG, str(error)) from None
         finally:
-            await wire.close()
+            await client.close()
 
-    async def _follow(self, wire: "ControlClient") -> str:
-        self._greet(await wire.get("/snapshot"))
-        self.wire = wire
-        async with wire.stream(self._last_id) as messages:
+    async def _follow(self, client: "ControlClient") -> str:
+        self._greet(await client.get("/snapshot"))
+        self.client = client
+        async with client.stream(self._last_id) as messages:
             async for said in messages:
                 self._take(said)
                 if said.kind == "bye":
@@ -154,30 +154,32 @@ class FleetConnection:
         return "the fleet closed the connection"
 
     def _greet(self, document: Any) -> None:
-        """Learn who answers: the fleet as before, the same one started anew, or something else."""
+        """Take the first snapshot, of the fleet as before or started again. Raises Fault for others."""
         boot = document.get("boot") if isinstance(document, dict) else None
         if not isinstance(boot, str) or "snapshot" not in document:
             raise Fault(FaultType.PROTOCOL, f"{self.origin} answered something that is no fleet")
         there = document.get("now")
         self._skew = skew_of(time(), float(there)) if isinstance(there, int | float) else 0.0
-        again, anew = bool(self._boot), bool(self._boot) and boot != self._boot
-        if anew:
+        again, restarted = bool(self._boot), bool(self._boot) and boot != self._boot
+        if restarted:
             self._last_id = ""
-            # How much happened before it ended is not known: panes look again at what they took for running.
-            self._known.heard([], lost=1)
+            # It is not known what happened before it ended: panes check again what they took for running.
+            self._mirror.add_events([], lost=1)
         self._boot = boot
-        self._known.can_control = document.get("access") == "full"
+        self._mirror.can_control = document.get("access") == "full"
         self._see(document["snapshot"])
         if again:
-            self._known.tell("info", "connected again" + (": the fleet was started anew" if anew else ""))
+            self._mirror.notify(
+                "info", "connected again" + (": the fleet was started again" if restarted else "")
+            )
         else:
             self._first_words()
 
     def _first_words(self) -> None:
-        if not self._known.can_control:
-            self._known.tell("info", READ_ONLY)
+        if not self._mirror.can_control:
+            self._mirror.notify("info", READ_ONLY)
         if self.origin.startswith("http:") and not is_loopback(self.origin):
-            self._known.tell(
+            self._mirror.notify(
                 "warning",
                 "the token goes to another machine unencrypted; use `ssh -L`, or TLS in front of the fleet",
             )
@@ -194,15 +196,15 @@ class FleetConnection:
             except codec.Undecodable as error:
                 raise _not_understood(error) from error
             here = [shift_event(event, self._skew) for event in found if event is not None]
-            self._known.heard(here, dropped if isinstance(dropped, int) and dropped > 0 else 0)
+            self._mirror.add_events(here, dropped if isinstance(dropped, int) and dropped > 0 else 0)
         if said.id:
             self._last_id = said.id
 
     def _see(self, document: Any) -> None:
         snapshot = shift_snapshot(decoded(FleetSnapshot, document), self._skew)
-        if not self._known.can_control:
-            snapshot = replace(snapshot, name=f"{snapshot.name} (read-only)")  # to be seen all the time
-        self._known.seen(as_reached(snapshot, self.origin))
+        if not self._mirror.can_control:
+            snapshot = replace(snapshot, name=f"{snapshot.name} (read-only)")  # always on screen
+        self._mirror.set_snapshot(as_reached(snapshot, self.origin))
 
 
 def decoded(kind: Any, document: Any) -> Any:

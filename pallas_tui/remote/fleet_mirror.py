@@ -1,4 +1,4 @@
-"""What is known of a fleet elsewhere, and whether that is still true; safe from any thread."""
+"""The last known state of a remote fleet, and whether it is current. Safe from any thread."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ CAPACITY: Final = 20_000
 
 
 class EventRing:
-    """The last ``capacity`` events. A number that is missing stands for an event that was lost on the way.
+    """The last ``capacity`` events. A missing number is an event that was lost on the way.
 
-    The fleet elsewhere may begin to count anew; these numbers do not. Safe from any thread.
+    The remote fleet may count from 1 again; these numbers only grow. Safe from any thread.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -26,7 +26,7 @@ class EventRing:
         self._lock = Lock()
 
     def add(self, events: Iterable[Event], lost: int = 0) -> None:
-        """Keep ``events``, before which ``lost`` others did not come."""
+        """Add ``events``; ``lost`` others before them did not arrive."""
         with self._lock:
             self._seq += lost
             for event in events:
@@ -37,7 +37,7 @@ class EventRing:
         """Events with a number above ``seq``, oldest first, at most ``limit``."""
         with self._lock:
             newest = self._seq
-            # From the end: who reads in time wants only what is there.
+            # From the end: a reader in time wants only the last ones.
             skip = 0
             for event in reversed(self._ring):
                 if event.seq <= seq:
@@ -51,7 +51,7 @@ class EventRing:
 
 
 class FleetMirror:
-    """The last snapshot of the fleet, its events, and what became of the connection to it."""
+    """The last snapshot of the fleet, its events, and the state of the connection to it."""
 
     def __init__(self, name: str) -> None:
         self._snapshot = FleetSnapshot(name, FleetState.STARTING, time(), "")
@@ -64,35 +64,35 @@ class FleetMirror:
         return self._snapshot
 
     def since(self, seq: int, limit: int) -> EventBatch:
-        """Events that came, and what is said about the connection."""
+        """Events of the fleet and of the connection."""
         return self._ring.since(seq, limit)
 
-    def seen(self, snapshot: FleetSnapshot) -> None:
-        """The fleet is like this now."""
+    def set_snapshot(self, snapshot: FleetSnapshot) -> None:
+        """Replace the snapshot."""
         with self._lock:
             self._snapshot = snapshot
 
-    def heard(self, events: Iterable[Event], lost: int = 0) -> None:
-        """This happened in the fleet; ``lost`` other events before it did not come."""
+    def add_events(self, events: Iterable[Event], lost: int = 0) -> None:
+        """Add events of the fleet; ``lost`` others before them did not arrive."""
         self._ring.add(events, lost)
 
-    def lost(self, reason: str, *, news: bool = False) -> None:
-        """Nothing comes any more; told once for each loss, and again when a try brings ``news``."""
+    def connection_lost(self, reason: str, *, news: bool = False) -> None:
+        """Mark the snapshot as stale; reported once for each loss, and again when a try brings ``news``."""
         with self._lock:
             before, stale = self._snapshot.stale, one_line(reason, 200)
-            if before and (before == stale or not news):  # that nothing answers says less than why it ended
+            if before and (before == stale or not news):  # why it ended says more than that nothing answers
                 return
             self._snapshot = replace(self._snapshot, stale=stale)
-        self.tell("error", reason)
+        self.notify("error", reason)
 
-    def failed(self, error: str) -> None:
-        """The fleet cannot be looked at, and trying again by itself would not help."""
+    def fail(self, error: str) -> None:
+        """Mark the fleet as failed: another try would not help."""
         with self._lock:
             self._snapshot = replace(
                 self._snapshot, state=FleetState.FAILED, error=error, stale="could not be attached"
             )
-        self.heard([FleetChanged(state=FleetState.FAILED, detail=one_line(error, 200))])
+        self.add_events([FleetChanged(state=FleetState.FAILED, detail=one_line(error, 200))])
 
-    def tell(self, level: Literal["info", "warning", "error"], text: str) -> None:
-        """Say something to whoever looks."""
-        self.heard([Notice(level=level, text=one_line(text, 300))])
+    def notify(self, level: Literal["info", "warning", "error"], text: str) -> None:
+        """Publish a Notice."""
+        self.add_events([Notice(level=level, text=one_line(text, 300))])

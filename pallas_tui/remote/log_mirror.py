@@ -1,4 +1,4 @@
-"""The log of a fleet elsewhere as a file here, for the log viewer: its end first, then what was before."""
+"""The log of a remote fleet as a local file for the log viewer: its end first, then the rest."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .control_client import ControlClient
 
 LIMIT: Final = 64 * 1024 * 1024
-"""Bytes that are kept here: half in the file, half in the one before it, which is ``path.1``."""
+"""Bytes of the local copy: half in the file, half in the one before it, which is ``path.1``."""
 TAIL: Final = 512 * 1024
 """Bytes that are fetched before anything else."""
 CHUNK: Final = 1024 * 1024
@@ -38,9 +38,11 @@ class LogMirror:
     place. Beyond half of ``limit`` the file becomes ``path.1`` and a new one is begun.
     """
 
-    def __init__(self, path: Path, wire: "Callable[[], ControlClient | None]", *, limit: int = LIMIT) -> None:
+    def __init__(
+        self, path: Path, client: "Callable[[], ControlClient | None]", *, limit: int = LIMIT
+    ) -> None:
         self._path = path
-        self._wire = wire
+        self._client = client
         self._half = limit // 2
         self._at: tuple[str, int] | None = None
         self._older: list[_Older] = []
@@ -52,10 +54,10 @@ class LogMirror:
         from .control_client import NoControlApi, ResourceGone, TokenRejected
 
         while True:
-            wire = self._wire()
+            client = self._client()
             try:
-                worked = wire is not None and await self._step(wire)
-            except ResourceGone:  # rotated away while nobody looked
+                worked = client is not None and await self._step(client)
+            except ResourceGone:  # rotated away between two looks
                 self._at, worked = None, False
             except (Fault, TokenRejected, NoControlApi):
                 await asyncio.sleep(_PAUSE)
@@ -63,17 +65,17 @@ class LogMirror:
             if not worked:
                 await asyncio.sleep(POLL)
 
-    async def _step(self, wire: "ControlClient") -> bool:
+    async def _step(self, client: "ControlClient") -> bool:
         """Fetch something; whether there may be more at once."""
         if self._at is None:
-            return await self._begin(wire)
-        if await self._forward(wire):
+            return await self._begin(client)
+        if await self._forward(client):
             return True
-        return await self._backward(wire)
+        return await self._backward(client)
 
-    async def _begin(self, wire: "ControlClient") -> bool:
+    async def _begin(self, client: "ControlClient") -> bool:
         """Show the end of the log as it is now."""
-        parts = _parts(await wire.get("/log"))
+        parts = _parts(await client.get("/log"))
         if not parts:
             return False
         if self._size:  # what is here stays, and what is left of what came since follows
@@ -81,22 +83,22 @@ class LogMirror:
             return True
         (newest, size), *before = parts
         start = max(0, size - TAIL)
-        data, end, _ = await _read(wire, newest, start, TAIL)
+        data, end, _ = await _read(client, newest, start, TAIL)
         cut = data.find(b"\n") + 1 if start else 0
         await asyncio.to_thread(self._write, data[cut:])
         self._at = (newest, end)
         self._fetched = []
-        # In the order in which they are wanted: what stands nearest before the tail comes first.
+        # In the order in which they are wanted: the part just before the tail comes first.
         self._older = [_Older(newest, start + cut), *(_Older(part, length) for part, length in before)]
         self._older = [older for older in self._older if older.end > 0]
         return True
 
-    async def _forward(self, wire: "ControlClient") -> bool:
+    async def _forward(self, client: "ControlClient") -> bool:
         """Take in what was written since."""
         assert self._at is not None
         part, offset = self._at
-        data, end, newer = await _read(wire, part, offset, CHUNK)
-        if end < offset:  # truncated there: it begins anew
+        data, end, newer = await _read(client, part, offset, CHUNK)
+        if end < offset:  # truncated there: it starts from the beginning
             self._at = (part, 0)
             return True
         if data:
@@ -106,8 +108,8 @@ class LogMirror:
             self._at = (newer, 0)
         return bool(data or newer)
 
-    async def _backward(self, wire: "ControlClient") -> bool:
-        """Fetch some of what stands before; when all that fits is here, it becomes the file before."""
+    async def _backward(self, client: "ControlClient") -> bool:
+        """Fetch a part from before the tail; when all that fits is here, it becomes the file before."""
         from .control_client import ResourceGone
 
         if not self._older:
@@ -116,7 +118,7 @@ class LogMirror:
         room = self._half - sum(map(len, self._fetched))
         start = max(0, older.end - min(CHUNK, max(0, room)))
         try:
-            data, end, _ = await _read(wire, older.part, start, older.end - start)
+            data, end, _ = await _read(client, older.part, start, older.end - start)
         except ResourceGone:
             data, end = b"", start
         if end == older.end and start < older.end:
@@ -177,11 +179,11 @@ def _parts(document: object) -> list[tuple[str, int]]:
     ]
 
 
-async def _read(wire: "ControlClient", part: str, offset: int, limit: int) -> tuple[bytes, int, str]:
+async def _read(client: "ControlClient", part: str, offset: int, limit: int) -> tuple[bytes, int, str]:
     """Bytes from ``offset`` on, where they end (below ``offset`` when the file is shorter), the next file."""
     from urllib.parse import quote
 
-    data, headers = await wire.read(f"/log/{quote(part, safe='')}?offset={offset}&limit={limit}")
+    data, headers = await client.read_bytes(f"/log/{quote(part, safe='')}?offset={offset}&limit={limit}")
     size = headers.get("pallas-log-size", "")
     if not size.isdigit() or len(data) > limit:
         raise Fault(FaultType.PROTOCOL, "the answer for a part of the log is not understood")

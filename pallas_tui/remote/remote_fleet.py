@@ -1,4 +1,4 @@
-"""The FleetPort of a fleet that runs elsewhere: its picture is kept here, what is asked goes there."""
+"""The FleetPort of a remote fleet: a mirror of its state, and operations over its control API."""
 
 import asyncio
 import logging
@@ -19,8 +19,8 @@ from pallas.model import (
     RunningFleet,
     TokenScope,
 )
+from pallas.model.operations import READ_ONLY
 
-from ..fleets import READ_ONLY
 from .fleet_address import label
 from .fleet_connection import FleetConnection, decoded
 from .fleet_mirror import FleetMirror
@@ -35,8 +35,8 @@ MARGIN_S: Final = 10.0
 class RemoteFleet(RunningFleet):
     """A fleet at ``origin`` (``http://host:port``), seen with the tokens of ``tokens``.
 
-    ``start`` returns at once; the connection is held by a thread of its own and made again whenever it is
-    lost, and events go on where they broke off. Meanwhile ``snapshot().stale`` says what is wrong. ``stop``
+    ``start`` returns at once; a thread of its own holds the connection, reconnects after a loss and resumes
+    the events. Meanwhile ``snapshot().stale`` says what is wrong. ``stop``
     ends the connection and leaves the fleet running. Every method may be called from any thread. The fleet's
     log is mirrored into ``log_mirror``.
     """
@@ -45,9 +45,9 @@ class RemoteFleet(RunningFleet):
 
     def __init__(self, origin: str, tokens: TokenSource, *, log_mirror: Path | None = None) -> None:
         self.origin = origin
-        self._mirror = log_mirror
-        self._known = FleetMirror(label(origin))
-        self._connection = FleetConnection(origin, tokens, self._known)
+        self._log_mirror = log_mirror
+        self._mirror = FleetMirror(label(origin))
+        self._connection = FleetConnection(origin, tokens, self._mirror)
         self._thread = threading.Thread(target=self._main, name="attached fleet", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -56,14 +56,14 @@ class RemoteFleet(RunningFleet):
     @property
     def can_control(self) -> bool:
         """Whether the token allows changes; False until that is known."""
-        return self._known.can_control
+        return self._mirror.can_control
 
     def start(self) -> None:
         """Begin to connect; call once."""
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Let go of the fleet, which runs on. Safe to call twice or unstarted."""
+        """Disconnect; the fleet runs on. Safe to call twice or unstarted."""
         self._stopping.set()
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
@@ -74,20 +74,20 @@ class RemoteFleet(RunningFleet):
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet as it was last seen."""
-        return self._known.snapshot()
+        return self._mirror.snapshot()
 
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """Events with a number above ``seq``."""
-        return self._known.since(seq, limit)
+        return self._mirror.since(seq, limit)
 
     async def _call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
-        """Ask the fleet for it; what is secret goes in the body of this one request. Raises Fault."""
+        """Request it from the fleet. Raises Fault."""
         if operation.scope is TokenScope.FULL and not self.can_control:
             raise Fault(FaultType.AUTH, READ_ONLY)
         deadline = operation.deadline_s + MARGIN_S
         path, body = operation.request(arguments)
         document = await self._asked(
-            lambda wire: wire.ask(operation.http_method, path, body, timeout=deadline), deadline
+            lambda client: client.request(operation.http_method, path, body, timeout=deadline), deadline
         )
         if not operation.result_key:
             return decoded(operation.result, document)
@@ -97,17 +97,17 @@ class RemoteFleet(RunningFleet):
         return decoded(operation.result, found)
 
     def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
-        """Ask the fleet for it, from any thread; a Notice says what is wrong."""
+        """Request it from the fleet, from any thread; a Notice reports what is wrong."""
         if not self.can_control:
-            self._known.tell("warning", READ_ONLY)
+            self._mirror.notify("warning", READ_ONLY)
             return
         path, body = operation.request(arguments)
 
         async def ask() -> None:
             try:
-                await self._through(lambda wire: wire.ask(operation.http_method, path, body))
+                await self._through(lambda client: client.request(operation.http_method, path, body))
             except Fault as fault:
-                self._known.tell("error", f"{operation.describe(arguments)}: {fault.message}")
+                self._mirror.notify("error", f"{operation.describe(arguments)}: {fault.message}")
 
         self._submit(ask())
 
@@ -129,21 +129,19 @@ class RemoteFleet(RunningFleet):
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     async def _through(self, ask: Any) -> Any:
-        """What ``ask`` gets over the connection there is. Raises Fault."""
+        """The result of ``ask`` over the current connection. Raises Fault."""
         from .control_client import NoControlApi, ResourceGone, TokenRejected
 
-        if self._connection.wire is None:
-            raise Fault(
-                FaultType.TRANSPORT, f"there is no connection to {self.origin} now; it is being tried"
-            )
+        if self._connection.client is None:
+            raise Fault(FaultType.TRANSPORT, f"there is no connection to {self.origin} now; reconnecting")
         try:
-            return await ask(self._connection.wire)
+            return await ask(self._connection.client)
         except TokenRejected:
             raise Fault(FaultType.AUTH, f"{self.origin} no longer accepts the token") from None
         except NoControlApi as error:
             raise Fault(FaultType.TRANSPORT, str(error)) from None
         except ResourceGone:
-            raise Fault(FaultType.UPSTREAM, "that is not there any more") from None
+            raise Fault(FaultType.UPSTREAM, "it does not exist any more") from None
 
     # The connection, in the thread
 
@@ -152,7 +150,7 @@ class RemoteFleet(RunningFleet):
             asyncio.run(self._run())
         except Exception as error:
             log.exception("the connection to %s broke", self.origin)
-            self._known.failed(f"{type(error).__name__} in the connection; the log has the details")
+            self._mirror.fail(f"{type(error).__name__} in the connection; the log has the details")
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -160,10 +158,10 @@ class RemoteFleet(RunningFleet):
             return
         stopped = asyncio.create_task(self._stop.wait())
         work: set[asyncio.Task[Any]] = {asyncio.create_task(self._connection.hold(), name="attached: events")}
-        if self._mirror is not None:
+        if self._log_mirror is not None:
             from .log_mirror import LogMirror
 
-            mirror = LogMirror(self._mirror, lambda: self._connection.wire)
+            mirror = LogMirror(self._log_mirror, lambda: self._connection.client)
             work.add(asyncio.create_task(mirror.run(), name="attached: log"))
         try:
             # The mirror never ends by itself; when the connection does, there is nothing to mirror.

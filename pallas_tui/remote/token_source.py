@@ -1,4 +1,4 @@
-"""Where the token for a fleet elsewhere comes from. It is never shown and never stored by the workbench."""
+"""The source of the token for a remote fleet. The workbench never shows or stores a token."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -33,10 +33,10 @@ class TokenSource:
             return ()
         port = urlsplit(self.origin).port or 80
         try:
-            kept = find_tokens(port, self.folder)
+            stored = find_tokens(port, self.folder)
         except TokenFileExposed as error:
             raise Fault(FaultType.CONFIG, str(error)) from error
-        return tuple(each.token for each in kept if each.token)
+        return tuple(each.token for each in stored if each.token)
 
     def advice(self) -> str:
         """What to do when there is no token, or none that is accepted."""
@@ -45,7 +45,7 @@ class TokenSource:
         give = f"put its token into {FULL_VARIABLE}, or {READ_VARIABLE} to look only"
         if is_loopback(self.origin):
             return (
-                "no token for it is kept for this user: start the workbench as the user who started the "
+                "no token for it is stored for this user: start the workbench as the user who started the "
                 f"fleet, or {give}"
             )
         return f"it runs on another machine: {give}"
@@ -69,6 +69,6 @@ def given_token(token: str = "", variable: str = "", environ: Mapping[str, str] 
 
 
 def hide_tokens(variable: str = "", environ: MutableMapping[str, str] = os.environ) -> None:
-    """Take the tokens out of the environment: what is started from here has no use for them."""
+    """Take the tokens out of the environment, so that child processes do not inherit them."""
     for name in (*VARIABLES, variable):
         environ.pop(name, None)

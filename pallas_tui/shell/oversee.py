@@ -5,8 +5,9 @@ from time import monotonic
 from typing import Any, Final
 
 from pallas.model import Fault, FleetVerb, RunningFleet
+from pallas.model.operations import READ_ONLY
 
-from ..fleets import READ_ONLY, outlives
+from ..fleets import outlives
 from ..settings import Settings
 from ..text import count
 from .boundary import Bounded

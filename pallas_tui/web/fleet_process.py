@@ -84,11 +84,11 @@ async def _answers(origin: str, token: str) -> None:
     """Return when the control API at ``origin`` takes the token."""
     from pallas_tui.remote.control_client import ControlClient, NoControlApi, TokenRejected
 
-    wire = ControlClient(origin, token)
+    client = ControlClient(origin, token)
     try:
         while True:
             try:
-                await wire.get("/snapshot")
+                await client.get("/snapshot")
             except TokenRejected:
                 raise Fault(
                     FaultType.CONFIG,
@@ -99,4 +99,4 @@ async def _answers(origin: str, token: str) -> None:
             else:
                 return
     finally:
-        await wire.close()
+        await client.close()

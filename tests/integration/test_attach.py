@@ -50,7 +50,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(fleet_connection, "BACKOFF", (0.05, 0.1))
     # The file of its token tells that a fleet is there: it listens a moment later.
-    monkeypatch.setattr(fleet_connection, "PATIENCE", 60)
+    monkeypatch.setattr(fleet_connection, "FIRST_CONNECTION_S", 60)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ async def test_what_is_asked_goes_there_and_comes_back() -> None:
         served.fleet.outcome = ToolOutcome(ok=False, content="[]", seconds=1.5, texts=("no",))
         with attached(served.url) as fleet:
             await until(lambda: fleet.can_control)
-            await until(lambda: fleet._connection.wire)
+            await until(lambda: fleet._connection.client)
             assert await fleet.describe("research") == served.fleet.details["research"]
             assert await fleet.exchanges("r1") == served.fleet.wire["r1"]
             outcome = await fleet.call_tool("research", "docs", "search", {"q": [1, None]}, "a-bearer")
@@ -189,7 +189,7 @@ async def test_a_fleet_that_was_started_anew_is_followed_from_its_beginning() ->
         async with serving(after, port=port, boot="b2"):
             await until(lambda: "new 0" in seen.texts())
             await until(lambda: remote.snapshot() == after.current)
-            assert "connected again: the fleet was started anew" in seen.texts()
+            assert "connected again: the fleet was started again" in seen.texts()
             assert seen.dropped >= 1  # so panes look again at what they took for running
             numbers = [event.seq for event in seen.events]
             assert numbers == sorted(set(numbers))
@@ -239,7 +239,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
     async with serving(fleet, port=port, boot="b1") as served:
         remote = RemoteFleet(served.url, TokenSource(served.url))
         remote.start()
-        await until(lambda: remote._connection.wire)
+        await until(lambda: remote._connection.client)
         path.unlink()
     try:
         async with serving(fleet, port=port, boot="b2"):
@@ -252,7 +252,7 @@ async def test_a_token_that_is_no_longer_accepted_is_told_and_nobody_is_blamed_f
 
 
 async def test_an_address_where_nothing_answers_fails_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_connection, "PATIENCE", 0.2)
+    monkeypatch.setattr(fleet_connection, "FIRST_CONNECTION_S", 0.2)
     (port,) = free_ports(1)
     with attached(f"http://127.0.0.1:{port}") as fleet:
         await until(lambda: fleet.snapshot().state is FleetState.FAILED)
@@ -289,7 +289,7 @@ async def test_stopping_is_quick_also_while_a_call_is_under_way() -> None:
 
         served.fleet.call_tool = never  # type: ignore[method-assign]
         with attached(served.url) as fleet:
-            await until(lambda: fleet._connection.wire)
+            await until(lambda: fleet._connection.client)
             calling = asyncio.create_task(fleet.call_tool("vision", "", "x", {}))
             await until(lambda: served.api.operations.waiting == 1)
         await asyncio.wait({calling}, timeout=5)
@@ -529,7 +529,7 @@ async def test_a_real_fleet_that_is_stopped_and_started_anew(tmp_path: Path) -> 
         await until(lambda: "the fleet was stopped" in remote.snapshot().stale)
         assert is_free(int(url.rpartition(":")[2]))
         with headless(root, log):  # with another token in its file
-            await until(lambda: "connected again: the fleet was started anew" in seen.texts(), timeout=60)
+            await until(lambda: "connected again: the fleet was started again" in seen.texts(), timeout=60)
             await until(lambda: remote.snapshot().state is FleetState.RUNNING, timeout=60)
             assert not remote.snapshot().stale
     finally:

@@ -5,9 +5,9 @@ from typing import Final
 from textual.widget import Widget
 
 from pallas.model import AgentSnapshot, Fault, FleetPort, Verb
+from pallas.model.operations import READ_ONLY
 
 from ...agents.under_way import UnderWay, can
-from ...fleets import READ_ONLY
 from ...text import count
 from ..status import Ask
 

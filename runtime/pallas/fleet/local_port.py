@@ -48,7 +48,7 @@ _NOTHING_STORED: Final = (
 class LocalPort(FleetPort):
     """Does every operation with the fleet itself. Belongs to the fleet's loop; coroutines raise Fault.
 
-    Permissions are checked before: by the control API for its tokens, by nobody for the local workbench.
+    Checks no permissions: the control API checks its tokens before, and the local workbench may do all.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -152,7 +152,7 @@ class LocalPort(FleetPort):
         """The fleet's tasks. Raises Fault where it has none, or none yet."""
         tasks = self._fleet.storage.tasks
         if tasks is None:
-            self._threads  # noqa: B018 - raises what is missing, where that is more than a place for tasks
+            self._threads  # noqa: B018 - raises where the fleet has no database, or is still starting
             raise Fault(FaultType.CONFIG, _NOTHING_STORED)
         return tasks
 

@@ -1,4 +1,4 @@
-"""A fleet in a thread and event loop of its own, for the workbench."""
+"""A fleet in its own thread and event loop, for the workbench."""
 
 import asyncio
 import logging
@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 class ThreadedFleet(RunningFleet):
     """The FleetPort of a fleet in this process: an agent that blocks its loop never stops the caller's.
 
-    ``start`` returns at once; a project that cannot be used shows as state ``failed`` with all its
-    mistakes in ``error``. With ``watch`` changed files are applied by themselves. Every method may be called
+    ``start`` returns at once; a project with mistakes has the state ``failed`` and lists all of them in
+    ``error``. With ``watch`` changed files are applied automatically. Every method may be called
     from any thread.
     """
 
@@ -135,9 +135,9 @@ class ThreadedFleet(RunningFleet):
         return LocalPort(fleet)
 
     def _absent(self) -> str:
-        """Why there is nobody to ask."""
+        """Why no fleet answers."""
         if self._state is FleetState.FAILED:
-            return "the fleet could not start; mend what it says and start it again"
+            return "the fleet could not start; fix what it says and start it again"
         ended = self._thread.ident is not None and not self._thread.is_alive()
         stopped = ended or self._stopping.is_set()
         return "the fleet is not running any more" if stopped else "the fleet is starting; ask in a moment"

@@ -27,6 +27,9 @@ from urllib.parse import quote, urlencode
 REQUIRED: Final = inspect.Parameter.empty
 """The default of a parameter that has none."""
 
+READ_ONLY: Final = "read-only: this token may only look"
+"""The refusal of a change to a token that may only look."""
+
 MAX_ID: Final = 200
 """Characters of a part of a path; the rest is cut off, as no name or id is longer."""
 
@@ -86,7 +89,7 @@ class OperationParameter:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """All values that it may have; empty where these are not counted."""
+        """The values of a ``Literal``; empty for any other type."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
@@ -116,7 +119,9 @@ class Operation:
 
     def __post_init__(self) -> None:
         if (self.http_method == "GET") is (self.scope is TokenScope.FULL):
-            raise TypeError(f"{self.name}: what is asked with GET changes nothing, and only that")
+            raise TypeError(
+                f"{self.name}: GET is for what needs no full token, other methods are for what does"
+            )
 
     @property
     def name(self) -> str:
@@ -146,7 +151,7 @@ class Operation:
         return dict(list(bound.arguments.items())[1:])
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
-        """What is asked for, for people; of a secret nothing, of a handle its beginning."""
+        """The title with the arguments in it: of a handle its beginning, of a secret nothing."""
         title, shown = self.title, {}
         for each in self.parameters:
             text = "" if each.rules.is_secret else str(arguments[each.name])

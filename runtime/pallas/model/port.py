@@ -67,7 +67,7 @@ class FleetPort(ABC):
     def since(self, seq: int, limit: int = 5_000) -> EventBatch:
         """Events with a number above ``seq``, at most ``limit`` of them."""
 
-    # Changes that nobody waits for
+    # Changes whose outcome an event reports
 
     @operation("POST /runs/{run_id}/cancel", title="cancel run {run_id}", when_stopped=None)
     def cancel(self, run_id: RunId) -> None:
@@ -186,7 +186,7 @@ class FleetPort(ABC):
         raise NotImplementedError(operation.name)
 
     def _send(self, operation: Operation, arguments: dict[str, Any]) -> None:
-        """Ask for an operation that nobody waits for."""
+        """Start an operation that is no coroutine function; returns at once."""
         raise NotImplementedError(operation.name)
 
 
@@ -194,7 +194,7 @@ class RunningFleet(FleetPort):
     """A fleet that this process starts and stops, or attaches to and leaves."""
 
     outlives = False
-    """Whether it goes on without this process, as others run it."""
+    """Whether it runs on without this process, because another one runs it."""
 
     @abstractmethod
     def start(self) -> None:

@@ -1,6 +1,6 @@
-"""The control API: a fleet as a whole, for whoever holds its token; beside the registry, on its port."""
+"""The control API of a fleet: all of it, for the holder of its token, on the port of its registry."""
 
 from typing import Final
 
 BASE: Final = "/api/v1/fleet"
-"""Below this everything stands; the rest of ``/api/v1`` is for agents and threads."""
+"""The path of the control API; the rest of ``/api/v1`` is the REST API."""

@@ -45,20 +45,20 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 HEARTBEAT: Final = 10.0
-"""Seconds between two signs of life on a stream on which nothing happens."""
+"""Seconds between two comments on a stream without events."""
 SEND_TIMEOUT: Final = 20.0
 MAX_STREAMS: Final = 16
 
 _MAX_SEQ: Final = 10**15
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")
-"""What a fleet is bound to that is reached over loopback as well."""
+"""Addresses that include loopback."""
 
 
 class ControlApi:
     """The control API over ``fleet``, guarded by ``tokens``; ``app`` is mounted at ``BASE``.
 
-    Put a ``HostOriginGuard`` before it. ``log_file`` is the log that may be read. ``boot`` names this life
-    of the fleet: event numbers mean something only within it. ``close`` ends what streams.
+    Put a ``HostOriginGuard`` before it. ``log_file`` is the log that may be read. ``boot`` is the id
+    of this start of the fleet: event numbers are valid within it only. ``close`` ends the streams.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class ControlApi:
         self.app: ASGIApp = TokenMiddleware(inner, tokens, attempts)
 
     def close(self) -> None:
-        """End every stream with a last word. Safe to call twice and from any thread."""
+        """End every stream with ``bye``. Safe to call twice and from any thread."""
         if not self._closed:
             self._closed = True
             forget(*self._tokens.given)
 
     async def _snapshot(self, request: Request) -> Response:
-        """The fleet as it is now, which life of it that is, and what the token allows."""
+        """The fleet as it is now, with ``boot`` and the scope of the token."""
         self._still_here()
         scope = caller_of(request).scope
         if scope is TokenScope.FULL and not self._fleet.can_control:
@@ -123,7 +123,9 @@ class ControlApi:
         since: int | None
         if last:
             if (since := resume_at(self.boot, last)) is None:
-                raise wrong("Last-Event-ID is none of this stream's ids; leave it out to begin anew")
+                raise wrong(
+                    "Last-Event-ID is none of this stream's ids; leave it out to start from the beginning"
+                )
         else:
             since = number_of(request, "since", 0, _MAX_SEQ)
         if self._streams >= MAX_STREAMS:
@@ -149,7 +151,7 @@ class ControlApi:
         )
 
     async def _log_parts(self, _: Request) -> Response:
-        """The files of the log, the one that is written now first."""
+        """The files of the log, the current one first."""
         parts = await asyncio.to_thread(self._log.parts)
         return json_answer({"files": [{"id": part.id, "size": part.size} for part in parts]})
 
@@ -167,13 +169,13 @@ class ControlApi:
         return Response(found.data, headers=headers, media_type="application/octet-stream")
 
     def _still_here(self) -> None:
-        # Whoever was told goodbye comes back at once, and would find a fleet that is about to go.
+        # A reader that got `bye` reconnects at once, and would find a fleet that is about to end.
         if self._closed:
             raise ControlError(503, "the fleet is stopping", FaultType.TRANSPORT)
 
 
 class ServedControlApi:
-    """The control API of a fleet, and the file with its token where there is one. ``close`` ends both."""
+    """A control API and the file with its token, if there is one. ``close`` ends both."""
 
     def __init__(self, api: ControlApi, token_file: Path | None, tokens: ControlTokens) -> None:
         self._api = api
@@ -182,7 +184,7 @@ class ServedControlApi:
 
     @property
     def app(self) -> ASGIApp:
-        """What is mounted at ``BASE`` on the registry's port."""
+        """The ASGI application, to be mounted at ``BASE``."""
         return self._api.app
 
     def close(self) -> None:
@@ -204,9 +206,9 @@ def open_control(
 ) -> ServedControlApi | None:
     """The control API for the fleet whose registry is bound to ``bind`` and ``port``; None for none.
 
-    The environment's tokens hold. Without ``PALLAS_CONTROL_TOKEN`` a fleet that is reached over loopback
-    makes one and keeps it in a file of its user, for this machine only. A fleet bound to one other address
-    has no control API then, and the log says how to have one.
+    The tokens are those of the environment. Without ``PALLAS_CONTROL_TOKEN`` a fleet that listens on loopback
+    makes one, valid on this machine only, and stores it in a file of its user. A fleet that is bound to
+    another address has no control API then, and the log says how to get one.
     """
     tokens, problems = take_tokens(environ)
     if problems:

@@ -1,4 +1,4 @@
-"""Who may look at a fleet and who may change it: its tokens."""
+"""The tokens of the control API, and their scopes."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ MAX_LENGTH: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: what they may do, and the fingerprint of their token for the log."""
+    """The sender of a request: the scope and the fingerprint of their token."""
 
     scope: TokenScope
     fingerprint: str
@@ -44,7 +44,7 @@ class ControlTokens:
     texts: str = field(default="", repr=False)
 
     def caller_of(self, presented: str, address: str) -> Caller | None:
-        """Who holds that token; None for a wrong one. Takes as long for a right one as for a wrong one.
+        """The holder of that token; None for a wrong one. Takes the same time in both cases.
 
         ``address`` is where the request comes from.
         """
@@ -62,12 +62,12 @@ class ControlTokens:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Those that there are."""
+        """The tokens that are set."""
         return tuple(token for token, _ in self._known() if token)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine has that address; False for what is no address."""
+    """Whether ``host`` is a loopback address or ``localhost``."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def make_token() -> str:
-    """A token that cannot be guessed: 256 random bits."""
+    """A new token of 256 random bits."""
     return secrets.token_urlsafe(32)
 
 
@@ -84,15 +84,14 @@ _PAIRS: Final = (
     (TEXTS_VARIABLE, FULL_VARIABLE, "not be read-only"),
     (READ_VARIABLE, TEXTS_VARIABLE, "show conversations"),
 )
-# What was taken out of the environment: a fleet that is started again in this process needs it again.
+# Taken out of the environment; a fleet that is started again in this process needs it again.
 _taken: dict[str, str] = {}
 
 
 def take_tokens(environ: MutableMapping[str, str] = os.environ) -> tuple[ControlTokens, tuple[str, ...]]:
-    """The tokens that the environment gives, taken out of it, and what is wrong with them, a line each.
+    """Take the tokens out of the environment; returns them, and what is wrong with them, a line each.
 
-    Programs that are started later do not inherit them. One that is wrong counts as not given, and then
-    nothing is made in its place: see ``problems`` first.
+    Child processes do not inherit them. A wrong one is left out; the caller makes none in its place.
     """
     problems: list[str] = []
     found: dict[str, str] = {}
@@ -124,5 +123,5 @@ def _problem(token: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    # Of the same length whatever was sent: not even the length of a token can be measured.
+    # Of the same length for any input, so that not even the length of a token can be measured.
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()

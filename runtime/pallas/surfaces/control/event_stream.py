@@ -1,4 +1,4 @@
-"""What happens in a fleet as server-sent events, for a reader who may come late, be slow, or come back."""
+"""The events of a fleet as server-sent events, for readers that are late, slow or reconnect."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -27,9 +27,9 @@ PERIOD: Final = 0.05
 SNAPSHOT_EVERY: Final = 0.25
 """Seconds between two snapshots at least; one is sent only when it differs from the last."""
 BATCH: Final = 500
-"""Events that are looked at in one go: a few milliseconds of the fleet's loop."""
+"""Events that are read at once: a few milliseconds of the fleet's loop."""
 BACKLOG_PAUSE: Final = 0.02
-"""Seconds between two goes while more is waiting: a flood is told in part, and what was lost is counted."""
+"""Seconds between two reads while more is waiting: of a flood a part is sent, and the rest is counted."""
 MAX_MESSAGE: Final = 256 * 1024
 """Bytes of one message, unless a single event is larger."""
 MAX_DELTA: Final = 16 * 1024
@@ -39,12 +39,12 @@ _REST: Final = 400  # about what an event takes besides its text
 
 
 def event_id(boot: str, seq: int) -> str:
-    """Where a reader is: in which life of the fleet, and after which event."""
+    """The position of a reader: the start of the fleet, and the last event."""
     return f"{boot}:{seq}"
 
 
 def resume_at(boot: str, last_id: str) -> int | None:
-    """The number to go on from after ``last_id``; 0 when that was another life, None when it is no id."""
+    """The number to resume after; 0 for the id of another start of the fleet, None for what is no id."""
     before, colon, number = last_id.rpartition(":")
     if not colon or not number.isascii() or not number.isdigit() or len(number) > 15:
         return None
@@ -60,13 +60,13 @@ async def stream(
     period: float = PERIOD,
     shown: Callable[[Event], Event] | None = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Messages from after event ``seq`` until ``ended``: nothing waits for the reader, and nothing queues.
+    """Messages from after event ``seq`` until ``ended``. Nothing is queued for the reader.
 
     ``hello`` comes first; ``events`` holds some of them and how many left the ring unread; ``snapshot`` the
-    fleet whenever it differs; ``bye`` is the last. Each carries the id to go on from. A reader who is slow
-    finds that the ring has moved on. ``shown`` makes of an event what this reader may see of it.
+    fleet whenever it differs; ``bye`` is the last. Each has the id to resume from. A reader that is slow
+    loses the events that left the ring. ``shown`` returns what this reader may see of an event.
     """
-    told: FleetSnapshot | None = None
+    sent: FleetSnapshot | None = None
     due = 0.0
     yield _message("hello", boot, seq, {"boot": boot})
     while True:
@@ -84,8 +84,8 @@ async def stream(
             # After the events: a run that they do not end yet is still counted in the snapshot.
             due = monotonic() + SNAPSHOT_EVERY
             snapshot = fleet.snapshot()
-            if snapshot != told:
-                told = snapshot
+            if snapshot != sent:
+                sent = snapshot
                 yield ServerSentEvent(codec.encode(snapshot).decode(), event="snapshot")
         if last:
             yield _message("bye", boot, seq, {})
@@ -94,7 +94,7 @@ async def stream(
 
 
 def for_lookers(event: Event) -> Event:
-    """The event for a token that may only look: without what was said, or why a message was refused."""
+    """The event for a token that may only look: without texts, or why a message was refused."""
     match event:
         case RunStarted():
             return replace(event, preview="")
@@ -134,31 +134,31 @@ def _messages(
 
 
 def _encoded(part: list[Event]) -> list[dict[str, Any]]:
-    # Put together within a part only: whoever comes back between two parts has lost nothing.
+    # Joined within a part only: a reader that resumes between two parts has lost nothing.
     return [codec.encode_event(event) for event in coalesced(part)]
 
 
 def coalesced(events: Iterable[Event]) -> list[Event]:
     """The events in order; a run's text that came in pieces is one piece where nothing lies between them.
 
-    A joined piece stands where its last part stood, with that one's number and time.
+    A joined piece has the place, the number and the time of its last part.
     """
-    kept: list[Event | None] = []
+    joined: list[Event | None] = []
     open_pieces: dict[str, int] = {}
     for event in events:
         if not isinstance(event, RunEvent):
-            kept.append(event)
+            joined.append(event)
             continue
         place = open_pieces.pop(event.run_id, None)
         if isinstance(event, TextDelta) and not event.rollback:
-            before = kept[place] if place is not None else None
+            before = joined[place] if place is not None else None
             if isinstance(before, TextDelta) and _joins(before, event):
                 assert place is not None
-                kept[place] = None
+                joined[place] = None
                 event = replace(event, text=before.text + event.text)
-            open_pieces[event.run_id] = len(kept)
-        kept.append(event)
-    return [event for event in kept if event is not None]
+            open_pieces[event.run_id] = len(joined)
+        joined.append(event)
+    return [event for event in joined if event is not None]
 
 
 def _joins(before: TextDelta, after: TextDelta) -> bool:

@@ -1,4 +1,4 @@
-"""The fleet's log and its rotated files, byte by byte: those files and no others."""
+"""Read ranges of the fleet's log and its rotated files, and of no other file."""
 
 import os
 import re

@@ -23,7 +23,7 @@ from pallas.model import (
     codec,
     operations_of,
 )
-from pallas.model.operations import MAX_ID, REQUIRED
+from pallas.model.operations import MAX_ID, READ_ONLY, REQUIRED
 from pallas.model.safe_text import one_line
 from pallas.telemetry.log import forget, redact
 
@@ -39,7 +39,7 @@ from .responses import (
     within,
     wrong,
 )
-from .token_middleware import NO_TEXTS, READ_ONLY, audit
+from .token_middleware import NO_TEXTS, audit
 
 MAX_WAITING: Final = 32
 """Requests at once that wait for the fleet."""
@@ -71,7 +71,7 @@ class OperationRoutes:
     def _routes_of(self, operation: Operation) -> Iterator[Route]:
         for parameter in operation.parameters:
             if parameter.choices and operation.path == f"/{{{parameter.name}}}":
-                # As a parameter it would take every path.
+                # As a parameter it would match every path of one segment.
                 for choice in parameter.choices:
                     page = self._page(operation, {parameter.name: choice})
                     yield Route(f"/{choice}", faults(page), methods=[operation.http_method])
@@ -109,7 +109,7 @@ class OperationRoutes:
         return Response(encoded, headers=HEADERS, media_type="application/json")
 
     def _argument(self, parameter: OperationParameter, request: Request) -> Any:
-        """The value of an argument in the path or the query. Raises a refusal."""
+        """The value of an argument in the path or the query. Raises ControlError."""
         if parameter.place == "query":
             return _queried(parameter, request)
         value = str(request.path_params.get(parameter.name, ""))[:MAX_ID]
@@ -186,7 +186,7 @@ def _body_model(operation: Operation) -> type[BaseModel] | None:
 
 
 def _body_of(operation: Operation, model: type[BaseModel], body: bytes) -> dict[str, Any]:
-    """The arguments in the body. Raises a refusal that repeats nothing of it."""
+    """The arguments in the body. Raises ControlError, which repeats nothing of it."""
     try:
         found = model.model_validate_json(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What the control API has in common: answers and refusals, bodies, numbers, and waiting for the fleet."""
+"""Responses and errors of the control API, and reading of its requests."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ type RouteHandler = Callable[[Request], Awaitable[Response]]
 
 
 class ControlError(Exception):
-    """An answer other than 200: a Fault with the status it has here."""
+    """A Fault with its HTTP status."""
 
     def __init__(self, status: int, message: str, kind: FaultType = FaultType.PROTOCOL) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class ControlError(Exception):
 
 
 class DisconnectMiddleware:
-    """ASGI middleware: a reader that goes away or takes nothing more is no error of ours."""
+    """ASGI middleware: a client that disconnects, or reads nothing any more, is logged as no error."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class DisconnectMiddleware:
 
 
 def faults(page: RouteHandler) -> RouteHandler:
-    """``page``, with what it raises as an answer."""
+    """``page`` with its exceptions turned into responses."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -87,14 +87,14 @@ async def nothing_here(_: Request, __: Exception) -> Response:
 async def other_method(_: Request, error: Exception) -> Response:
     """405."""
     allowed = dict(getattr(error, "headers", None) or {})
-    fault = Fault(FaultType.PROTOCOL, "this path is asked with another method")
+    fault = Fault(FaultType.PROTOCOL, "this path needs another method")
     answer = json_answer(fault.to_body(), 405)
     answer.headers.update(allowed)
     return answer
 
 
 async def within[T](seconds: float, request: Request, work: Awaitable[T]) -> T:
-    """What ``work`` gives; it is cancelled at the deadline, and when nobody waits for it any more."""
+    """The result of ``work``, which is cancelled at the deadline, and when the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:
@@ -116,7 +116,7 @@ async def _disconnected(request: Request) -> None:
 
 
 async def body_of(request: Request) -> bytes:
-    """The whole body. Raises a refusal when it is too large or does not come."""
+    """The whole body. Raises ControlError when it is too large or late."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
@@ -130,7 +130,7 @@ async def body_of(request: Request) -> bytes:
 
 
 def number_of(request: Request, name: str, default: int, most: int) -> int:
-    """A whole number from 0 to ``most`` of the query. Raises a refusal."""
+    """A whole number from 0 to ``most`` in the query. Raises ControlError."""
     given = request.query_params.get(name)
     if given is None:
         return default
@@ -140,22 +140,22 @@ def number_of(request: Request, name: str, default: int, most: int) -> int:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as the gate found them."""
+    """The sender, as the middleware found them."""
     caller = request.scope[CALLER]
     assert isinstance(caller, Caller)
     return caller
 
 
 def wrong(message: str, status: int = 400) -> ControlError:
-    """The request is not as it must be."""
+    """The error for an invalid request."""
     return ControlError(status, message)
 
 
 def busy(message: str) -> ControlError:
-    """Too much is asked at once."""
+    """The error for too many requests at once."""
     return ControlError(503, message, FaultType.TRANSPORT)
 
 
 def json_answer(document: dict[str, Any], status: int = 200) -> Response:
-    """A document as an answer."""
+    """A response with a JSON document."""
     return Response(codec.dumps(document), status, HEADERS, media_type="application/json")

@@ -20,12 +20,12 @@ _NAME: Final = re.compile(r"[0-9]{1,5}-[0-9a-f]{12}\.json")
 
 
 class TokenFileExposed(Exception):
-    """The folder or a file in it is open to someone else; the message says how to mend it."""
+    """The folder or a file in it is open to someone else; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """What a file holds: the token, the registry's port, and which fleet of this user it belongs to."""
+    """The content of a file: the token, the registry's port, and the fleet it belongs to."""
 
     token: str = field(repr=False)
     port: int
@@ -49,11 +49,11 @@ def file_name(project: Path, port: int) -> str:
 def store_token(token: str, project: Path, port: int, folder: Path | None = None) -> Path:
     """Write the token into its file (0600) and return its path.
 
-    Raises TokenFileExposed where the folder is somebody else's, OSError where nothing can be written.
+    Raises TokenFileExposed where the folder is owned by another user, OSError where nothing can be written.
     """
     folder = folder or token_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_folder(folder, mend=True)
+    _check_folder(folder, fix=True)
     path = folder / file_name(project, port)
     document = {"token": token, "port": port, "project": str(project.resolve()), "pid": os.getpid()}
     draft = folder / f".{path.name}.{os.getpid()}"
@@ -76,30 +76,30 @@ def remove_token(path: Path, token: str) -> None:
 
 
 def find_tokens(port: int, folder: Path | None = None) -> tuple[StoredToken, ...]:
-    """What is kept for a registry on that port, fleets that are alive first. Raises TokenFileExposed.
+    """The tokens of fleets with their registry on that port, live ones first. Raises TokenFileExposed.
 
     Files that a killed fleet left behind may be among them.
     """
     folder = folder or token_folder()
     if not folder.is_dir():
         return ()
-    _check_folder(folder, mend=False)
-    found = list(_kept(folder, port))
-    return tuple(sorted(found, key=lambda kept: not _alive(kept.pid)))
+    _check_folder(folder, fix=False)
+    found = list(_of_port(folder, port))
+    return tuple(sorted(found, key=lambda each: not _alive(each.pid)))
 
 
 def find_project_tokens(project: Path, folder: Path | None = None) -> tuple[StoredToken, ...]:
-    """What is kept for fleets of that project which are alive, at whatever port. Raises TokenFileExposed."""
+    """The tokens of the fleets of that project that are alive, on any port. Raises TokenFileExposed."""
     folder = folder or token_folder()
     if not folder.is_dir():
         return ()
-    _check_folder(folder, mend=False)
+    _check_folder(folder, fix=False)
     wanted = str(project.resolve())
     found = _named(folder, lambda name: name.endswith(file_name(project, 0).removeprefix("0")))
     return tuple(each for each in found if each.project == wanted and _alive(each.pid))
 
 
-def _kept(folder: Path, port: int) -> Iterator[StoredToken]:
+def _of_port(folder: Path, port: int) -> Iterator[StoredToken]:
     return _named(folder, lambda name: name.startswith(f"{port}-"))
 
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> StoredToken:
         if state.st_uid != os.getuid() or state.st_mode & 0o077:
             raise TokenFileExposed(
                 f"{path} can be read by others, or belongs to someone else, and was not used; remove it and "
-                "start the fleet anew"
+                "start the fleet again"
             )
         document: Any = json.loads(file.read(_MAX_FILE))
     if not isinstance(document, dict) or not isinstance(document.get("token"), str):
@@ -138,14 +138,14 @@ def _read(path: Path) -> StoredToken:
     )
 
 
-def _check_folder(folder: Path, *, mend: bool) -> None:
+def _check_folder(folder: Path, *, fix: bool) -> None:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
         raise TokenFileExposed(
             f"{folder} is no folder of yours; remove it, or set XDG_STATE_HOME to another one"
         )
     if state.st_mode & 0o077:
-        if not mend:
+        if not fix:
             raise TokenFileExposed(f"{folder} is open to others and was not used; run: chmod 700 {folder}")
         folder.chmod(0o700)
 

@@ -1,4 +1,4 @@
-"""What stands before the control API: nobody passes without a token, and every change is written down."""
+"""Middleware of the control API: checks the token, and logs every change."""
 
 import logging
 from typing import Final
@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas.model import Fault, FaultType, TokenScope, codec
+from pallas.model.operations import READ_ONLY
 from pallas.model.safe_text import handle_start, one_line
 
 from .control_tokens import (
@@ -21,7 +22,7 @@ from .control_tokens import (
 log = logging.getLogger(__name__)
 
 CALLER: Final = "pallas.caller"
-"""The key of the scope under which the application behind finds the ``Caller``."""
+"""The key of the ASGI scope that holds the ``Caller``."""
 _LOOKS: Final = frozenset({"GET", "HEAD"})
 _HANDLES_BELOW: Final = frozenset({"threads", "tasks"})
 _HINT: Final = (
@@ -29,7 +30,6 @@ _HINT: Final = (
     "or, on the same machine and as the same user, the one that the fleet keeps for you: "
     "`pallas dev --attach` finds it"
 )
-READ_ONLY: Final = "read-only: this token may only look"
 NO_TEXTS: Final = (
     f"read-only: this token shows nothing of what was said; use that of {TEXTS_VARIABLE}, or of "
     f"{FULL_VARIABLE}, with which the fleet was started"
@@ -37,10 +37,10 @@ NO_TEXTS: Final = (
 
 
 class TokenMiddleware:
-    """ASGI middleware: 401 without a right token, 403 for a change with one that may only look, 429 for
-    who tries too often.
+    """ASGI middleware: 401 without a valid token, 403 for a change with one that may only look, 429 after
+    too many wrong ones.
 
-    The token comes as ``Authorization: Bearer``, never in the URL. It goes no further than this.
+    The token is sent as ``Authorization: Bearer``, never in the URL. It is removed from the request here.
     """
 
     def __init__(self, app: ASGIApp, tokens: ControlTokens, attempts: Attempts | None = None) -> None:
@@ -80,7 +80,7 @@ class TokenMiddleware:
 
 
 def audit(caller: Caller, scope: Scope, outcome: str, what: str, **more: str) -> None:
-    """Write down who asked for a change, from where, and what became of it."""
+    """Log who asked for a change, from where, and whether it was accepted."""
     address = str((scope.get("client") or ("unknown", 0))[0])
     log.log(
         logging.INFO if outcome == "accepted" else logging.WARNING,
@@ -94,7 +94,7 @@ def audit(caller: Caller, scope: Scope, outcome: str, what: str, **more: str) ->
 
 
 def path_shown(path: str) -> str:
-    """A path as a record may hold it: of the handle of a thread or a task its beginning."""
+    """A path for the log: of the handle of a thread or a task only the beginning."""
     parts = path.split("/")
     for index, part in enumerate(parts[:-1]):
         if part in _HANDLES_BELOW:
@@ -105,7 +105,7 @@ def path_shown(path: str) -> str:
 async def refuse(
     send: Send, scope: Scope, status: int, fault: Fault, headers: dict[str, str] | None = None
 ) -> None:
-    """Answer with a Fault, of which nothing repeats what the caller sent."""
+    """Answer with a Fault. Its text repeats nothing that the caller sent."""
     body = codec.dumps(fault.to_body())
     lines = {
         "content-type": "application/json",
@@ -120,7 +120,7 @@ async def refuse(
 
 
 def _bearer(scope: Scope) -> str:
-    """The token that came along; empty without one, and for what is no single bearer."""
+    """The token of the request; empty unless there is exactly one bearer."""
     values = Headers(scope=scope).getlist("authorization")
     if len(values) != 1:
         return ""
