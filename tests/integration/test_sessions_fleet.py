@@ -88,7 +88,7 @@ def limits(fleet: Fleet) -> Iterator[Any]:
     before = fleet.project.sessions
 
     def now(**changed: Any) -> None:
-        fleet.project = replace(fleet.project, sessions=replace(before, **changed))
+        fleet.context.current.adopt(replace(fleet.project, sessions=before.model_copy(update=changed)))
 
     yield now
     now()

@@ -154,11 +154,11 @@ async def test_a_file_that_would_mend_a_failed_agent_is_one_of_its_files(tmp_pat
         assert {root / "agents/two.py", root / "agents/nowhere.py"} <= two.files
         # The same for one that goes on with the version before.
         code(root, "import agents.broken\n", "three")
-        outcome = await three.exchange(three.project, three.config, files=("agents/three.py",))
+        outcome = await three.swap(three.project, three.config, files=("agents/three.py",))
         assert (outcome.outcome, outcome.place) == ("failed", "agents/broken.py:1")
         assert {root / "agents/three.py", root / "agents/broken.py"} <= three.files
         code(root, agent_module("three"), "three")
-        outcome = await three.exchange(three.project, three.config, files=("agents/three.py",))
+        outcome = await three.swap(three.project, three.config, files=("agents/three.py",))
         assert outcome.outcome == "unchanged"
         assert root / "agents/broken.py" not in three.files
 

@@ -50,13 +50,13 @@ from .membership import Membership
 from .options import FleetOptions, records_wire, served_project
 from .own_llms import OwnLlms
 from .ports import ANYWHERE, LOOPBACK, WELL_KNOWN, FleetPorts
-from .programs import Programs, children_use_our_python
+from .programs import Programs
 from .registration import Registration
 from .reload.applier import ReloadContext
 from .reload.reloader import Reloader
 from .shutdown import LEAST, STOP_WITHIN, Drained, ShutdownParts, drain, end
 from .start_order import StartOrder
-from .startup import WorkingFolder, is_loopback, open_access_notices
+from .startup import WorkingFolder, children_use_our_python, is_loopback, startup_notices
 from .storage import Storage
 
 if TYPE_CHECKING:
@@ -104,35 +104,13 @@ class Fleet:
         bind = project.bind or (LOOPBACK if dev else ANYWHERE)
         context = self.context = _context(project, FleetOptions(bind, only, watch), hub, dev, record)
         self.ports = FleetPorts(project, host=bind, hosts=allowed_hosts_of(project, bind), only=only)
-        self.storage = Storage(
-            database,
-            kernel=context.kernel,
-            hub=context.hub,
-            grants=lambda: context.grants,
-            tasks=lambda: context.project.tasks,
-            stopping=lambda: context.lifecycle.is_ending,
-        )
+        self.storage = _storage(database, context)
         self.messages = HandlerMessages(context)
         self._monitor = HealthMonitor(context, pace)
         self._programs = Programs({} if only else project.servers, context.hub)
         self._order = StartOrder(context, self._programs.were_started)
-        self.surfaces = FleetSurfaces(
-            context,
-            self.ports,
-            self.storage,
-            snapshot=self.snapshot,
-            providers=lambda: self._monitor.providers.reports,
-            catalog=lambda: self.catalog,
-        )
-        self._members = Membership(
-            context,
-            self.ports,
-            make_executor=Delegation(context, self.messages).making(make_executor),
-            provider_problem=self._monitor.providers.problem,
-            pages=self.surfaces.agent_pages,
-            tasks=lambda: self.storage.tasks,
-            llms=OwnLlms(pace.until_check),
-        )
+        self.surfaces = self._make_surfaces()
+        self._members = self._make_membership(make_executor, OwnLlms(pace.until_check))
         self._control = AgentControl(context, lambda files: self.dynamic_agents.among(files))
         self.dynamic_agents = DynamicAgents(context, self._members, self._control, self._order.start)
         self._inspector = Inspector(
@@ -140,19 +118,7 @@ class Fleet:
             published=lambda: None if only else self.snapshot(),
             seen=SeenTools(seen),
         )
-        self._reloader = Reloader(
-            ReloadContext(
-                fleet=context,
-                members=self._members,
-                control=self._control,
-                programs=self._programs,
-                start=self._order.start,
-                now=self.dynamic_agents.now,
-                check_providers=self._monitor.check_providers,
-            ),
-            take=self._take_files,
-            script=self.surfaces.offline_model.replace,
-        )
+        self._reloader = self._make_reloader()
         self._folder = WorkingFolder()
 
     @property
@@ -344,7 +310,9 @@ class Fleet:
         tasks = self.context.tasks
         if self.context.options.watch:  # before anything is read: no change from now on is missed
             tasks.start(self._reloader.watch())
-        self._warn()
+        for notice in startup_notices(self.context, self.ports.warnings()):
+            log.log(logging.WARNING if notice.level == "warning" else logging.INFO, "%s", notice.text)
+            self.hub.publish(notice)
         for config in self.context.served():
             self._members.add(self.project, config)
         self.dynamic_agents.live()
@@ -397,6 +365,39 @@ class Fleet:
         self._folder.leave(self.project.root)
         self.context.lifecycle.move_to(FleetState.STOPPED)
 
+    def _make_surfaces(self) -> FleetSurfaces:
+        return FleetSurfaces(
+            self.context,
+            self.ports,
+            self.storage,
+            snapshot=self.snapshot,
+            providers=lambda: self._monitor.providers.reports,
+            catalog=lambda: self.catalog,
+        )
+
+    def _make_membership(self, make: MakeExecutor, llms: OwnLlms) -> Membership:
+        return Membership(
+            self.context,
+            self.ports,
+            make_executor=Delegation(self.context, self.messages).making(make),
+            provider_problem=self._monitor.providers.problem,
+            pages=self.surfaces.agent_pages,
+            tasks=lambda: self.storage.tasks,
+            llms=llms,
+        )
+
+    def _make_reloader(self) -> Reloader:
+        parts = ReloadContext(
+            fleet=self.context,
+            members=self._members,
+            control=self._control,
+            programs=self._programs,
+            start=self._order.start,
+            now=self.dynamic_agents.now,
+            check_providers=self._monitor.check_providers,
+        )
+        return Reloader(parts, take=self._take_files, script=self.surfaces.offline_model.replace)
+
     def _shutdown_parts(self) -> ShutdownParts:
         agents = self.context.agents.by_name
         return ShutdownParts(
@@ -432,16 +433,6 @@ class Fleet:
         self.ports.behind(project.public_url)
         return whole
 
-    def _warn(self) -> None:
-        """Log and publish what is wrong with the project though it can be served."""
-        for warning in (*(each.sentence for each in self.project.warnings), *self.ports.warnings()):
-            log.warning("%s", warning)
-            self.hub.publish(Notice(level="warning", text=warning))
-        names = [each.name for each in self.context.served()]
-        for notice in open_access_notices(self.inbound, self.context.options.bind, names):
-            log.log(logging.WARNING if notice.level == "warning" else logging.INFO, "%s", notice.text)
-            self.hub.publish(notice)
-
 
 def _context(
     project: Project, options: FleetOptions, hub: Hub | None, dev: bool, record: bool | None
@@ -453,3 +444,14 @@ def _context(
     inbound = Inbound(dev=dev, loopback=is_loopback(options.bind), asked_for=calls.asked_for)
     inbound.adopt(project)
     return FleetContext(options, hub, kernel, inbound, current, Lifecycle(current, hub), agents)
+
+
+def _storage(database: str | None, context: FleetContext) -> Storage:
+    return Storage(
+        database,
+        kernel=context.kernel,
+        hub=context.hub,
+        grants=lambda: context.grants,
+        tasks=lambda: context.project.tasks,
+        stopping=lambda: context.lifecycle.is_ending,
+    )

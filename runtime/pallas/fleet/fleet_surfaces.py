@@ -95,19 +95,8 @@ class FleetSurfaces:
         self.control_api: ServedControlApi | None = None
         self.offline_model = OfflineModel(context.project)
         self.metrics = Metrics(snapshot, self._instance)
-        self.directory = Directory(
-            lambda: context.agents.all,
-            hub=context.hub,
-            may_run=lambda principal, agent: context.grants.may_run(principal, agent),
-            default=lambda: context.project.default_agent,
-        )
-        self.sessions = Sessions(
-            context.kernel,
-            self.directory,
-            hub=context.hub,
-            limits=lambda: context.project.sessions,
-            permit=context.inbound.permit,
-        )
+        self.directory = _directory(context)
+        self.sessions = _sessions(context, self.directory)
         self._admission = Admission(lambda: context.project.sessions.concurrent)
         self._bridge = BridgePlace(
             self._bridge_parts,
@@ -244,6 +233,25 @@ class FleetSurfaces:
     def _changed(self) -> None:
         self.directory.invalidate()
         self.sessions.look()
+
+
+def _directory(context: FleetContext) -> Directory:
+    return Directory(
+        lambda: context.agents.all,
+        hub=context.hub,
+        may_run=lambda principal, agent: context.grants.may_run(principal, agent),
+        default=lambda: context.project.default_agent,
+    )
+
+
+def _sessions(context: FleetContext, directory: Directory) -> Sessions:
+    return Sessions(
+        context.kernel,
+        directory,
+        hub=context.hub,
+        limits=lambda: context.project.sessions,
+        permit=context.inbound.permit,
+    )
 
 
 def _imported() -> tuple[Any, Any]:

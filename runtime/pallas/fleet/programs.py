@@ -9,7 +9,6 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic, time
 from typing import Final, Literal
 
@@ -301,14 +300,6 @@ def _command(config: ServerConfig) -> tuple[str, ...]:
     if config.transport == "http":
         return config.command
     return (sys.executable, "-m", "pallas.stdio_bridge", config.url, *config.command)
-
-
-def children_use_our_python() -> None:
-    """Let ``command: python`` of a project mean the interpreter that runs Pallas."""
-    ours = str(Path(sys.executable).parent)
-    path = os.environ.get("PATH", os.defpath)
-    if path.split(os.pathsep)[0] != ours:
-        os.environ["PATH"] = ours + os.pathsep + path
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:

@@ -1,7 +1,8 @@
-"""What a fleet does to its process when it starts, and what it reports about open access."""
+"""What a fleet changes of its process when it starts, and the warnings that it starts with."""
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Final
 from pallas.model import ANONYMOUS, Notice
 from pallas.model.safe_text import one_line
 from pallas.surfaces.auth.inbound_auth import Inbound
+
+from .context import FleetContext
 
 _MAX_NAMED: Final = 20
 
@@ -33,6 +36,22 @@ class WorkingFolder:
                 os.chdir(self._came_from)
 
 
+def children_use_our_python() -> None:
+    """Let ``command: python`` of a project mean the interpreter that runs Pallas."""
+    ours = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != ours:
+        os.environ["PATH"] = ours + os.pathsep + path
+
+
+def startup_notices(context: FleetContext, warnings: Iterable[str]) -> Iterator[Notice]:
+    """Yield what is wrong with the project though it can be served, and who may call its agents."""
+    for text in (*(each.sentence for each in context.project.warnings), *warnings):
+        yield Notice(level="warning", text=text)
+    names = [each.name for each in context.served()]
+    yield from _open_access_notices(context.inbound, context.options.bind, names)
+
+
 def is_loopback(bind: str) -> bool:
     """Whether only this machine reaches what is bound there."""
     try:
@@ -41,7 +60,7 @@ def is_loopback(bind: str) -> bool:
         return bind == "localhost"
 
 
-def open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
+def _open_access_notices(inbound: Inbound, bind: str, agents: Sequence[str]) -> Iterator[Notice]:
     """Warn of agents that any client beyond this machine may call, and report where auth is off."""
     if inbound.off_here():
         grants = ", nor for grants; enabled: true under rbac: asks for both here as well"

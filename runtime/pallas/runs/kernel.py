@@ -85,7 +85,7 @@ class Kernel:
 
     def keep_in(self, ledger: "Ledger") -> None:
         """Conversations with a handle or a session are durable there; to be said before the first run."""
-        self._turns.keeper = Keeper(ledger, self._hub)
+        self._turns.keep_in(Keeper(ledger, self._hub))
         self._recorder = Recorder(ledger)
 
     async def close_records(self, seconds: float = 2.0) -> None:
@@ -222,21 +222,29 @@ class Kernel:
         listener: Listener | None,
     ) -> Run:
         """The run in flight, in a task of its own: its conversation stays in memory until that is done."""
-        run_id = request.run_id or mint_run()
-        run = Run(run_id, request.agent, self._hub, self._stats[request.agent], listener)
-        run.given = given
-        if request.timeout is not None:
-            run.until = perf_counter() + request.timeout
-        run.principal, run.above, run.within = request.principal, request.above, request.within
-        run.owner, run.surface, run.about = request.principal.id, request.surface, conversation.thread
+        run = Run(
+            request.run_id or mint_run(),
+            request.agent,
+            self._hub,
+            self._stats[request.agent],
+            listener,
+            given=given,
+            until=None if request.timeout is None else perf_counter() + request.timeout,
+            principal=request.principal,
+            above=request.above,
+            within=request.within,
+            surface=request.surface,
+            about=conversation.thread,
+            context=child_of(request.trace),
+            left=asyncio.get_running_loop().create_future(),
+        )
         # The run's own task: a transport that gives up cancels it once, and its clean-up may still wait.
-        run.task = asyncio.create_task(self._run(run, request, conversation), name=f"run {run.id}")
-        conversation.hold(run.task)
+        task = run.start(self._run(run, request, conversation))
+        conversation.hold(task)
         self._runs.add(run)
         if bearer := request.bearer:  # a downstream may repeat it in an error: masked while the run lasts
             redact(bearer)
-            run.task.add_done_callback(lambda _: forget(bearer))
-        run.left = asyncio.get_running_loop().create_future()
+            task.add_done_callback(lambda _: forget(bearer))
         return run
 
     async def _ended(self, run: Run, request: RunRequest) -> RunResult:
@@ -347,7 +355,7 @@ class Kernel:
 
     async def _run(self, run: Run, request: RunRequest, conversation: Conversation) -> RunResult:
         run.stats.admitted += 1
-        run.context = child_of(request.trace)
+        assert run.context is not None
         trace = RunTrace(
             run.id,
             run.agent,

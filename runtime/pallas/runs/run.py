@@ -4,11 +4,11 @@ import asyncio
 import logging
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter, time
-from typing import Final
+from typing import Any, Final
 
 from pallas.executors import Executor
 from pallas.model import (
@@ -103,8 +103,8 @@ class Run:
     nobody waits for its end any more. ``broken`` is what its caller is told when what answered it broke.
     ``journal`` hears what is ``Said`` on the way, where that is kept; ``thread`` is where, ``turn_index`` the
     place of its answer there, ``events`` what happened in it. ``given`` is what it is about in place of its
-    conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal``, its id as
-    ``owner`` and ``surface`` are as in its request, ``about`` is the thread that it waits for. ``until`` is
+    conversation. ``started_at`` is when it began, in seconds of the epoch; ``principal`` and ``surface`` are
+    as in its request, ``about`` is the thread that it waits for. ``until`` is
     when its caller's patience ends (``perf_counter``), ``routed``, ``rerouted`` and ``missing`` as in its
     result, ``above`` and ``within`` as in its request.
     """
@@ -127,7 +127,6 @@ class Run:
     began: float = field(default_factory=perf_counter)
     started_at: float = field(default_factory=time)
     principal: Principal = ANONYMOUS
-    owner: str = ""
     surface: str = ""
     about: str = ""
     draft: Draft = field(init=False)
@@ -148,6 +147,16 @@ class Run:
 
     def __post_init__(self) -> None:
         self.draft = Draft(self.agent)
+
+    @property
+    def owner(self) -> str:
+        """The id of its principal."""
+        return self.principal.id
+
+    def start(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
+        """Do ``work``, which answers it, in a task of its own."""
+        self.task = asyncio.create_task(work, name=f"run {self.id}")
+        return self.task
 
     @property
     def seconds_left(self) -> float | None:

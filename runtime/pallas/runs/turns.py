@@ -31,6 +31,10 @@ class Turns:
         self._compaction = Compaction()
         self.keeper: Keeper | None = None
 
+    def keep_in(self, keeper: Keeper) -> None:
+        """Make conversations durable; to be said before the first turn."""
+        self.keeper = keeper
+
     async def take(
         self, agent: Answering, executor: Executor, run: Run, request: RunRequest, conversation: Conversation
     ) -> TurnResult:

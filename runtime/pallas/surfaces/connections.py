@@ -62,14 +62,18 @@ class Connection(H11Protocol):
         self.since = monotonic()
         self.phase = "head"
         self.stuck_since: float | None = None
-        self.when_made: Callable[[], None] | None = None
+        self._when_made: Callable[[], None] | None = None
         self._of: object = None
+
+    def when_made(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once it is made; to be said before that."""
+        self._when_made = tell
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It is there; over TLS when hands were shaken."""
         super().connection_made(transport)
-        if self.when_made is not None:
-            self.when_made()
+        if self._when_made is not None:
+            self._when_made()
 
     @property
     def waits(self) -> bool:

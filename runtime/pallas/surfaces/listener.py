@@ -147,7 +147,7 @@ class _Gate:
         """A connection of the socket; one whose client makes no handshake in time is let go."""
         task, connection = asyncio.current_task(), self._protocol()
         if task is not None:
-            connection.when_made = lambda: self._pool.made(task)
+            connection.when_made(lambda: self._pool.made(task))
         try:
             sock.setblocking(False)
             # Else asyncio leaves Nagle's delay on: to it this socket is of no known protocol.
