@@ -126,7 +126,7 @@ async def test_cancelling_a_run_cancels_it_there_and_the_worker_goes_on(simple: 
 async def test_one_that_does_not_let_itself_be_cancelled_loses_its_session(
     simple: WorkerExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simple._running, "_limits", WorkerLimits(cancel=0.2))
+    monkeypatch.setattr(simple._connection, "_limits", WorkerLimits(cancel=0.2))
     run = asyncio.create_task(say(simple, "stubborn", "d"))
     heard = await _heard_holding(simple)
     run.cancel()
@@ -337,10 +337,10 @@ async def test_a_run_in_flight_may_end_while_the_worker_is_closed(tmp_path: Path
     async with working(tmp_path) as executor:
         first = asyncio.create_task(say(executor, "meet", "a"))
         second = asyncio.create_task(say(executor, "meet", "b"))
-        running = executor._running
-        assert running is not None
+        connection = executor._connection
+        assert connection is not None
         # Both have a session, and both prompts are with the worker.
-        await until(lambda: len(running.tellings) == len(running.peer.in_flight) == 2 or first.done())
+        await until(lambda: len(connection.outputs) == len(connection.peer.in_flight) == 2 or first.done())
         await executor.close(10.0)
         assert {await first, await second} == {"met"}
 
@@ -351,9 +351,9 @@ def _pair(text: str, answer: str) -> tuple[Message, Message]:
 
 async def _heard_holding(executor: WorkerExecutor) -> str:
     """The method and session of the prompt that holds, once the worker has it."""
-    running = executor._running
-    assert running is not None
-    await until(lambda: "holding" in running.process.last_lines)
-    running.process.last_lines.clear()
+    connection = executor._connection
+    assert connection is not None
+    await until(lambda: "holding" in connection.process.last_lines)
+    connection.process.last_lines.clear()
     heard = (await say(executor, "heard")).split()
     return [each for each in heard if each.startswith("session/prompt")][-2]

@@ -229,5 +229,5 @@ class _Peek:
 
     @property
     def running_calls(self) -> int:
-        running = self.executor._running
-        return len(running.tellings) if running is not None else 0
+        connection = self.executor._connection
+        return len(connection.outputs) if connection is not None else 0

@@ -48,9 +48,9 @@ async def joined(limits: WorkerLimits = LIMITS) -> AsyncIterator[tuple[JsonRpcPe
         reader,
         writer,
         limits,
-        heard=lambda method, params: other.heard.append((method, params)),
-        asked=asked,
-        broke=other.broke.append,
+        on_notification=lambda method, params: other.heard.append((method, params)),
+        on_request=asked,
+        on_broken=other.broke.append,
     )
     try:
         yield peer, other

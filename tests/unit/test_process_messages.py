@@ -10,7 +10,7 @@ import pytest
 from support.live import ECHO, agent_module, write_project
 
 from pallas.config import load_project
-from pallas.executors import ExecutorInfo
+from pallas.executors import ExecutorInfo, Turn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.executors.ipc.messages import (
     FROM_CHILD,
@@ -57,8 +57,12 @@ SAID: tuple[Any, ...] = (
     AgentCommand(1, "park", 2.5),
     HistoryPart(1, (ENTRY,)),
     AgentTurn(
-        2, "r1", "frail", "hello", (Image("QUJD", "image/png"),), "id:x", 3, "bearer:ab", True,
-        TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True, "token",
+        2,
+        Turn(
+            "r1", "frail", "hello", (Image("QUJD", "image/png"),), [], "id:x", principal="bearer:ab",
+            stream_text=True, bearer="token",
+        ),
+        3, TraceContext("0" * 31 + "1", "0" * 15 + "1", "01", "a=b", "c=d"), True,
     ),
     FleetHello("1.0", 1),
     CancelCall(2),

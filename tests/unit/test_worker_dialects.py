@@ -119,12 +119,12 @@ async def test_a_malformed_answer_is_a_fault(result: Any) -> None:
     # DR-28
     async with joined() as (peer, _):
         simple = SimpleDialect("coder", WorkerConfig(("worker",), Path.cwd()), peer)
-        telling = TurnOutput(Turn("r", "coder", "hi"), lambda _: None, 100)
+        output = TurnOutput(Turn("r", "coder", "hi"), lambda _: None, 100)
         with pytest.raises(Fault) as caught:
-            simple.read(result, telling)
+            simple.parse_answer(result, output)
         assert caught.value.message == "Invalid worker response: malformed prompt result"
         good = {"text": "x", "stopReason": "max_tokens", "usage": {"inputTokens": 3, "outputTokens": 10**30}}
-        answer = simple.read(good, telling)
+        answer = simple.parse_answer(good, output)
     assert (answer.texts, answer.stop_reason, answer.usage) == (("x",), "maxTokens", Usage(3, None))
 
 

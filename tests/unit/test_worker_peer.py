@@ -1,4 +1,4 @@
-"""What is read from a worker's stdout and said on its stdin, and what is kept for its conversations."""
+"""What is read from a worker's stdout and said on its stdin, and what is session for its conversations."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ PROMPT = "session/prompt"
 
 async def test_answers_go_to_their_calls_in_any_order_and_late_ones_nowhere() -> None:
     async with joined() as (peer, other):
-        first = await peer.ask(PROMPT, {"n": 1})
-        second = await peer.ask(PROMPT, {"n": 2})
+        first = await peer.request(PROMPT, {"n": 1})
+        second = await peer.request(PROMPT, {"n": 2})
         ids = [(await other.read())["id"], (await other.read())["id"]]
         peer.forget(first)
         other.write(
@@ -29,7 +29,7 @@ async def test_answers_go_to_their_calls_in_any_order_and_late_ones_nowhere() ->
         )
         assert await second == 2
         assert first.cancelled()
-        third = await peer.ask(PROMPT, {})
+        third = await peer.request(PROMPT, {})
         other.write({"id": None, "error": {"code": -32700, "message": "Parse \x1b error", "data": 1}})
         with pytest.raises(JsonRpcError) as caught:
             await third
@@ -43,21 +43,21 @@ async def test_answers_go_to_their_calls_in_any_order_and_late_ones_nowhere() ->
 )
 async def test_what_is_no_message_fails_what_is_in_flight(line: bytes) -> None:
     async with joined() as (peer, other):
-        calls = [await peer.ask(PROMPT, {}) for _ in range(2)]
+        calls = [await peer.request(PROMPT, {}) for _ in range(2)]
         other.write(line)
         for call in calls:
             with pytest.raises(Fault, match=r"^coder: the worker (wrote a line|answered a call)") as caught:
                 await call
             assert caught.value.type is FaultType.PROTOCOL
             assert len(caught.value.message.rpartition(": ")[2]) <= 80
-        again = await peer.ask(PROMPT, {})
+        again = await peer.request(PROMPT, {})
         other.write({"id": 3, "result": "fine"})
         assert await again == "fine"
 
 
 async def test_a_broken_line_fails_only_the_call_that_it_names() -> None:
     async with joined() as (peer, other):
-        first, second = await peer.ask(PROMPT, {}), await peer.ask(PROMPT, {})
+        first, second = await peer.request(PROMPT, {}), await peer.request(PROMPT, {})
         other.write(b'{"jsonrpc":"2.0","id":2,"result":{"text":"cut he')
         with pytest.raises(Fault):
             await second
@@ -73,7 +73,7 @@ async def test_garbage_again_and_again_breaks_it_and_now_and_then_does_not() -> 
         assert other.broke[0] == "was ended, because its stdout is no JSON-RPC: three ␛[2J"
     async with joined(WorkerLimits(garbage=2, within=0.0)) as (peer, other):
         other.write(b"one", b"two", b"three")
-        call = await peer.ask(PROMPT, {})
+        call = await peer.request(PROMPT, {})
         other.write({"id": 1, "result": 1})
         with pytest.raises(Fault):
             await call
@@ -120,49 +120,49 @@ async def test_a_call_has_its_time() -> None:
 
 def test_conversations_are_bounded_and_their_sessions_closed() -> None:
     closed: list[str] = []
-    kept = WorkerSessions(2, closed.append)
+    session = WorkerSessions(2, closed.append)
     for lease in ("a", "b"):
-        kept.of(lease).id = lease.upper()
-    kept.of("a")
-    kept.of("c").id = "C"
+        session.of(lease).id = lease.upper()
+    session.of("a")
+    session.of("c").id = "C"
     assert closed == ["B"]
-    kept.belongs("c", "session")
-    kept.close("session")
-    kept.close("session")
-    kept.release("nobody")
+    session.belongs("c", "session")
+    session.close("session")
+    session.close("session")
+    session.release("nobody")
     assert closed == ["B", "C"]
-    assert len(kept) == 1
+    assert len(session) == 1
 
 
 def test_a_session_knows_its_conversation_and_no_other() -> None:
-    kept = WorkerSessions(2, lambda _: None).of("a")
+    session = WorkerSessions(2, lambda _: None).of("a")
     history = [Message("user", "one"), Message("assistant", "1")]
-    assert kept.knows(())
-    assert not kept.knows(history)
-    kept.heard((), history)
-    assert kept.knows(history)
-    assert kept.knows(history[1:])  # the older part was forgotten
-    assert not kept.knows(())
-    assert not kept.knows((Message("user", "two"), *history[1:]))
-    kept.loose = True  # a turn was cancelled: whatever became of it
-    assert kept.knows((*history, Message("user", "cut")))
-    assert not kept.knows(history[1:])
+    assert session.knows(())
+    assert not session.knows(history)
+    session.heard((), history)
+    assert session.knows(history)
+    assert session.knows(history[1:])  # the older part was forgotten
+    assert not session.knows(())
+    assert not session.knows((Message("user", "two"), *history[1:]))
+    session.loose = True  # a turn was cancelled: whatever became of it
+    assert session.knows((*history, Message("user", "cut")))
+    assert not session.knows(history[1:])
 
 
 async def test_text_that_comes_in_pieces_is_clean_and_one_that_ends_is_over() -> None:
     events: list[Event] = []
-    telling = TurnOutput(Turn("r", "coder", "hi"), events.append, 100)
-    telling.begin()
+    output = TurnOutput(Turn("r", "coder", "hi"), events.append, 100)
+    output.begin()
     for piece in ("one\r", "\ntwo", "\x1b[2J", ""):
-        telling.text(piece)
-    telling.tool("unknown", status="completed")
-    telling.tool("t", title="Run", kind="other")
-    telling.text("after", message="m1")
-    telling.text("wards", message="m2")
-    assert telling.end(ok=False) == ("one\ntwo␛[2J", "after", "wards")
-    telling.text("late")
-    telling.tool("late", title="late")
-    telling.notice("late")
+        output.text(piece)
+    output.tool("unknown", status="completed")
+    output.tool("t", title="Run", kind="other")
+    output.text("after", message="m1")
+    output.text("wards", message="m2")
+    assert output.end(ok=False) == ("one\ntwo␛[2J", "after", "wards")
+    output.text("late")
+    output.tool("late", title="late")
+    output.notice("late")
     assert "".join(each.text for each in events if isinstance(each, TextDelta)) == "one\ntwo␛[2Jafterwards"
     tools = [(each.server, each.tool, each.phase) for each in events if isinstance(each, ToolEvent)]
     assert tools == [("worker", "Run", "started"), ("worker", "Run", "failed")]

@@ -1,4 +1,4 @@
-"""Processes that run an agent's code beside the fleet: how they are started, spoken to and ended.
+"""Child processes that run an agent's code: how the fleet starts them, talks to them and ends them.
 
 Both process stacks use it: ``executors/process`` (a fast-agent agent) and ``executors/typed`` (a typed
 handler). They define only what their messages mean. ``executors/worker`` uses ``child_process`` alone: its

@@ -1,4 +1,4 @@
-"""Frames over a socket: four bytes of length, then JSON. Both ends are ours, but user code lives at one."""
+"""Frames over a socket: four bytes of length, then JSON. User code runs at one end."""
 
 import asyncio
 import socket
@@ -8,20 +8,20 @@ from typing import Any, Final, Self
 from pallas.model.codec import Undecodable, dumps, loads
 
 MAX_FRAME: Final = 64 * 1024 * 1024
-"""Bytes of one frame. What may be larger goes in parts."""
+"""Bytes of one frame. Values that may be larger are sent in parts."""
 PART: Final = 4 * 1024 * 1024
-"""Bytes that one part is filled up to."""
-# Bytes that wait to be written: beyond the first, who can wait does; beyond the second, what may be lost is;
-# beyond the third something is broken.
+"""Bytes that a part is filled up to."""
+# Bytes that wait to be written. Beyond the first, senders that can wait do; beyond the second, frames that
+# may be lost are dropped; beyond the third, the channel counts as broken.
 _ROOM: Final = 1024 * 1024
 _FULL: Final = 8 * 1024 * 1024
 _BROKEN: Final = 256 * 1024 * 1024
-# Frames that are read in one go before others of the loop have their turn.
+# Frames that are read in one go before other tasks get their turn.
 _AT_ONCE: Final = 50
 
 
 class ChannelBroken(Exception):
-    """What came is no frame, or more waits to be written than can be: this channel is of no use any more."""
+    """The channel cannot be used any more: it got something that is no frame, or too much waits."""
 
 
 class Channel:
@@ -29,7 +29,7 @@ class Channel:
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, most: int = MAX_FRAME) -> None:
         self.most = most
-        """Bytes of a frame that comes."""
+        """Bytes of a frame that is received."""
         self._reader = reader
         self._writer = writer
         self._taken = 0
@@ -37,15 +37,16 @@ class Channel:
 
     @classmethod
     async def over(cls, sock: socket.socket, most: int = MAX_FRAME) -> Self:
-        """The end that ``sock`` is, closed with the channel; frames that come have ``most`` bytes."""
+        """Return a channel over ``sock``, which it closes; frames that it receives have ``most`` bytes."""
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=256 * 1024)
         writer.transport.set_write_buffer_limits(high=_ROOM)
         return cls(reader, writer, most)
 
     def send(self, document: Any, *, may_be_lost: bool = False) -> None:
-        """Send a frame; never waits. Where nobody reads, one that ``may_be_lost`` is, counted in ``lost``.
+        """Send a frame; never waits.
 
-        Raises ChannelBroken for a frame that is too large, and where far too much waits.
+        If the other end does not read, a frame that ``may_be_lost`` is dropped and counted in ``lost``.
+        Raises ChannelBroken for a frame that is too large, and if far too much waits.
         """
         if self._writer.is_closing():
             return
@@ -59,11 +60,11 @@ class Channel:
         self._writer.write(len(body).to_bytes(4, "big") + body)
 
     async def room(self) -> None:
-        """Wait until what was sent has gone, but for a little. Raises ConnectionError."""
+        """Wait until all but a little of it is sent. Raises ConnectionError."""
         await self._writer.drain()
 
     async def receive(self) -> Any:
-        """The next frame; None at the end. Raises ChannelBroken."""
+        """Return the next frame, None at the end. Raises ChannelBroken."""
         self._taken += 1
         if self._taken % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -78,5 +79,5 @@ class Channel:
             raise ChannelBroken(str(error)) from None
 
     def close(self) -> None:
-        """Close it; what waits to be written is lost where the other end is gone."""
+        """Close it; frames that wait are lost if the other end is gone."""
         self._writer.close()

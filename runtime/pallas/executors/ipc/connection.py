@@ -103,7 +103,7 @@ class ChildConnection[CallT: PendingCall](ABC):
             self.end(f"was ended, because it takes nothing any more ({error})")
 
     async def wait_for_room(self) -> None:
-        """Wait until the child has taken most of what was sent."""
+        """Wait until the child has taken most of it."""
         with suppress(ConnectionError):  # what waits for an answer learns how the process ended
             await self.process.channel.room()
 
@@ -140,7 +140,7 @@ class ChildConnection[CallT: PendingCall](ABC):
         await self.close()
 
     async def close(self) -> None:
-        """End what is left of the process, and the tasks that wait for it."""
+        """End the rest of the process, and the tasks that wait for it."""
         await self.process.close()
         _, late = await asyncio.wait({self._reader, self._watcher, *self._tasks}, timeout=2.0)
         for task in late:

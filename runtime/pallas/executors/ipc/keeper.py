@@ -1,10 +1,11 @@
-"""Run by path, as a script: start an agent's interpreter, and leave nothing of it when either of us ends.
+"""Run by path, as a script: starts an agent's program, and leaves none of its processes behind.
 
-Stdio servers live in sessions of their own, so no signal to a group reaches them. This process stands
-between the fleet and the interpreter: on Linux whatever loses its parent below here becomes its child, and
-is ended with the interpreter, however that ended. It says how on descriptor ``status``, in one line, at
-once. SIGTERM ends the interpreter in order and by force after ``GRACE``, SIGUSR1 by force; the end of the
-fleet is a SIGTERM. Nothing of ours is imported: this is a few milliseconds before the start.
+Stdio servers run in sessions of their own, so a signal to the process group does not reach them. This process
+is the parent of the program and a child of the fleet: on Linux it adopts every process below it that loses
+its parent, and ends them all when the program ends, however that ended. It writes how to the descriptor
+``status``, in one line, at once. SIGTERM ends the program in order, and by force after ``GRACE``; SIGUSR1
+ends it by force; the end of the fleet arrives as a SIGTERM. It imports nothing of Pallas, so that it starts
+in a few milliseconds.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from contextlib import suppress
 from time import monotonic
 
 GRACE = 2.0
-# Seconds that what is left over has to end by itself, and after which nobody waits for it any more.
+# Seconds for the processes that are left to end by themselves, and until this process gives up on them.
 _LEAVE = 0.3
 _GIVE_UP = 3.0
 _POLL = 0.02
@@ -26,11 +27,11 @@ _LINUX = sys.platform == "linux"
 
 
 def main(parent: int, status: int, channel: int, command: list[str]) -> None:
-    """Run ``command``, whose descriptor ``channel`` is closed here; returns when nothing of it is left."""
+    """Run ``command``, which gets the descriptor ``channel``; return when no process of it is left."""
     os.set_inheritable(status, False)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the fleet ended before this asked for the signal
         return
     waking, wake = os.pipe()
     os.set_blocking(waking, False)
@@ -55,7 +56,7 @@ def main(parent: int, status: int, channel: int, command: list[str]) -> None:
         os._exit(127)
     os.close(channel)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # whoever reads these waits for their end
+    for descriptor in (0, 1, 2):  # the fleet reads these until they are closed
         os.dup2(nothing, descriptor)
     ended = _wait(pid, waking, heard)
     code = os.waitstatus_to_exitcode(ended)
@@ -65,7 +66,7 @@ def main(parent: int, status: int, channel: int, command: list[str]) -> None:
 
 
 def _wait(pid: int, waking: int, heard: list[int]) -> int:
-    """Until the interpreter ends; how it did. Others that ended are taken away."""
+    """Wait until the program ends, and return its wait status. Other children that ended are reaped."""
     by_force: float | None = None
     while True:
         while True:
@@ -94,7 +95,7 @@ def _wait(pid: int, waking: int, heard: list[int]) -> int:
 
 
 def _sweep() -> None:
-    """End all that is left below here."""
+    """End all processes that are left below this one."""
     began = monotonic()
     asked = False
     while monotonic() - began < _GIVE_UP:
@@ -113,7 +114,7 @@ def _sweep() -> None:
 
 
 def _below(root: int) -> list[int]:
-    """Every process that descends from ``root``; none where the system does not tell."""
+    """Return every process that descends from ``root``; none where the system does not say."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - pathlib takes longer to import than all of this

@@ -16,7 +16,7 @@ PROTOCOL: Final = 4
 OUT_OF_MEMORY: Final = 97
 """The exit status of a child that has no memory to go on with."""
 
-# User code lives in the child: what comes from there has bounds.
+# The child runs user code, so the fields of its messages have bounds.
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[str, Field(max_length=500)]
 

@@ -5,9 +5,10 @@ import logging
 import os
 import socket
 import traceback
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from pallas.executors.base import Turn, TurnResult
+from pallas.executors.base import TurnResult
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.message_conversion import revived
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
@@ -145,10 +146,10 @@ class AgentChild(ChildLoop):
         )
 
     async def _run(self, asked: AgentTurn, history: list[Message]) -> None:
-        call = asked.call
-        if asked.bearer:
-            redact(asked.bearer)
-        self._peers.begin_run(asked.run_id, call)
+        call, turn = asked.call, asked.turn
+        if turn.bearer:
+            redact(turn.bearer)
+        self._peers.begin_run(turn.run_id, call)
         try:
             await self._answer(asked, history)
         except MemoryError:
@@ -158,23 +159,23 @@ class AgentChild(ChildLoop):
                 _die()
             self.send(AgentCallFailed(call, fault.to_body()))
         except Exception:
-            log.exception("run %s failed", asked.run_id)
+            log.exception("run %s failed", turn.run_id)
             self.send(AgentCallFailed(call, _internal_fault().to_body()))
         finally:
-            if asked.bearer:
-                forget(asked.bearer)
-            self._peers.end_run(asked.run_id)
+            if turn.bearer:
+                forget(turn.bearer)
+            self._peers.end_run(turn.run_id)
             self._report()
 
     async def _answer(self, asked: AgentTurn, history: list[Message]) -> None:
-        """Answer a turn, and send what comes of it. Raises Fault."""
-        call = asked.call
-        thread = self._threads.begin(call, asked.lease, asked.keep, history)
+        """Answer a turn, and send the result. Raises Fault."""
+        call, lease = asked.call, asked.turn.lease
+        thread = self._threads.begin(call, lease, asked.keep, history)
         result = await self._ask(asked, thread)
         for part in tuple(message_parts(result.messages, whole=True)):  # before any of it is sent
             self.send(TurnMessages(call, part))
             await self._channel.room()
-        self._threads.end(call, asked.lease, result.messages, replaces=result.replaces)
+        self._threads.end(call, lease, result.messages, replaces=result.replaces)
         self.send(
             TurnAnswer(
                 call,
@@ -189,22 +190,9 @@ class AgentChild(ChildLoop):
 
     async def _ask(self, asked: AgentTurn, history: list[Message]) -> TurnResult:
         assert self._executor is not None
-        turn = Turn(
-            run_id=asked.run_id,
-            agent=asked.agent,
-            text=asked.text,
-            images=asked.images,
-            history=history,
-            lease=asked.lease,
-            principal=asked.principal,
-            stream_text=asked.stream_text,
-            durable=asked.durable,
-            params=asked.params,
-            bearer=asked.bearer,
-            provider=asked.provider,
-        )
+        turn = replace(asked.turn, history=history)
         wire = self._wire_of(asked)
-        trace = RunTrace(asked.run_id, asked.agent, asked.trace or child_of(None), wire)
+        trace = RunTrace(turn.run_id, turn.agent, asked.trace or child_of(None), wire)
 
         def emit(event: Event) -> None:
             said = RunEventMessage(asked.call, encode_event(event))
@@ -221,7 +209,7 @@ class AgentChild(ChildLoop):
         def send_update(exchange: OpenExchange) -> None:
             self.send(ExchangeUpdate(asked.call, exchange.number, exchange.value), may_be_lost=True)
 
-        wire = self._wire.open(asked.run_id)
+        wire = self._wire.open(asked.turn.run_id)
         wire.tell = send_update
         return wire
 

@@ -4,14 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.config import Project
-from pallas.executors import ExecutorInfo
+from pallas.executors import ExecutorInfo, Turn
 from pallas.executors.fastagent.peer_tools import PeerTool
 from pallas.model import (
-    NO_PARAMS,
     Exchange,
     Image,
     Message,
-    Params,
     ToolAnswer,
     ToolCall,
     TraceContext,
@@ -100,23 +98,17 @@ class HistoryPart:
 
 @dataclass(frozen=True, slots=True)
 class AgentTurn:
-    """A turn. ``keep`` messages of its thread are known from earlier turns; ``HistoryPart`` has the rest."""
+    """A turn without its history.
+
+    ``keep`` messages of its thread are known there from earlier turns; ``HistoryPart`` had the rest.
+    ``record`` asks for its exchanges.
+    """
 
     call: int
-    run_id: str
-    agent: str
-    text: str = field(repr=False)
-    images: tuple[Image, ...] = field(default=(), repr=False)
-    lease: str | None = field(default=None, repr=False)
+    turn: Turn = field(repr=False)
     keep: int = 0
-    principal: str = ""
-    stream_text: bool = False
     trace: TraceContext | None = None
     record: bool = False
-    bearer: str | None = field(default=None, repr=False)
-    durable: bool = False
-    params: Params = field(default=NO_PARAMS, repr=False)
-    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +138,7 @@ class UnreachedServers:
 
 @dataclass(frozen=True, slots=True)
 class CommandDone:
-    """The command was carried out; ``info`` is what is known of the agent now.
+    """The command was carried out; ``info`` are the facts about the agent now.
 
     ``sources`` are the project's modules that were imported, by path: their bytes, as Latin-1.
     """

@@ -129,30 +129,14 @@ class ProcessExecutor:
         asker = PeerAsker(turn, context, emit) if self._peers is not None else None
         call = connection.open_turn(emit, wire, asker)
         threads = self._threads
-        asked = AgentTurn(
-            call=call.number,
-            run_id=turn.run_id,
-            agent=turn.agent,
-            text=turn.text,
-            images=turn.images,
-            lease=turn.lease,
-            keep=threads.begin(turn.lease, turn.history),
-            principal=turn.principal,
-            stream_text=turn.stream_text,
-            trace=context,
-            record=wire is not None,
-            durable=turn.durable,
-            params=turn.params,
-            bearer=turn.bearer,
-            provider=turn.provider,
-        )
+        keep = threads.begin(turn.lease, turn.history)
         result: TurnResult | None = None
         try:
             await connection.wait_for_room()
-            for part in message_parts(turn.history[asked.keep :], whole=False):
+            for part in message_parts(turn.history[keep:], whole=False):
                 connection.send(HistoryPart(call.number, part))
                 await connection.wait_for_room()
-            connection.send(asked)
+            connection.send(AgentTurn(call.number, _without_identity(turn), keep, context, wire is not None))
             # Not awaited itself: a cancel would end the answer too, and that is still to come.
             await asyncio.wait({call.answer})
             result = _result(call)
@@ -243,6 +227,11 @@ class ProcessExecutor:
             self._is_started = False
             if self._on_failure is not None:
                 self._on_failure(one_line(reason, 300))
+
+
+def _without_identity(turn: Turn) -> Turn:
+    """The turn as its process sees it: without its history, and without what would open the conversation."""
+    return replace(turn, history=(), thread="", handle="", session="", sender="", depth=0)
 
 
 def _result(call: AgentCall) -> TurnResult:

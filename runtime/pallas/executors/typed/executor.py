@@ -1,4 +1,4 @@
-"""The executor of typed handlers, which is also what the pump delivers their messages to."""
+"""The executor of typed handlers, which is also the endpoint for the messages between handlers."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 class TypedExecutor:
     """A typed handler of a fleet. Belongs to one event loop.
 
-    As an executor it reads what a caller wrote as a message, has the fleet's pump deliver it, and writes what
-    comes back; as an ``Endpoint`` it handles the messages that the pump delivers to this agent, of whichever
-    run. ``host`` is where its code is; without one it is as the agent's ``isolation`` says.
+    As an executor it reads a caller's text as a message, has the fleet deliver it, and writes the answer as
+    text. As an ``Endpoint`` it handles the messages that are delivered to this agent, of any run. ``host``
+    runs its code; by default the one that the agent's ``isolation`` says.
     """
 
     def __init__(
@@ -53,26 +53,26 @@ class TypedExecutor:
 
     @property
     def pid(self) -> int | None:
-        """The process that its code runs in, None for this one."""
+        """The process that runs its code, None for this one."""
         return self._host.pid
 
     @property
     def info(self) -> ExecutorInfo:
-        """What it takes, known once ``load`` has run."""
+        """The facts about it; its payload is known once ``load`` has run."""
         return self._info
 
     @property
     def waiting(self) -> int:
-        """None: its messages wait in the fleet's queue, not here."""
+        """0: its messages wait in the fleet's queue, not here."""
         return 0
 
     @property
     def full(self) -> bool:
-        """Whether it handles as many messages as one handler may (HC-31): the next one waits."""
+        """Whether it handles as many messages as one handler may (HC-31), so that the next one waits."""
         return len(self._work) >= self._own.at_once(self._messaging.limits)
 
     def problems(self) -> tuple[str, ...]:
-        """None: it has no downstreams that anybody knows of."""
+        """None: its downstreams, if any, are not known."""
         return ()
 
     async def load(self, *, fresh: bool = False) -> None:
@@ -89,15 +89,15 @@ class TypedExecutor:
         )
 
     async def start(self) -> None:
-        """Take messages from now on. Raises what ``load`` raises where that has not run yet."""
+        """Take messages from now on. Loads first if needed, and raises what ``load`` raises."""
         await self.load()
         await self._host.start()
         self._started, self._patience = True, self._own.timeout
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
-        """What comes back to a message from outside, written as that was; no text where nothing does (HC-5).
+        """Answer a message from outside in the form it has; without an answer the text is empty (HC-5).
 
-        Raises Fault: a PayloadFault for what is no message of its class, which no handler ever sees (HC-2).
+        Raises Fault: PayloadFault for a text that is no message of its class, which no handler sees (HC-2).
         """
         facts = self._facts
         if facts is None or not self._started:
@@ -124,18 +124,18 @@ class TypedExecutor:
         return TurnResult((text,), said, usage)
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` is called where its own process ended."""
+        """``tell`` is called when its own process ended."""
         self._host.when_failed(tell)
 
     def release(self, lease: str) -> None:
-        """Nothing is kept for a conversation: frames end with their runs."""
+        """Do nothing: frames end with their runs, so nothing is kept for a conversation."""
 
     def hurry(self, seconds: float) -> None:
-        """Its agent is to stop: messages of other agents' runs that it handles then have so many seconds."""
+        """Give the messages of other agents' runs that it still handles so many seconds: its agent stops."""
         self._patience = min(seconds, self._own.timeout)
 
     async def park(self, timeout: float) -> None:
-        """Take no more messages; those that are handled now may be finished, in ``timeout`` at most."""
+        """Take no more messages; those that are handled now have ``timeout`` seconds."""
         await self._finish(timeout)
         await self._host.park(GRACE)
 
@@ -153,29 +153,29 @@ class TypedExecutor:
 
     @property
     def shown(self) -> str:
-        """The name that others know it by: that of its group where it shares one."""
+        """The name that other handlers use: that of its group if it shares one."""
         return self._own.group or self.name
 
     @property
     def payload(self) -> PayloadType:
-        """What it takes. Raises Fault before it was loaded."""
+        """The type of its messages. Raises Fault before it is loaded."""
         if self._facts is None:
             raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
         return self._facts.payload
 
     @property
     def peers(self) -> frozenset[str]:
-        """Whom it may send to, as it was made; its fleet knows what holds now."""
+        """The agents it may send to, as it was loaded; the fleet knows the current ones."""
         return frozenset(self._config.peers)
 
     @property
     def forwards_freely(self) -> bool:
-        """A listener that is no agent and names no peers."""
+        """Whether it is a listener that is no agent and names no peers."""
         return self._own.forwards_freely
 
     @property
     def is_agent(self) -> bool:
-        """``agent: true``."""
+        """Whether agents.yaml says ``agent: true``."""
         return self._own.agent
 
     @property
@@ -185,13 +185,13 @@ class TypedExecutor:
 
     @property
     def description(self) -> str:
-        """What it is good for."""
+        """The agent's description."""
         return self._config.description
 
     async def invoke(self, delivery: Delivery) -> Reply:
         """Have it handle a message, in a task of its own. Raises Fault as ``Endpoint.invoke``.
 
-        What the handler raises is told by its kind; its text and its traceback stay in the log (HC-22).
+        An exception of the handler is reported by its kind; its text and traceback stay in the log (HC-22).
         """
         if not self._started:
             raise Fault(FaultType.TRANSPORT, f"{self.name} is not running")
@@ -221,7 +221,7 @@ class TypedExecutor:
         raise raised(self.name, error, self._project.root) from None
 
     def ended(self, frame: str) -> None:
-        """The frame's scratch storage goes (HC-18)."""
+        """Drop the frame's scratch storage (HC-18)."""
         self._host.ended(frame)
 
     # How it is done
@@ -251,9 +251,9 @@ class TypedExecutor:
         )
 
     def _thread(self, turn: Turn) -> str:
-        """The UUID of the run's first frame: the caller's own handle if it is one, else one of the thread.
+        """Return the UUID of the run's first frame: the caller's handle if it is one, else one of the thread.
 
-        The second is a hash: the thread's id itself opens the caller's conversation.
+        That one is a hash of the thread's id, because the id itself would open the caller's conversation.
         """
         if is_canonical(turn.handle):
             return turn.handle

@@ -1,4 +1,4 @@
-"""From ``module:function`` and ``module:Class`` to a handler, what it takes, and the classes it knows."""
+"""Loads a typed handler: its function, the class of its payload, and the classes it knows (HC-1, X8)."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -28,15 +28,15 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 _NAME_ONE: Final = "name a dataclass of yours: `payload: module:Class`"
 _OURS: Final = frozenset({HandlerMetadata, HandlerResponse})
 MAX_KNOWN: Final = 2_000
-"""Classes that one handler may know; further ones count as unknown to it."""
+"""Classes that one handler may know; others count as unknown to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedHandler:
     """A handler that may be called: ``kind`` is the class of its payload, ``payload`` that class's type.
 
-    ``known`` are the dataclasses that its code can name, by ``module:Class``: an answer of such a class comes
-    as that class, in this version of it. ``defined`` is ``file:line``.
+    ``known`` are the dataclasses that its code can name, by ``module:Class``; it gets an answer of such a
+    class as an instance of this version of the class. ``defined`` is ``file:line``.
     """
 
     handler: Handler
@@ -47,9 +47,9 @@ class LoadedHandler:
 
 
 def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> LoadedHandler:
-    """Import what the agent's ``handler:`` and ``payload:`` name, and check both; nothing of it is called.
+    """Import what the agent's ``handler:`` and ``payload:`` name, and check both without a call.
 
-    Blocks for as long as the code takes to import. Raises Fault (CONFIG) with file and line.
+    Blocks while the code is imported. Raises Fault (CONFIG) with file and line.
     """
     assert agent.handler is not None
     assert agent.handler.typed is not None
@@ -69,16 +69,16 @@ def load_handler(project: Project, agent: AgentConfig, *, fresh: bool) -> Loaded
                 known = _known(project.root, found, kind)
         except Fault:
             raise
-        except BaseException as error:  # a user's module may raise anything, and it is only that
+        except BaseException as error:  # a user's module may raise anything
             raise import_fault(project, importing, error) from error
         finally:
-            reapply_logging()  # the user's code may have set up anything
+            reapply_logging()  # the user's code may have set up logging
         note(each for name in (module, of_payload) for each in survey(project.root, name).files)
     return _checked(project, agent, found, kind, known)
 
 
 def key_of(kind: type) -> str:
-    """``module:Class``, under which a class is known to others."""
+    """Return ``module:Class``, the key by which other handlers know a class."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -117,12 +117,12 @@ def _place_of_class(project: Project, kind: Any) -> str:
 
 
 def _known(root: Path, found: Any, kind: Any) -> dict[str, type]:
-    """The dataclasses that stand in the handler's module, and in modules of the project that it names."""
+    """Return the dataclasses in the handler's module, and in modules of the project that it names."""
     known: dict[str, type] = {}
     for each in (*_dataclasses_in(_globals_of(found), root), *_dataclasses_in(vars(pallas.contract), None)):
         if len(known) < MAX_KNOWN:
             known.setdefault(key_of(each), each)
-    # Where the code names xml-pipeline's own SystemError and the like, it gets that in the place of ours.
+    # If the code names xml-pipeline's own SystemError and the like, it gets that instead of ours.
     for each in [each for each in known.values() if each.__module__.partition(".")[0] in FOREIGN]:
         ours = f"{pallas.contract.__name__}:{each.__name__}"
         if ours in known:
@@ -147,10 +147,10 @@ def _dataclasses_in(names: Mapping[str, Any], root: Path | None) -> Iterator[typ
 
 
 def check_handler(found: Any, name: str) -> Handler:
-    """What was found, if it is ``async def`` and takes a payload and metadata. Raises Fault (CONFIG).
+    """Return ``found`` if it is ``async def`` and takes a payload and metadata. Raises Fault (CONFIG).
 
-    A ``partial``, a method, and an object whose call is ``async def`` will do. ``name`` is how a person would
-    find it.
+    It may be a ``partial``, a method, or an object whose ``__call__`` is ``async def``. ``name`` is what the
+    Fault calls it.
     """
     if inspect.isclass(found):
         raise _wrong(name, "is a class", f"name a function: `{_SHAPE.format('handle')}`")
@@ -173,7 +173,7 @@ def check_handler(found: Any, name: str) -> Handler:
 
 
 def code_of(found: Any) -> Any:
-    """The function behind a handler: of a ``partial``, of an object that is called, of a wrapper."""
+    """Return the function of a handler that is a ``partial``, an object that can be called, or a wrapper."""
     while isinstance(found, partial):
         found = found.func
     if not inspect.isroutine(found):
@@ -184,7 +184,7 @@ def code_of(found: Any) -> Any:
 
 
 def check_payload(found: Any, name: str) -> type:
-    """What was found, if it is a dataclass. Raises Fault (CONFIG)."""
+    """Return ``found`` if it is a dataclass. Raises Fault (CONFIG)."""
     if not inspect.isclass(found):
         raise _wrong(name, f"is {_a(found)} and no class", _NAME_ONE, "payload")
     if found in _OURS:

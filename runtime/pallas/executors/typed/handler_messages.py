@@ -1,6 +1,6 @@
 """The messages between the fleet and the process of an isolated handler.
 
-The process runs user code: what comes from there has bounds, and concerns its own handler alone.
+The process runs user code, so its messages have bounds and concern its own handler alone.
 """
 
 from dataclasses import dataclass, field

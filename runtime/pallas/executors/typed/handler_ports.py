@@ -1,4 +1,4 @@
-"""What stands on both sides of a typed handler's executor: its code, in whichever process, and the fleet."""
+"""The two sides of a typed handler's executor: the host of its code, and the fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,31 +13,33 @@ from pallas.payloads import Payload, PayloadType
 
 @dataclass(frozen=True, slots=True)
 class HandlerFacts:
-    """What loading found out: what the handler takes, and where it is (``agents/add.py:8``)."""
+    """What loading found out: the type of its messages, and where it is defined (``agents/add.py:8``)."""
 
     payload: PayloadType
     defined: str = ""
 
 
 class HandlerHost(Protocol):
-    """Where a typed handler's code is: in this process, or in one of its own. One event loop only.
+    """Runs a typed handler's code, in this process or in one of its own. One event loop only.
 
     Called in the order of an ``Executor``; ``handle`` only between ``start`` and ``close``.
     """
 
     @property
     def pid(self) -> int | None:
-        """The process of its own, None for this one."""
+        """The process that runs its code, None for this one."""
         ...
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The project's files that it was made of so far, as ``ExecutorInfo.files``."""
+        """The project's files that it was made of so far, as in ``ExecutorInfo.files``."""
         ...
 
     async def load(self, *, fresh: bool) -> HandlerFacts:
-        """Import the handler and its payload's class, and check both. Raises Fault (CONFIG) with file and
-        line; ``fresh`` as for ``Executor.load``."""
+        """Import the handler and its payload's class, and check both; ``fresh`` as for ``Executor.load``.
+
+        Raises Fault (CONFIG) with file and line.
+        """
         ...
 
     async def start(self) -> None:
@@ -45,15 +47,15 @@ class HandlerHost(Protocol):
         ...
 
     async def handle(self, delivery: Delivery) -> Reply:
-        """What the handler says to a message; cancelling it cancels the handler. Who asks bounds it.
+        """Return the handler's reply to a message; cancelling this cancels the handler. It has no timeout.
 
-        Raises what the handler raises, InvalidReply for what it returned that is no reply, and
-        PayloadFault where that does not fit its own class; a Fault of whoever did not get it done.
+        Raises what the handler raises, InvalidReply if it returned something that is no reply, PayloadFault
+        if its reply does not fit its own class, and Fault if its process failed.
         """
         ...
 
     def ended(self, frame: str) -> None:
-        """That frame's scratch storage goes; returns at once."""
+        """Drop the frame's scratch storage; returns at once."""
         ...
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
@@ -61,30 +63,30 @@ class HandlerHost(Protocol):
         ...
 
     async def park(self, timeout: float) -> None:
-        """Let go of what runs; nothing is handled any more."""
+        """End what runs; no messages are handled any more."""
         ...
 
     async def close(self, timeout: float) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
 class MessagingPort(Protocol):
-    """The fleet as a typed handler's executor reaches it."""
+    """The fleet as a typed handler's executor sees it."""
 
     @property
     def limits(self) -> PumpLimits:
-        """As the project's files say now."""
+        """The limits that the project's files say now."""
         ...
 
     async def exchange(self, first: First, emit: Emit) -> Payload | None:
-        """Deliver a message and all that follow; what comes back. Raises Fault."""
+        """Deliver a message and all that follow from it; return the answer to it. Raises Fault."""
         ...
 
     def principal(self, run_id: str) -> Principal:
-        """Who asked for a run in flight."""
+        """Return the caller of a run in flight."""
         ...
 
     def used(self, run_id: str) -> Usage:
-        """What a run's handlers asked models for, together; it is forgotten with that."""
+        """Return what the handlers of a run used of models together, and forget it."""
         ...

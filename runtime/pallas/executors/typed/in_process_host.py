@@ -72,7 +72,7 @@ class InProcessHost:
         return HandlerFacts(loaded.payload, loaded.defined)
 
     async def start(self) -> None:
-        """It is ready as it is."""
+        """Do nothing: a function is ready once it is loaded."""
 
     async def handle(self, delivery: Delivery) -> Reply:
         """As ``HandlerHost.handle``."""
@@ -81,9 +81,11 @@ class InProcessHost:
         try:
             payload = bind_payload(delivery.payload, loaded)
         except NotTaken as fault:
-            self._say_why(fault)
+            self._log_refusal(fault)
             raise
-        metadata = replace(delivery.metadata)  # its own: whatever it writes into that, nobody reads
+        metadata = replace(
+            delivery.metadata
+        )  # a copy: the fleet does not read what the handler writes into it
         frame = delivery.frame
         with (
             self._scratches.lent(frame) as storage,
@@ -100,11 +102,11 @@ class InProcessHost:
             with handling(invocation):
                 try:
                     returned = await loaded.handler(payload, metadata)
-                except PayloadFault as fault:  # of its own making: nothing is wrong with what it returned
+                except PayloadFault as fault:  # raised by its own code, and not about its reply
                     raise InvalidReply(fault.message) from fault
         return reply_of(returned)
 
-    def _say_why(self, refusal: NotTaken) -> None:
+    def _log_refusal(self, refusal: NotTaken) -> None:
         cause = refusal.__cause__
         log.warning(
             "%s: a message was refused: %s (%s: %s)",
@@ -116,18 +118,18 @@ class InProcessHost:
         )
 
     def ended(self, frame: str) -> None:
-        """The frame's storage goes, and models are asked for it no more."""
+        """Drop the frame's scratch storage, and end its leases on models."""
         self._scratches.drop(frame)
         self._leases.end(frame)
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """Never told: a function does not break by itself."""
+        """Do nothing: a function does not break by itself."""
 
     async def park(self, timeout: float) -> None:
-        """It holds nothing but its code."""
+        """Do nothing: it holds only its code."""
 
     async def close(self, timeout: float) -> None:
-        """It holds nothing but its code."""
+        """Do nothing: it holds only its code."""
 
 
 class CompleterLeases:
@@ -163,7 +165,7 @@ class CompleterLeases:
 
 
 class _LeasedCompleter:
-    """Asks as ``asks`` does until ``end``, which also cuts off what is under way."""
+    """Asks as ``asks`` does until ``end``, which also cuts off questions that are under way."""
 
     __slots__ = ("_asks", "_under_way")
 
@@ -172,7 +174,7 @@ class _LeasedCompleter:
         self._under_way: set[asyncio.Timeout] = set()
 
     async def complete(self, wanted: Completion) -> LLMResponse:
-        """Raises Fault."""
+        """As ``Completer.complete``. Raises Fault, also once the lease has ended."""
         asks = self._asks
         if asks is None:
             _too_late()
@@ -189,7 +191,7 @@ class _LeasedCompleter:
             _too_late()
 
     def end(self) -> None:
-        """The message is handled."""
+        """End the lease: the message is handled."""
         self._asks = None
         for scope in self._under_way:
             scope.reschedule(asyncio.get_running_loop().time())

@@ -1,7 +1,7 @@
-"""Keeps files from this process by Landlock, which needs Linux 5.13 or newer and no rights.
+"""Hides files from this process with Landlock, which needs Linux 5.13 or newer and no privileges.
 
-Landlock allows what a rule names and refuses the rest: there is no rule to refuse one folder. So every folder
-beside the way to a hidden one gets a rule.
+Landlock allows what a rule names and refuses the rest; no rule can refuse one folder. So every folder that is
+not on the way to a hidden one gets a rule.
 """
 
 import ctypes
@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Final
 
 MAX_RULES: Final = 20_000
-"""Rules of one process; what is beyond them cannot be opened."""
+"""Rules of one process; files without a rule cannot be opened."""
 MAX_MODULES: Final = 5_000
 """Files of the project's code that can be imported."""
 _CODE: Final = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 _NO_CODE: Final = frozenset({"node_modules", "__pycache__"})
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # alike on all machines that Python 3.13 knows
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = (
+    444,
+    445,
+    446,
+)  # the same on all machines that Python 3.13 supports
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _WRITE_FILE, _READ_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14
@@ -38,10 +42,10 @@ class _PathBeneath(ctypes.Structure):
 
 
 def hide(hidden: Sequence[Path], *, readable: Iterable[Path], own: Iterable[Path]) -> bool:
-    """For the rest of this process, and all that it starts: nothing in ``hidden`` is read or written.
+    """Forbid this process and all that it starts to open files in ``hidden``, for good.
 
-    Except files and folders there that are ``readable``, and those that are its ``own``, which it may change.
-    Returns whether the system does so. Only the calling thread, and those that it starts, are bound.
+    Files and folders there that are ``readable`` may be read, those that are its ``own`` also changed.
+    Returns whether the system can do that. It binds only the calling thread, and threads that this starts.
     """
     if not (version := _version()):
         return False
@@ -68,7 +72,7 @@ def hide(hidden: Sequence[Path], *, readable: Iterable[Path], own: Iterable[Path
 
 
 def hide_project(root: Path, hidden: Sequence[str], own: Sequence[str]) -> bool:
-    """Keep the project's files and those in ``hidden`` from this process, but for code and ``own``.
+    """Hide the project's files and those in ``hidden`` from this process, except code and ``own``.
 
     Returns whether the system can do that.
     """
@@ -80,14 +84,14 @@ def hide_project(root: Path, hidden: Sequence[str], own: Sequence[str]) -> bool:
 
 
 def _packages() -> Iterator[Path]:
-    """Where Python and what is installed are, which may be in the project's folder."""
+    """Yield the folders of Python and of installed packages, which may be in the project's folder."""
     yield from {Path(os.path.realpath(each)) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     yield from (Path(each) for each in sys.path if "site-packages" in each)
     yield Path(__file__).parents[2]
 
 
 def _modules(root: Path) -> Iterator[Path]:
-    """The project's code, for imports that a handler does when it is called."""
+    """Yield the project's code, for imports that a handler does when it is called."""
     count = 0
     for folder, folders, files in os.walk(root):
         folders[:] = [each for each in folders if not each.startswith(".") and each not in _NO_CODE]
@@ -104,12 +108,12 @@ def _modules(root: Path) -> Iterator[Path]:
 
 
 def is_available() -> bool:
-    """Whether this system has Landlock."""
+    """Return whether this system has Landlock."""
     return _version() > 0
 
 
 def _version() -> int:
-    """Which one it has, 0 for none."""
+    """Return the version of Landlock that the system has, 0 for none."""
     if sys.platform != "linux":
         return 0
     call = ctypes.CDLL(None, use_errno=True).syscall
@@ -117,7 +121,7 @@ def _version() -> int:
 
 
 def _allow(calls: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
-    """A rule for the file or folder; none for what cannot be opened."""
+    """Add a rule for a file or folder, unless it cannot be opened."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -130,7 +134,7 @@ def _allow(calls: ctypes.CDLL, rules: int, path: Path, access: int) -> None:
 
 
 def _beside(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """All below ``folder`` but ``hidden``, as few paths as possible. Where a link leads is not followed."""
+    """Yield all below ``folder`` except ``hidden``, as few paths as possible; links are not followed."""
     inner = [each for each in hidden if each.is_relative_to(folder)]
     if not inner:
         yield folder

@@ -18,13 +18,13 @@ from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadT
 from .handler_loader import LoadedHandler, key_of
 
 LARGEST: Final = 16 * MAX_BYTES
-"""Bytes of a message that a project may allow at most; what it does allow is the pump's business."""
-# Classes whose instances were sent in this process, as their senders have them: none is kept for that.
+"""Bytes of a message that a project may allow at most; a project's own limit is checked on delivery."""
+# Classes whose instances were sent in this process, by the id of their type.
 _sent: WeakValueDictionary[int, type] = WeakValueDictionary()
 
 
 def pack_payload(value: Any) -> Payload:
-    """An instance of a dataclass as a message of its own class. Raises Fault."""
+    """Return an instance of a dataclass as a message of its own class. Raises Fault."""
     kind = type(value)
     made = PayloadType.of(kind)
     payload = made.pack(value, limit=LARGEST)
@@ -33,12 +33,11 @@ def pack_payload(value: Any) -> Payload:
 
 
 def bind_payload(payload: Payload, loaded: LoadedHandler) -> Any:
-    """The instance that the handler gets: always a new one, never the sender's.
+    """Return the instance that the handler gets: always a new one, never the sender's.
 
-    A class that the handler's code can name comes as that class, which after a reload is another than the
-    sender's; one that it cannot name as the sender's class, and where that is elsewhere as a ``Document``.
-    An answer that its class refuses is a ``Document``. Raises Fault where the handler's own class refuses the
-    message (NotTaken), or is another by now, and it does not fit (TRANSPORT).
+    It is of the class that the handler's code can name, which after a reload differs from the sender's; else
+    of the sender's class; else, if that is in another process or refuses the message, a ``Document``. Raises
+    Fault: NotTaken if the handler's own class refuses the message, TRANSPORT if the class was changed since.
     """
     known = loaded.known.get(payload.key) if payload.key else _named(payload.name, loaded)
     if known is not None:
@@ -60,7 +59,7 @@ def bind_payload(payload: Payload, loaded: LoadedHandler) -> Any:
 
 
 def _named(name: str, loaded: LoadedHandler) -> type | None:
-    """The one class of that name that a handler knows: of what came as bytes no more is known."""
+    """Return the one class of that name that a handler knows: a message in bytes has no other key."""
     found = [kind for kind in loaded.known.values() if kind.__name__ == name]
     return loaded.kind if loaded.kind in found else found[0] if len(found) == 1 else None
 
@@ -69,7 +68,7 @@ _RETURN: Final = "return HandlerResponse(payload, to=...), HandlerResponse.respo
 
 
 class InvalidReply(TypeError):
-    """What a handler returned is no answer; the text is for the log alone."""
+    """A handler returned something that is no reply; the text is for the log alone."""
 
 
 def reply_of(returned: Any) -> Reply:
@@ -89,7 +88,7 @@ def reply_of(returned: Any) -> Reply:
 
 
 def _is_foreign(returned: Any) -> bool:
-    """Whether it is xml-pipeline's own HandlerResponse: a dataclass of that name with the same fields."""
+    """Return whether it is xml-pipeline's own HandlerResponse: a dataclass of that name and those fields."""
     kind = type(returned)
     return (
         kind.__name__ == HandlerResponse.__name__
@@ -107,11 +106,11 @@ def _one(value: Any, to: Any) -> tuple[str | None, Payload]:
             f"the payload of its HandlerResponse is {_a(value)}; give an instance of a dataclass"
         )
     try:
-        # As it is, whatever a class of its own says that it equals.
+        # A plain string: a subclass could claim to equal any name.
         return to if to is None else str.__str__(to), pack_payload(value)
     except PayloadFault:
         raise
-    except Fault as fault:  # of its class, not of its values
+    except Fault as fault:  # about its class, not its values
         raise InvalidReply(f"the payload of its HandlerResponse is {_a(value)}: {fault.message}") from None
 
 

@@ -1,4 +1,4 @@
-"""What handlers keep for a conversation while it lasts, each frame for itself (HC-18)."""
+"""Scratch storage: what a handler keeps for one frame while that lasts (HC-18)."""
 
 import sys
 from collections.abc import Iterator, MutableMapping
@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 MAX_ENTRIES: Final = 1_000
 """Entries of one frame."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of one frame, as far as the values themselves say: what a container holds is not counted."""
+"""Bytes of one frame, by ``sys.getsizeof``: the contents of containers are not counted."""
 
 
 class Scratch(MutableMapping[str, Any]):
-    """Storage of one frame. What would be too much is refused with ValueError, and nothing is changed."""
+    """The storage of one frame. An entry that is too much raises ValueError and changes nothing."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
@@ -46,7 +46,7 @@ class Scratch(MutableMapping[str, Any]):
 
 
 class Scratches:
-    """Those of one agent, by frame; one is made when a handler first puts something in."""
+    """The storages of one agent, by frame; each is made when a handler first puts something in."""
 
     def __init__(self) -> None:
         self._frames: dict[str, Scratch] = {}
@@ -57,7 +57,7 @@ class Scratches:
 
     @contextmanager
     def lent(self, frame: str) -> Iterator[MutableMapping[str, Any]]:
-        """The frame's storage, for whoever handles a message in this block; afterwards it keeps nothing."""
+        """Lend the frame's storage to the handler of a message, for this block; later entries raise."""
         lent = _Lent(self._frames, frame)
         self._lent.setdefault(frame, set()).add(lent)
         try:
@@ -70,14 +70,14 @@ class Scratches:
                     del self._lent[frame]
 
     def drop(self, frame: str) -> None:
-        """The frame is over; handlers that are just being cancelled keep nothing in it any more."""
+        """Drop the storage of a frame that is over; a handler that still runs cannot use it either."""
         self._frames.pop(frame, None)
         for lent in self._lent.pop(frame, ()):
             lent.over = True
 
 
 class _Lent(MutableMapping[str, Any]):
-    """A frame's storage that takes no room before something is put in: most handlers never use theirs."""
+    """A frame's storage that is only made when something is put in: most handlers never use theirs."""
 
     __slots__ = ("_frame", "_frames", "over")
     __hash__ = object.__hash__
@@ -112,7 +112,7 @@ _shared: Final[WeakValueDictionary[tuple[Path, str], Scratches]] = WeakValueDict
 
 
 def scratches_of(root: Path, agent: str) -> Scratches:
-    """Those of an agent of a project: versions of it share them, so a reload in between loses nothing."""
+    """Return the storages of an agent; all versions of it share them, so that a reload loses nothing."""
     key = (root, agent)
     found = _shared.get(key)
     if found is None:

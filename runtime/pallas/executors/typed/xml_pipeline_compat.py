@@ -1,6 +1,6 @@
-"""Modules that code written for xml-pipeline imports, for where that package is not installed.
+"""Modules for code that was written for xml-pipeline, if that package is not installed.
 
-A module of the project and an installed package of the same name come first: these are looked for last.
+They are looked up last: a module of the project or an installed package of the same name comes first.
 """
 
 import importlib.abc
@@ -74,7 +74,8 @@ async def platform_complete(
 ) -> str:
     """Return what a model answers to one message, below the listener's ``prompt``. Raises Fault.
 
-    Whose call it is is known without ``agent_name`` and ``thread_id``; a thread has no history here.
+    ``agent_name`` and ``thread_id`` are ignored: the call is for the message being handled. A thread has no
+    history here.
     """
     model = str(params.pop("model", ""))
     answered = await complete(model, [{"role": "user", "content": user_message}], **params)
@@ -82,7 +83,7 @@ async def platform_complete(
 
 
 class TodoRegistry:
-    """The todos of the message that is being handled; as of another conversation there are none."""
+    """The todos of the message that is being handled."""
 
     def register(
         self,
@@ -92,19 +93,19 @@ class TodoRegistry:
         from_listener: str | None = None,
         description: str = "",
     ) -> str:
-        """Return the id of a new watcher of this conversation. Raises Fault, and RuntimeError elsewhere."""
+        """Return the id of a new watcher of this conversation. Raises Fault or RuntimeError."""
         return self._todos().register(wait_for, from_listener or "", description)
 
     def get_raised_for(self, thread_id: str, agent: str) -> Sequence[Any]:
-        """Return those for which what they wait for has come."""
+        """Return the watchers whose message has come."""
         return self._todos().raised()
 
     def get_pending_for(self, thread_id: str, agent: str) -> Sequence[Any]:
-        """Return those for which it has not."""
+        """Return the watchers that still wait."""
         return self._todos().pending()
 
     def close(self, watcher_id: str) -> bool:
-        """Close one; return whether there was one."""
+        """Close a watcher; return whether it existed."""
         return self._todos().complete(watcher_id)
 
     def _todos(self) -> TodoList:
@@ -125,7 +126,7 @@ def get_todo_registry() -> TodoRegistry:
 
 
 def get_console() -> None:
-    """Return None: no console of xml-pipeline is there, so that a handler prints."""
+    """Return None: there is no console of xml-pipeline, so a handler prints."""
 
 
 def _modules() -> Mapping[str, Mapping[str, Any]]:
@@ -165,7 +166,7 @@ MODULES: Final = _modules()
 
 class _Loader(importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """As any module is made."""
+        """Return None, so that the module is made as usual."""
 
     def exec_module(self, module: ModuleType) -> None:
         vars(module).update(MODULES[module.__name__])
@@ -181,6 +182,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Have the modules found from now on, in this process, where nothing else of their name is."""
+    """Make the modules importable in this process, unless others have their names."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())

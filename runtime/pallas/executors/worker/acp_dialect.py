@@ -1,4 +1,4 @@
-"""Workers that speak the Agent Client Protocol: what is said to and by them, by its own schema."""
+"""The dialect of workers that speak the Agent Client Protocol, by its own schema."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ _MAX_DETAILS: Final = 300
 
 
 class AcpDialect:
-    """A worker that answered ``initialize``. Raises Fault (CONFIG) for a version that is not understood."""
+    """A worker that answered ``initialize``. Raises Fault (CONFIG) for an unsupported version."""
 
     model = ""
 
@@ -94,7 +94,7 @@ class AcpDialect:
         )
 
     async def open(self) -> str:
-        """A new session's id. Raises Fault (PROTOCOL) where there is none."""
+        """Open a session and return its id. Raises Fault (PROTOCOL) if there is none."""
         request = NewSessionRequest(cwd=str(self._config.cwd), mcp_servers=[])
         return session_id(
             self._name,
@@ -104,35 +104,35 @@ class AcpDialect:
     async def begin(
         self, session: str, before: str, text: str, images: Sequence[Image]
     ) -> asyncio.Future[Any]:
-        """Ask, with a block for what was said before, one for the text and one for each picture."""
+        """Send a prompt: a block for the history, one for the text and one for each picture."""
         blocks: list[Any] = [TextContentBlock(type="text", text=each) for each in (before, text) if each]
         blocks += [
             ImageContentBlock(type="image", data=image.data, mime_type=image.mime_type) for image in images
         ]
         request = PromptRequest(session_id=session, prompt=blocks)
-        return await self._peer.ask("session/prompt", _plain(request))
+        return await self._peer.request("session/prompt", _plain(request))
 
-    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
-        """How it stopped; what it said came before. Raises Fault (PROTOCOL)."""
+    def parse_answer(self, result: Any, output: TurnOutput) -> WorkerAnswer:
+        """Parse the stop reason and the usage; the text came before, as updates. Raises Fault (PROTOCOL)."""
         try:
             answer = PromptResponse.model_validate(result)
         except ValidationError:
             raise malformed(self._name) from None
         usage = answer.usage
         counted = Usage(usage.input_tokens, usage.output_tokens) if usage is not None else Usage()
-        return WorkerAnswer(telling.end(ok=True), stop_reason(answer.stop_reason), counted)
+        return WorkerAnswer(output.end(ok=True), stop_reason(answer.stop_reason), counted)
 
     def cancel(self, session: str) -> None:
-        """The turn's own answer says when it has stopped."""
-        self._peer.tell("session/cancel", _plain(CancelNotification(session_id=session)))
+        """Send the notification; the prompt's own answer says when it has stopped."""
+        self._peer.notify("session/cancel", _plain(CancelNotification(session_id=session)))
 
     def close(self, session: str) -> None:
-        """Where it knows how; else it is just not used any more."""
+        """Close a session if the worker can; else it is just not used any more."""
         if self._closes:
-            self._peer.tell("session/close", _plain(CloseSessionRequest(session_id=session)), request=True)
+            self._peer.notify("session/close", _plain(CloseSessionRequest(session_id=session)), request=True)
 
-    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
-        """What newer workers say beyond the schema makes no sense here and is left out."""
+    def parse_update(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """Parse an update; one of a newer schema is left out."""
         try:
             notification = SessionNotification.model_validate(params)
         except ValidationError as error:
@@ -140,39 +140,39 @@ class AcpDialect:
             return None
         return notification.session_id, notification.update
 
-    def tell(self, update: Any, telling: TurnOutput) -> None:
-        """Text, thoughts and tools; plans, modes and commands have no place here."""
+    def report(self, update: Any, output: TurnOutput) -> None:
+        """Emit text, thoughts and tools; plans, modes and commands are left out."""
         match update:
             case AgentMessageChunk(content=TextContentBlock(text=text), message_id=message):
-                telling.text(text, message=message)
+                output.text(text, message=message)
             case AgentThoughtChunk(content=TextContentBlock(text=text)):
-                telling.text(text, reasoning=True)
+                output.text(text, reasoning=True)
             case ToolCallStart() | ToolCallProgress():
-                telling.tool(
+                output.tool(
                     update.tool_call_id,
                     title=update.title or "",
                     kind=update.kind or "",
                     status=update.status or "",
                 )
 
-    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
-        """By ``permissions``: allowed once, or rejected and told; cancelled where the turn is over."""
+    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+        """Answer by ``permissions``: allow once, or reject with a notice; cancelled if the turn is over."""
         try:
             request = RequestPermissionRequest.model_validate(params)
         except ValidationError as error:
             raise JsonRpcError(-32602, f"Invalid params: {_why(error)}") from None
-        if telling is None:
+        if output is None:
             return _outcome(None)
         if self._config.permissions == "allow":
             return _outcome(_option(request.options, "allow_once", "allow_always"))
         what = one_line(request.tool_call.title or request.tool_call.tool_call_id, 120)
-        telling.notice(
+        output.notice(
             f"the worker {self._name} asked leave for {what} and was refused; permissions: allow lets it"
         )
         return _outcome(_option(request.options, "reject_once", "reject_always"))
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:
-        """AUTH where it wants to be logged in, else UPSTREAM with its code."""
+        """Return AUTH if it wants to be logged in, else UPSTREAM with its code."""
         if refused.code == _AUTH_REQUIRED:
             ways = f" ({', '.join(self._logins)})" if self._logins else ""
             return Fault(
@@ -189,7 +189,7 @@ class AcpDialect:
 
 
 def _details(refused: JsonRpcError) -> str:
-    """What it says of the cause: the message alone is often "Internal error" and no more."""
+    """Return its details in brackets: the message alone is often just "Internal error"."""
     told = refused.data.get("details") if isinstance(refused.data, Mapping) else refused.data
     return f" ({one_line(redact_text(told), _MAX_DETAILS)})" if isinstance(told, str) and told.strip() else ""
 

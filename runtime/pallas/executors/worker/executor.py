@@ -1,4 +1,4 @@
-"""The fleet's side of an agent that is a program."""
+"""The executor of an agent that is a program."""
 
 import asyncio
 import logging
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 class WorkerExecutor:
     """Has turns answered by a worker, each conversation in a session of its own there (SPEC 7.4, DR-28).
 
-    A conversation that its session does not know is told to it before the text. One that is cancelled is
-    cancelled there; the end of the worker fails its turns with a Fault (TRANSPORT) that says how it ended.
+    If the session does not know the conversation, the turn begins with its history. A turn that is cancelled
+    is cancelled there. When the worker ends, its turns fail with a Fault (TRANSPORT) that says how it ended.
     """
 
     def __init__(self, project: Project, config: AgentConfig, limits: WorkerLimits = LIMITS) -> None:
@@ -45,22 +45,22 @@ class WorkerExecutor:
         self._info = ExecutorInfo(capacity=config.worker.capacity)
         self._room = asyncio.Semaphore(config.worker.capacity)
         self._waiting = 0
-        self._running: WorkerConnection | None = None
-        self._started = False
-        self._closing = False
+        self._connection: WorkerConnection | None = None
+        self._is_started = False
+        self._is_closing = False
         self._secrets: tuple[str, ...] = ()
-        self._left_out: set[str] = set()
-        self._tell_failed: Callable[[str], None] | None = None
+        self._params_left_out: set[str] = set()
+        self._on_failure: Callable[[str], None] | None = None
 
     @property
     def pid(self) -> int | None:
         """The worker's process, None while there is none."""
-        running = self._running
-        return running.process.pid if running is not None and not running.over else None
+        connection = self._connection
+        return connection.process.pid if connection is not None and not connection.is_over else None
 
     @property
     def info(self) -> ExecutorInfo:
-        """What is known of the worker; what it says of itself after its handshake."""
+        """The facts about the worker; what it says of itself is known after ``start``."""
         return self._info
 
     @property
@@ -69,52 +69,52 @@ class WorkerExecutor:
         return self._waiting
 
     def problems(self) -> tuple[str, ...]:
-        """What a worker calls is its own."""
+        """None: what a worker calls is its own."""
         return ()
 
     async def load(self, *, fresh: bool = False) -> None:
-        """Look for the program. Raises Fault (CONFIG) where there is none."""
+        """Look for the program. Raises Fault (CONFIG) if there is none."""
         await asyncio.to_thread(self._command)
         files = tuple(await asyncio.to_thread(self._files))
         self._info = replace(self._info, files=files, defined=files[0] if files else "")
 
     async def start(self) -> None:
-        """Start it and find out how it is spoken to.
+        """Start it and find out its dialect.
 
-        Raises Fault: CONFIG for a command that cannot be run, TIMEOUT where it does not answer in
-        ``request_timeout``, TRANSPORT where it ends, PROTOCOL where it writes what is no message.
+        Raises Fault: CONFIG for a command that cannot be run, TIMEOUT if it does not answer within
+        ``request_timeout``, TRANSPORT if it ends, PROTOCOL if it writes something that is no message.
         """
-        if self._closing:
+        if self._is_closing:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
-        if self._running is not None:
-            await self._running.close(0)
+        if self._connection is not None:
+            await self._connection.close(0)
         command = await asyncio.to_thread(self._command)
         if not self._secrets:
             env = self._config.env
             self._secrets = tuple(value for name, value in env.items() if is_sensitive(name))
             redact(*self._secrets)
-        running = self._running = await WorkerConnection.start(
-            self._name, self._config, command, self._environment(), self._limits, self._broke
+        connection = self._connection = await WorkerConnection.start(
+            self._name, self._config, command, self._environment(), self._limits, self._connection_ended
         )
         try:
-            if self._closing:  # meanwhile, when there was nothing yet to be ended
+            if self._is_closing:  # closed during the start, when there was nothing to end
                 raise Fault(FaultType.TRANSPORT, f"{self._name} is stopping")
-            await running.greet()
+            await connection.greet()
         except BaseException:
-            if hint := withheld_in(running.process.last_lines, self._environment()):
+            if hint := withheld_in(connection.process.last_lines, self._environment()):
                 log.warning("%s: %s", self._name, hint, extra={"agent": self._name})
-            await running.close(0)
+            await connection.close(0)
             raise
-        dialect = running.dialect
+        dialect = connection.dialect
         self._info = replace(
             self._info, vision=dialect.vision, model=dialect.model, capabilities=dialect.capabilities
         )
-        self._started = True
+        self._is_started = True
 
     async def run(self, turn: Turn, emit: Emit) -> TurnResult:
         """Answer one turn there. Raises Fault.
 
-        Whoever cancels it does not wait for the worker: that has ``limits.cancel`` seconds to stop.
+        Cancelling this does not wait for the worker, which has ``limits.cancel`` seconds to stop.
         """
         self._waiting += 1
         try:
@@ -122,139 +122,137 @@ class WorkerExecutor:
         finally:
             self._waiting -= 1
         try:
-            running = self._alive()
-            kept = await self._session(running, turn)
-            return await self._answer(running, kept, turn, emit)
+            connection = self._alive()
+            session = await self._session(connection, turn)
+            return await self._answer(connection, session, turn, emit)
         finally:
             self._room.release()
 
     def when_failed(self, tell: Callable[[str], None]) -> None:
-        """``tell`` hears how the worker ended."""
-        self._tell_failed = tell
+        """``tell`` gets the words for how the worker ended."""
+        self._on_failure = tell
 
     def release(self, lease: str) -> None:
         """Close the session of a conversation that is over."""
-        if self._running is not None:
-            self._running.conversations.release(lease)
+        if self._connection is not None:
+            self._connection.sessions.release(lease)
 
     async def session_opened(self, session: str, metadata: Mapping[str, Any]) -> None:
-        """Open the worker's own session for it. Raises Fault: then no prompt could be answered (DR-28)."""
-        running = self._alive()
+        """Open the worker's own session for it. Raises Fault; then no session begins (DR-28)."""
+        connection = self._alive()
         try:
-            opened = await running.open()
+            opened = await connection.open()
         except JsonRpcError as refused:
-            raise running.dialect.fault(refused, "session/new") from None
-        running.conversations.opened(session, opened)
+            raise connection.dialect.fault(refused, "session/new") from None
+        connection.sessions.opened(session, opened)
 
     async def session_closed(self, session: str, reason: str) -> None:
         """Close its session there, if it ever had a turn."""
-        if self._running is not None:
-            self._running.conversations.close(session)
+        if self._connection is not None:
+            self._connection.sessions.close(session)
 
     async def session_cancelled(self, session: str) -> None:
-        """Its run was cancelled with ``run`` already, and where none was there is nothing to do (DR-16)."""
+        """Do nothing: a run is cancelled by ``run``, and without a run there is nothing to cancel (DR-16)."""
 
     async def park(self, timeout: float) -> None:
         """End the worker; ``start`` may follow."""
-        self._started = False
-        if self._running is not None:
-            await self._running.close(timeout)
+        self._is_started = False
+        if self._connection is not None:
+            await self._connection.close(timeout)
 
     async def close(self, timeout: float) -> None:
         """End the worker: let it finish, hang up, SIGTERM, SIGKILL, in about ``timeout`` seconds."""
-        self._started, self._closing = False, True
+        self._is_started, self._is_closing = False, True
         try:
-            if self._running is not None:
-                await self._running.close(timeout)
+            if self._connection is not None:
+                await self._connection.close(timeout)
         finally:
             forget(*self._secrets)
             self._secrets = ()
 
     def _alive(self) -> WorkerConnection:
-        running = self._running
-        if running is None:
+        connection = self._connection
+        if connection is None:
             raise Fault(FaultType.TRANSPORT, f"{self._name} is not running")
-        if running.over:
-            raise running.death()
-        return running
+        if connection.is_over:
+            raise connection.end_fault()
+        return connection
 
-    async def _session(self, running: WorkerConnection, turn: Turn) -> WorkerSession:
-        """The session for a turn, for it alone until it is ``answered``; one may have to end first."""
+    async def _session(self, connection: WorkerConnection, turn: Turn) -> WorkerSession:
+        """Return the session for a turn, which has it alone until ``finish_turn``; waits for another turn."""
         while True:
-            kept = running.conversations.of(turn.lease)
+            session = connection.sessions.of(turn.lease)
             if turn.lease and turn.session:
-                running.conversations.belongs(turn.lease, turn.session)
-            await kept.lock.acquire()
-            if kept.gone or running.over:
-                running.answered(kept)
+                connection.sessions.belongs(turn.lease, turn.session)
+            await session.lock.acquire()
+            if session.gone or connection.is_over:
+                connection.finish_turn(session)
                 self._alive()
                 continue
-            if kept.id and not kept.knows(turn.history):  # what it knows is another conversation by now
-                running.conversations.drop(kept)
-                running.answered(kept)
+            if session.id and not session.knows(turn.history):  # it knows another conversation
+                connection.sessions.drop(session)
+                connection.finish_turn(session)
                 continue
-            return kept
+            return session
 
     async def _answer(
-        self, running: WorkerConnection, kept: WorkerSession, turn: Turn, emit: Emit
+        self, connection: WorkerConnection, session: WorkerSession, turn: Turn, emit: Emit
     ) -> TurnResult:
-        dialect = running.dialect
-        telling = TurnOutput(turn, emit, self._limits.answer)
+        dialect = connection.dialect
+        output = TurnOutput(turn, emit, self._limits.answer)
         answer: asyncio.Future[Any] | None = None
         stage, leaves = "session/new", False
         try:
             before = ""
-            if not kept.id:
-                kept.id = running.conversations.take_opened(turn.session) or await running.open()
+            if not session.id:
+                session.id = connection.sessions.take_opened(turn.session) or await connection.open()
                 before = history_block(turn.history, self._limits.history)
             stage = "session/prompt"
-            running.tellings[kept.id] = telling
-            answer = await dialect.begin(kept.id, before, turn.text, turn.images)
-            telling.begin()
-            self._tell_left_out(turn, telling)
-            await self._heard(answer, telling)
-            said = dialect.read(answer.result(), telling)
+            connection.outputs[session.id] = output
+            answer = await dialect.begin(session.id, before, turn.text, turn.images)
+            output.begin()
+            self._report_left_out(turn, output)
+            await self._wait_answer(answer, output)
+            said = dialect.parse_answer(answer.result(), output)
             question = Message("user", turn.text, turn.images)
             messages = (question, Message("assistant", "\n\n".join(said.texts)))
-            kept.heard(turn.history, messages)
+            session.heard(turn.history, messages)
             return TurnResult(said.texts or ("",), messages, said.usage, said.stop_reason)
         except asyncio.CancelledError:
-            kept.loose = True
-            if answer is not None and not answer.done() and not running.over:
+            session.loose = True
+            if answer is not None and not answer.done() and not connection.is_over:
                 leaves = True
-                running.see_off(kept, answer)
+                connection.cancel_turn(session, answer)
             raise
         except JsonRpcError as refused:
-            kept.loose = True
-            if "session" in refused.message.lower():  # it does not know its own any more
-                running.conversations.drop(kept)
+            session.loose = True
+            if "session" in refused.message.lower():  # it lost its own session
+                connection.sessions.drop(session)
             raise dialect.fault(refused, stage) from None
         except Fault as fault:
-            kept.loose = True
-            if fault.type is not FaultType.UPSTREAM or telling.full.done():
+            session.loose = True
+            if fault.type is not FaultType.UPSTREAM or output.full.done():
                 if answer is not None:
-                    dialect.cancel(kept.id)
-                    running.peer.forget(answer)
-                running.conversations.drop(kept)
+                    dialect.cancel(session.id)
+                    connection.peer.forget(answer)
+                connection.sessions.drop(session)
             raise
         finally:
-            telling.end(ok=False)
+            output.end(ok=False)
             if not leaves:
-                running.answered(kept)
+                connection.finish_turn(session)
 
-    def _tell_left_out(self, turn: Turn, telling: TurnOutput) -> None:
-        """Neither dialect has a place for parameters of a run: told once of each."""
+    def _report_left_out(self, turn: Turn, output: TurnOutput) -> None:
+        """Report parameters of the run, once each: neither dialect has a place for them."""
         given = {key for key, value in turn.params.values.items() if value is not None}
-        if left_out := sorted(given - self._left_out):
-            self._left_out |= given
-            telling.notice(
-                f"{self._name} is a worker and takes no parameters: left out {', '.join(left_out)}"
-            )
+        if left_out := sorted(given - self._params_left_out):
+            self._params_left_out |= given
+            output.notice(f"{self._name} is a worker and takes no parameters: left out {', '.join(left_out)}")
 
-    async def _heard(self, answer: asyncio.Future[Any], telling: TurnOutput) -> None:
-        """Until it is answered. Raises Fault (PROTOCOL) where there is no end to what it writes."""
-        await asyncio.wait({answer, telling.full}, return_when=asyncio.FIRST_COMPLETED)
-        if telling.full.done():
+    async def _wait_answer(self, answer: asyncio.Future[Any], output: TurnOutput) -> None:
+        """Wait for the answer. Raises Fault (PROTOCOL) if it is too long."""
+        await asyncio.wait({answer, output.full}, return_when=asyncio.FIRST_COMPLETED)
+        if output.full.done():
             raise Fault(
                 FaultType.PROTOCOL,
                 f"{self._name}: the worker's answer is longer than {self._limits.answer:,} characters "
@@ -262,14 +260,14 @@ class WorkerExecutor:
                 data={"stage": "session/prompt"},
             )
 
-    def _broke(self, reason: str) -> None:
-        if self._started and not self._closing:
-            self._started = False
-            if self._tell_failed is not None:
-                self._tell_failed(reason)
+    def _connection_ended(self, reason: str) -> None:
+        if self._is_started and not self._is_closing:
+            self._is_started = False
+            if self._on_failure is not None:
+                self._on_failure(reason)
 
     def _environment(self) -> dict[str, str]:
-        """A program's, with the worker's own laid over it; ``python`` is the interpreter that runs this."""
+        """Return its environment, in which ``python`` is the interpreter that runs the fleet."""
         ours = str(Path(sys.executable).parent)
         path = os.environ.get("PATH", os.defpath)
         if path.split(os.pathsep)[0] != ours:
@@ -277,7 +275,7 @@ class WorkerExecutor:
         return program_environment({"PATH": path, **self._config.env})
 
     def _command(self) -> tuple[str, ...]:
-        """The command with the path of its program. Raises Fault (CONFIG)."""
+        """Return the command with the path of its program. Raises Fault (CONFIG)."""
         program, *rest = self._config.command or ("",)
         place = {"place": str(self._where)}
         if not self._config.cwd.is_dir():
@@ -298,7 +296,7 @@ class WorkerExecutor:
         return (found, *rest)
 
     def _files(self) -> list[str]:
-        """What the command names that is a file of the project."""
+        """Return the files of the project that the command names."""
         found = []
         for word in self._config.command:
             path = self._config.cwd / word

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 with a worker, one message per line: what is asked, what comes back, what is not allowed."""
+"""JSON-RPC 2.0 with a worker, one message per line."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ METHOD_NOT_FOUND: Final = -32601
 
 
 class JsonRpcError(Exception):
-    """The worker answered with a JSON-RPC error; ``message`` is sanitised."""
+    """A JSON-RPC error; ``message`` is sanitised."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -31,13 +31,13 @@ class JsonRpcError(Exception):
 
 
 def encode_line(message: Mapping[str, Any]) -> bytes:
-    """A message as it is sent."""
+    """Return a message as a line."""
     # Lone surrogates, which no encoder takes, stay escaped.
     return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n"
 
 
 def error_of(error: Any) -> JsonRpcError:
-    """What an answer's ``error`` says, whatever it is."""
+    """Return an answer's ``error`` as an exception; it may be any JSON value."""
     if not isinstance(error, dict):
         return JsonRpcError(0, one_line(redact_text(str(error)), 300))
     code = error.get("code")
@@ -58,8 +58,9 @@ _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,9})\b')
 class JsonRpcPeer:
     """One worker's stdin and stdout.
 
-    ``heard`` takes its notifications and ``asked`` answers its requests, at once (Refused for an error).
-    ``broke`` is told why nothing more can be said to it; its owner then calls ``fail`` when it has ended.
+    ``on_notification`` gets its notifications, ``on_request`` returns the results of its requests or raises
+    JsonRpcError. ``on_broken`` gets the reason when it breaks the protocol; its owner then ends it and calls
+    ``fail``.
     """
 
     def __init__(
@@ -69,35 +70,35 @@ class JsonRpcPeer:
         writer: StreamWriter,
         limits: WorkerLimits,
         *,
-        heard: Callable[[str, Mapping[str, Any]], None],
-        asked: Callable[[str, Mapping[str, Any]], Any],
-        broke: Callable[[str], None],
+        on_notification: Callable[[str, Mapping[str, Any]], None],
+        on_request: Callable[[str, Mapping[str, Any]], Any],
+        on_broken: Callable[[str], None],
     ) -> None:
         self._name = name
         self._limits = limits
-        self._heard, self._asked, self._broke = heard, asked, broke
+        self._on_notification, self._on_request, self._on_broken = on_notification, on_request, on_broken
         self._next = 1
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._lines: deque[bytes] = deque()
         self._queued = 0
         self._more, self._room = asyncio.Event(), asyncio.Event()
         self._over: Fault | None = None
-        self._strange: deque[float] = deque(maxlen=limits.garbage)
-        # What is queued is ours alone: the transport takes a line when the one before it is gone.
+        self._garbage_times: deque[float] = deque(maxlen=limits.garbage)
+        # Only this queue holds lines: the transport takes one when the one before is sent.
         writer.transport.set_write_buffer_limits(high=0)
         self.reading = asyncio.create_task(self._read(reader), name=f"{name}: stdout")
         self._writing = asyncio.create_task(self._write(writer), name=f"{name}: stdin")
 
     @property
     def in_flight(self) -> frozenset[asyncio.Future[Any]]:
-        """Calls that are not answered."""
+        """The calls that wait for an answer."""
         return frozenset(self._pending.values())
 
     async def call(self, method: str, params: Mapping[str, Any], timeout: float) -> Any:
-        """What it answers in ``timeout`` seconds. Raises Fault (TIMEOUT, TRANSPORT, PROTOCOL), Refused."""
+        """Return the answer, within ``timeout`` seconds. Raises Fault, JsonRpcError."""
         try:
             async with asyncio.timeout(timeout):
-                answer = await self.ask(method, params)
+                answer = await self.request(method, params)
                 try:
                     await asyncio.wait({answer})
                 finally:
@@ -110,8 +111,8 @@ class JsonRpcPeer:
             ) from None
         return answer.result()
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Any]:
-        """Send a request; its answer is the future's, which fails with Fault or Refused.
+    async def request(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Any]:
+        """Send a request and return the future of its answer, which fails with Fault or JsonRpcError.
 
         Waits while the worker has too much to read already. Raises Fault (TRANSPORT, UPSTREAM).
         """
@@ -119,27 +120,27 @@ class JsonRpcPeer:
         line = encode_line({"id": number, "method": method, "params": params})
         await self._has_room(len(line))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_looked_at)
+        answer.add_done_callback(_retrieve_exception)
         self._pending[number] = answer
-        self._put(line)
+        self._enqueue(line)
         return answer
 
     def forget(self, answer: asyncio.Future[Any]) -> None:
-        """Nobody waits for it any more: what comes is dropped."""
+        """Drop an answer that no code waits for."""
         for number, each in list(self._pending.items()):
             if each is answer:
                 del self._pending[number]
         answer.cancel()
 
-    def tell(self, method: str, params: Mapping[str, Any], *, request: bool = False) -> None:
-        """Send a notification, or a ``request`` whose answer is not looked at; lost where it cannot go."""
+    def notify(self, method: str, params: Mapping[str, Any], *, request: bool = False) -> None:
+        """Send a notification, or a ``request`` whose answer is ignored; it is lost if it cannot be sent."""
         message: dict[str, Any] = {"method": method, "params": params}
         if request:
             message["id"], self._next = self._next, self._next + 1
-        self._post(message)
+        self._send(message)
 
     def fail(self, fault: Fault) -> None:
-        """It is over: every call in flight fails with that, and so does each to come."""
+        """Fail every call in flight, and each later one, with ``fault``: the worker has ended."""
         if self._over is None:
             self._over = fault
         self._fail_all(fault)
@@ -170,22 +171,22 @@ class JsonRpcPeer:
         if self._over is not None:
             raise self._over
 
-    def _put(self, line: bytes) -> None:
+    def _enqueue(self, line: bytes) -> None:
         self._lines.append(line)
         self._queued += len(line)
         self._more.set()
 
-    def _post(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         line = encode_line(message)
         if self._over is not None:
             return
-        if self._queued + len(line) > 2 * self._limits.queue:  # it asks and asks, and reads no answer
-            self._broke("does not read what it is answered")
+        if self._queued + len(line) > 2 * self._limits.queue:  # it sends requests and reads no answer
+            self._on_broken("does not read what it is answered")
             return
-        self._put(line)
+        self._enqueue(line)
 
     async def _write(self, writer: StreamWriter) -> None:
-        with suppress(OSError):  # it has ended, as its owner is about to learn
+        with suppress(OSError):  # it has ended, which its owner notices
             while True:
                 await self._more.wait()
                 while self._lines:
@@ -216,7 +217,7 @@ class JsonRpcPeer:
                 self._too_long(held)
                 held.clear()
                 skipping = True
-            await asyncio.sleep(0)  # one that writes without end is not the only one here
+            await asyncio.sleep(0)  # other tasks get their turn even if it writes without end
         if held.strip():
             self._take(bytes(held))
 
@@ -243,22 +244,22 @@ class JsonRpcPeer:
     def _incoming(self, method: str, params: Mapping[str, Any], number: Any) -> None:
         try:
             if number is None:
-                self._heard(method, params)
+                self._on_notification(method, params)
                 return
-            answer: dict[str, Any] = {"id": number, "result": self._asked(method, params)}
+            answer: dict[str, Any] = {"id": number, "result": self._on_request(method, params)}
         except JsonRpcError as refused:
             answer = {"id": number, "error": {"code": refused.code, "message": refused.message}}
         except Exception:
             log.exception("%s: %s of its worker failed here", self._name, one_line(method, 60))
             answer = {"id": number, "error": {"code": -32603, "message": "internal error"}}
         if number is not None:
-            self._post(answer)
+            self._send(answer)
 
     def _answered(self, number: Any, message: Mapping[str, Any]) -> bool:
-        """Whether it was the answer to a call of ours, whoever still waits for that."""
+        """Return whether it answers a call that was made, even if no code waits for the answer."""
         error = message.get("error")
         if number is None and error is not None and len(self._pending) == 1:
-            number = next(iter(self._pending))  # it could not read even the id
+            number = next(iter(self._pending))  # it could not read the id
         if isinstance(number, str) and number.isdecimal() and len(number) < 10:
             number = int(number)
         if type(number) is not int or not 0 < number < self._next:
@@ -276,7 +277,7 @@ class JsonRpcPeer:
         self._garbage(f"wrote a line of more than {self._limits.line:,} bytes", bytes(held[:4_096]))
 
     def _garbage(self, what: str, line: bytes) -> None:
-        """A line that cannot be used: it may have been the answer to whatever is in flight."""
+        """Handle a line that is no message: it fails the call that it names, or else all calls."""
         text = redact_text(line[:4_096].decode(errors="replace"))
         shown = sanitize(text, _SHOWN).replace("\n", " ").replace("\t", " ")
         log.warning("%s: the worker %s: %s", self._name, what, shown, extra={"agent": self._name})
@@ -292,9 +293,12 @@ class JsonRpcPeer:
         else:
             self._fail_all(fault)
         now = monotonic()
-        self._strange.append(now)
-        if len(self._strange) == self._limits.garbage and now - self._strange[0] < self._limits.within:
-            self._broke(f"was ended, because its stdout is no JSON-RPC: {shown}")
+        self._garbage_times.append(now)
+        if (
+            len(self._garbage_times) == self._limits.garbage
+            and now - self._garbage_times[0] < self._limits.within
+        ):
+            self._on_broken(f"was ended, because its stdout is no JSON-RPC: {shown}")
 
     def _fail_all(self, fault: Fault) -> None:
         pending, self._pending = self._pending, {}
@@ -303,7 +307,7 @@ class JsonRpcPeer:
                 answer.set_exception(fault)
 
 
-def _looked_at(answer: asyncio.Future[Any]) -> None:
-    """One that fails when nobody waits for it any more is no news."""
+def _retrieve_exception(answer: asyncio.Future[Any]) -> None:
+    """Mark the exception as seen: maybe no code waits for this answer any more."""
     if not answer.cancelled():
         answer.exception()

@@ -1,4 +1,4 @@
-"""What a worker says while it answers one turn, as events of the run, and what is told to a new session."""
+"""The output of a worker during one turn, as events of the run, and the history for a new session."""
 
 import asyncio
 import json
@@ -17,9 +17,9 @@ _MAX_NOTICES: Final = 10
 
 
 class TurnOutput:
-    """One turn of a worker as it goes: its text, its steps and its tools, sanitised.
+    """Emits the text, steps and tools of one turn of a worker, sanitised.
 
-    Says nothing more once it is ``over``; ``full`` is done when more than ``limit`` characters were written.
+    Emits nothing once it ``is_over``. ``full`` is done when the text has more than ``limit`` characters.
     """
 
     def __init__(self, turn: Turn, emit: Emit, limit: int) -> None:
@@ -34,16 +34,16 @@ class TurnOutput:
         self._notices = 0
         self._step = 0
         self._in_tools = False
-        self.over = False
+        self.is_over = False
         self.full: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
-        """The worker has the question."""
+        """Begin the first step: the worker has the question."""
         self._step_to(tools=False)
 
     def text(self, text: str, *, reasoning: bool = False, message: str | None = None) -> None:
-        """A piece of its answer, or of its thoughts; ``message`` tells its messages apart."""
-        if self.over or self.full.done() or not text:
+        """Add a piece of the answer or of its reasoning; ``message`` is the id of its message."""
+        if self.is_over or self.full.done() or not text:
             return
         if self._in_tools:
             self._step_to(tools=False)
@@ -51,7 +51,7 @@ class TurnOutput:
             if message is not None and self._message not in (None, message) and self._pieces:
                 self._step_to(tools=False)
             self._message = message or self._message
-            # A line end may come in two pieces.
+            # "\r\n" may come in two pieces.
             text, self._held = self._held + text, ""
             if text.endswith("\r"):
                 text, self._held = text[:-1], "\r"
@@ -68,8 +68,8 @@ class TurnOutput:
             )
 
     def tool(self, call: str, *, title: str = "", kind: str = "", status: str = "") -> None:
-        """A tool of the worker's was called or moved on; ``status`` as in ACP."""
-        if self.over:
+        """Report that a tool of the worker was called or changed its ``status``, as in ACP."""
+        if self.is_over:
             return
         call = one_line(call, 64)
         if call not in self._open:
@@ -84,19 +84,19 @@ class TurnOutput:
             del self._open[call]
 
     def notice(self, text: str) -> None:
-        """Something that a person should know of this turn; not more than a few."""
+        """Emit a notice for people; only the first few of a turn are emitted."""
         self._notices += 1
-        if not self.over and self._notices <= _MAX_NOTICES:
+        if not self.is_over and self._notices <= _MAX_NOTICES:
             self._emit(Notice(level="warning", agent=self._turn.agent, text=one_line(text, 300)))
 
     def end(self, *, ok: bool) -> tuple[str, ...]:
-        """The turn is over; its texts in order. Calls that never ended did so as the turn did."""
-        if not self.over:
+        """End the turn and return its texts in order. Tools that still run end as the turn did."""
+        if not self.is_over:
             for call in list(self._open):
                 self._tool(call, "completed" if ok else "failed")
             self._open.clear()
             self._end_block()
-            self.over = True
+            self.is_over = True
         return tuple(self._blocks)
 
     def _tool(self, call: str, phase: str) -> None:
@@ -131,7 +131,7 @@ class TurnOutput:
 
 
 def _label(title: str, kind: str) -> tuple[str, str]:
-    """``server`` and ``tool`` of a call: of its title where that is such a label, else its kind and title."""
+    """Return server and tool of a call: from its title if that is such a label, else its kind and title."""
     line = one_line(title, 200) or "tool"
     if found := _LABEL.fullmatch(line):
         return found[1], found[2]
@@ -139,9 +139,10 @@ def _label(title: str, kind: str) -> tuple[str, str]:
 
 
 def history_block(history: Sequence[Message], limit: int) -> str:
-    """What was said before, for a session that does not know it: a block that no message in it can end.
+    """Return a conversation's history for a session that does not know it, as a block of text.
 
-    One JSON object per line, the newest that fit in ``limit`` characters; empty without a history.
+    It has one JSON object per line, so no message can end the block, and the newest messages that fit in
+    ``limit`` characters. Empty without a history.
     """
     lines: list[str] = []
     for message in reversed(history):

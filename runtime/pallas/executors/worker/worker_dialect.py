@@ -1,4 +1,4 @@
-"""What the two dialects of workers have in common, and the simple one of them."""
+"""The two dialects of workers: what they share, the simple one, and how to find out which one it is."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ _MAX_ID: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """How a turn ended: ``texts`` in order, ``stop_reason`` in the words of a TurnResult."""
+    """The answer of a turn: ``texts`` in order, ``stop_reason`` as in TurnResult."""
 
     texts: tuple[str, ...]
     stop_reason: str
@@ -37,7 +37,7 @@ class WorkerAnswer:
 
 
 class WorkerDialect(Protocol):
-    """How one worker is spoken to. All raise Fault, and Refused for an error that ``fault`` translates."""
+    """The protocol of one worker. All methods raise Fault, or JsonRpcError, which ``fault`` translates."""
 
     @property
     def vision(self) -> bool:
@@ -46,56 +46,58 @@ class WorkerDialect(Protocol):
 
     @property
     def model(self) -> str:
-        """The model it names, sanitised, else empty."""
+        """The model that it names, sanitised; empty for none."""
         ...
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What it says it can do, sanitised."""
+        """Its capabilities as it says, sanitised."""
         ...
 
     async def open(self) -> str:
-        """A new session's id."""
+        """Open a session and return its id."""
         ...
 
     async def begin(
         self, session: str, before: str, text: str, images: Sequence[Image]
     ) -> asyncio.Future[Any]:
-        """Ask; ``before`` is what was said until now, empty where it knows. Its answer is the future's."""
+        """Send a prompt, after the history ``before`` if it is not empty; return the future of its answer."""
         ...
 
-    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
-        """What the answer says, with what was told on the way."""
+    def parse_answer(self, result: Any, output: TurnOutput) -> WorkerAnswer:
+        """Parse the answer to a prompt, and add it to ``output``."""
         ...
 
     def cancel(self, session: str) -> None:
-        """Ask it to stop answering; returns at once."""
+        """Ask it to cancel the prompt; returns at once."""
         ...
 
     def close(self, session: str) -> None:
-        """Let go of a session; returns at once."""
+        """Close a session; returns at once."""
         ...
 
-    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
-        """The session that a ``session/update`` is about and its update; None where it makes no sense."""
+    def parse_update(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """Parse a ``session/update`` into its session and its update; None if it cannot be read."""
         ...
 
-    def tell(self, update: Any, telling: TurnOutput) -> None:
-        """Say that update as events."""
+    def report(self, update: Any, output: TurnOutput) -> None:
+        """Emit an update as events."""
         ...
 
-    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
-        """The answer to ``session/request_permission``; ``telling`` is its turn's, None after that."""
+    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+        """Return the answer to ``session/request_permission``; ``output`` is None if the turn is over."""
         ...
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:
-        """What a caller is told of its error."""
+        """Return the Fault for its error."""
         ...
 
 
 class SimpleDialect:
-    """The dialect of mcp-agentic: ``session/new``, ``session/prompt`` with a text, ``session/close``,
-    ``session/cancel``. Nothing is told on the way. ``said`` is what it answered to the handshake."""
+    """The dialect of mcp-agentic: requests for sessions and prompts with a text, without updates.
+
+    ``said`` is its answer to the handshake.
+    """
 
     vision = False
 
@@ -110,7 +112,7 @@ class SimpleDialect:
         self.capabilities = tuple(word for word in found if word)
 
     async def open(self) -> str:
-        """A new session's id. Raises Fault (PROTOCOL) where there is none."""
+        """Open a session and return its id. Raises Fault (PROTOCOL) if there is none."""
         params = {"agentId": self._config.agent_id or self._name}
         return session_id(
             self._name, await self._peer.call("session/new", params, self._config.request_timeout)
@@ -119,44 +121,44 @@ class SimpleDialect:
     async def begin(
         self, session: str, before: str, text: str, images: Sequence[Image]
     ) -> asyncio.Future[Any]:
-        """Ask; it takes text alone."""
+        """Send a prompt, which is text alone."""
         given = f"{before}\n\n{text}" if before else text
-        return await self._peer.ask("session/prompt", {"sessionId": session, "input": given})
+        return await self._peer.request("session/prompt", {"sessionId": session, "input": given})
 
-    def read(self, result: Any, telling: TurnOutput) -> WorkerAnswer:
-        """``{text, stopReason, usage?}``. Raises Fault (PROTOCOL)."""
+    def parse_answer(self, result: Any, output: TurnOutput) -> WorkerAnswer:
+        """Parse ``{text, stopReason, usage?}``. Raises Fault (PROTOCOL)."""
         text, reason = (
             (result.get("text"), result.get("stopReason")) if isinstance(result, dict) else (None, None)
         )
         if not isinstance(text, str) or not isinstance(reason, str):
             raise malformed(self._name)
-        telling.text(text)
+        output.text(text)
         usage = result.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         counted = Usage(_count(usage.get("inputTokens")), _count(usage.get("outputTokens")))
-        return WorkerAnswer(telling.end(ok=True), stop_reason(reason), counted)
+        return WorkerAnswer(output.end(ok=True), stop_reason(reason), counted)
 
     def cancel(self, session: str) -> None:
-        """Its answer to that is not waited for."""
-        self._peer.tell("session/cancel", {"sessionId": session}, request=True)
+        """Send the request; its answer is ignored."""
+        self._peer.notify("session/cancel", {"sessionId": session}, request=True)
 
     def close(self, session: str) -> None:
-        """Its answer to that is not waited for."""
-        self._peer.tell("session/close", {"sessionId": session}, request=True)
+        """Send the request; its answer is ignored."""
+        self._peer.notify("session/close", {"sessionId": session}, request=True)
 
-    def heard(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
-        """It says nothing on the way."""
+    def parse_update(self, params: Mapping[str, Any]) -> tuple[str, Any] | None:
+        """Do nothing: this dialect has no updates."""
         return None
 
-    def tell(self, update: Any, telling: TurnOutput) -> None:
-        """It says nothing on the way."""
+    def report(self, update: Any, output: TurnOutput) -> None:
+        """Do nothing: this dialect has no updates."""
 
-    def permit(self, params: Mapping[str, Any], telling: TurnOutput | None) -> Any:
-        """It has nobody to ask."""
+    def permit(self, params: Mapping[str, Any], output: TurnOutput | None) -> Any:
+        """Refuse: this dialect has no permissions."""
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found")
 
     def fault(self, refused: JsonRpcError, stage: str) -> Fault:
-        """Of the type that it names, or that its code stands for (SPEC 7.3), else UPSTREAM."""
+        """Return a Fault of the type that it names or its code stands for (SPEC 7.3), else UPSTREAM."""
         data = refused.data if isinstance(refused.data, dict) else {}
         kind = _TYPES.get(refused.code, FaultType.UPSTREAM)
         if data.get("type") in tuple(FaultType):  # it may be anything
@@ -171,15 +173,16 @@ class SimpleDialect:
 
 
 async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> WorkerDialect:
-    """The dialect of a worker that was just started.
+    """Return the dialect of a worker that was just started.
 
-    Where it is not configured, ``initialize`` finds out: an answer with a ``protocolVersion`` is ACP, one
-    without, and an error that says that there is no such method, is the simple one. Raises Fault: TIMEOUT for
-    a worker that does not answer, UPSTREAM for another error, PROTOCOL for what cannot be read.
+    If it is not configured, the answer to ``initialize`` decides: with a ``protocolVersion`` it is ACP;
+    without one, or with an error that says that there is no such method, it is the simple one. Raises Fault:
+    TIMEOUT if the worker does not answer, UPSTREAM for another error, PROTOCOL for an answer that cannot be
+    read.
     """
     if config.dialect == "ndjson":
         return SimpleDialect(name, config, peer)
-    # The schema of ACP takes a while to import, and only who speaks it needs it.
+    # The schema of ACP takes a while to import, and only workers that speak it need it.
     acp_dialect = await asyncio.to_thread(_import_acp)
     try:
         said = await peer.call("initialize", acp_dialect.initialize_params(), config.request_timeout)
@@ -207,7 +210,7 @@ async def detect_dialect(name: str, config: WorkerConfig, peer: JsonRpcPeer) -> 
 
 
 def _is_unknown(refused: JsonRpcError) -> bool:
-    """Whether it says that there is no such method; not everyone knows the code for that."""
+    """Return whether it says that there is no such method; some workers use another code for that."""
     return refused.code == METHOD_NOT_FOUND or _UNKNOWN.search(refused.message) is not None
 
 
@@ -222,7 +225,7 @@ def _import_acp() -> "type[AcpDialect]":
 
 
 def session_id(name: str, result: Any) -> str:
-    """That of an answer to ``session/new``. Raises Fault (PROTOCOL) where there is none."""
+    """Return the session id in an answer to ``session/new``. Raises Fault (PROTOCOL) if there is none."""
     found = result.get("sessionId") if isinstance(result, dict) else None
     if not isinstance(found, str) or not found:
         raise Fault(
@@ -230,7 +233,7 @@ def session_id(name: str, result: Any) -> str:
             "Invalid worker response: missing sessionId",
             data={"agent": name, "stage": "session/new"},
         )
-    if len(found) > _MAX_ID:  # each is kept for as long as its conversation
+    if len(found) > _MAX_ID:  # it is kept as long as its conversation
         raise Fault(
             FaultType.PROTOCOL,
             f"Invalid worker response: a sessionId of {len(found):,} characters, of at most {_MAX_ID:,}",
@@ -240,7 +243,7 @@ def session_id(name: str, result: Any) -> str:
 
 
 def malformed(name: str) -> Fault:
-    """What a caller is told of an answer that is none."""
+    """Return the Fault (PROTOCOL) for an answer that cannot be read."""
     return Fault(
         FaultType.PROTOCOL,
         "Invalid worker response: malformed prompt result",
@@ -249,7 +252,7 @@ def malformed(name: str) -> Fault:
 
 
 def stop_reason(said: str) -> str:
-    """``max_tokens`` as other agents say it: ``maxTokens``."""
+    """Return a stop reason as other agents write it: ``max_tokens`` as ``maxTokens``."""
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), one_line(said, 40)) or "endTurn"
 
 
