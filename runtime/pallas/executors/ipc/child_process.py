@@ -156,34 +156,28 @@ class InterpreterProcess(ChildProcess):
         environment. ``max_frame`` is how many bytes one frame from it may have.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        reading, writing = os.pipe()
-        channel, process = None, None
+        interpreter = (sys.executable, "-P", "-X", "faulthandler", "-m", _PROGRAM)
+        command = (*interpreter, module, str(theirs.fileno()))
         try:
-            process = await start_below_keeper(
-                (
-                    *(sys.executable, "-P", "-X", "faulthandler", "-m", _PROGRAM),
-                    *(module, str(theirs.fileno())),
-                ),
-                status=writing,
-                channel=theirs.fileno(),
-                cwd=cwd,
-                stdin=DEVNULL,
-                env=env,
+            process, status = await start_below_keeper(
+                command, channel=theirs.fileno(), cwd=cwd, stdin=DEVNULL, env=env
             )
-            ours.setblocking(False)
-            channel = await Channel.over(ours, max_frame)
-            return cls(agent, process, channel, reading)
         except BaseException:
-            os.close(reading)
-            if channel is None:
-                ours.close()
-            else:
-                channel.close()
-            end_now(process)
+            ours.close()
             raise
         finally:
             theirs.close()
-            os.close(writing)
+        channel = None
+        try:
+            ours.setblocking(False)
+            channel = await Channel.over(ours, max_frame)
+            return cls(agent, process, channel, status)
+        except BaseException:
+            (channel or ours).close()
+            os.close(status)
+            if process.returncode is None:
+                process.send_signal(signal.SIGUSR1)
+            raise
 
     async def close(self) -> None:
         """End it by force if it still runs, and release all that is held for it."""
@@ -206,36 +200,37 @@ class InterpreterProcess(ChildProcess):
 async def start_below_keeper(
     command: Sequence[str],
     *,
-    status: int,
     channel: int,
     cwd: Path,
     stdin: int,
     env: Mapping[str, str] | None = None,
-) -> Process:
+) -> tuple[Process, int]:
     """Start ``command`` below a keeper, in a process group of its own. Raises OSError.
 
-    The keeper writes to the descriptor ``status`` how the program ended. ``channel`` is the one descriptor
-    that the program inherits.
+    ``channel`` is the one descriptor that the program inherits. Returns the keeper's process, and the
+    descriptor that the keeper writes to when the program has ended.
     """
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", keeper.__file__),
-        *(str(os.getpid()), str(status), str(channel)),
-        *command,
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        stdin=stdin,
-        stdout=PIPE,
-        stderr=PIPE,
-        limit=LINE,
-        pass_fds=(status, channel),
-        start_new_session=True,
-    )
-
-
-def end_now(process: Process | None) -> None:
-    """Have the keeper end the program and all below it at once, if it was started and still runs."""
-    if process is not None and process.returncode is None:
-        process.send_signal(signal.SIGUSR1)
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", keeper.__file__),
+            *(str(os.getpid()), str(writing), str(channel)),
+            *command,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=stdin,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=LINE,
+            pass_fds=(writing, channel),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return process, reading
 
 
 def children_of(pid: int) -> list[int]:

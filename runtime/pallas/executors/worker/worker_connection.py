@@ -14,7 +14,6 @@ from pallas.config.kinds import WorkerConfig
 from pallas.executors.ipc.child_process import (
     ChildProcess,
     children_of,
-    end_now,
     log_lines,
     start_below_keeper,
 )
@@ -60,21 +59,12 @@ class WorkerProcess(ChildProcess):
         cls, agent: str, command: tuple[str, ...], cwd: Path, env: Mapping[str, str]
     ) -> "WorkerProcess":
         """Start it; ``command`` begins with the path of a program. Raises OSError."""
-        reading, writing = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)  # in place of the channel that children of Pallas have
-        process = None
         try:
-            process = await start_below_keeper(
-                command, status=writing, channel=nothing, cwd=cwd, stdin=PIPE, env=env
-            )
-            return cls(agent, process, reading)
-        except BaseException:
-            os.close(reading)
-            end_now(process)
-            raise
+            process, status = await start_below_keeper(command, channel=nothing, cwd=cwd, stdin=PIPE, env=env)
         finally:
-            os.close(writing)
             os.close(nothing)
+        return cls(agent, process, status)
 
     @property
     def pid(self) -> int:
