@@ -28,13 +28,14 @@ SUITE_STAMP := $(SUITE_DIR)/installed-$(notdir $(SUITE))-$(SUITE_NODE)
 # Without compiled code each of the hundreds of processes that tests and figures start would compile all of Pallas.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reference dev serve test conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
+.PHONY: help reference dev serve test quick check conformance lint format types imports conformance-table bench soak fuzz screenshots install check clean system-packages npm
 
 help:
 	@echo "make dev      open the workbench on the sample project (DIR=path for another)"
 	@echo "make serve    run the same fleet headless"
 	@echo "make test     the whole test suite (WORKERS=3 processes, 0 for one without xdist; ARGS=... for pytest)"
 	@echo "make conformance  the official MCP conformance suite, in both protocol versions"
+	@echo "make check    lint, and the tests of single modules and of other packages: two minutes"
 	@echo "make lint     ruff, strict types, import contracts, conformance table"
 	@echo "make bench    figures of the README, measured now"
 	@echo "make reference  xml-pipeline beside the environment, for the tests that compare both"
@@ -87,6 +88,13 @@ reference: $(REFERENCE_STAMP)
 
 test: $(STAMP) system-packages reference
 	@$(BIN)/python -m pytest $(BESIDE) $(ARGS)
+
+# What needs no fleet; mypy takes one core, the tests the other.
+quick: $(STAMP)
+	@$(BIN)/python -m pytest $(BESIDE) -q tests/unit tests/contract $(ARGS)
+
+check: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick
 
 npm:
 	@if ! command -v npm >/dev/null 2>&1; then \

@@ -216,11 +216,9 @@ async def test_tools_of_a_downstream_that_changed_are_told_by_the_lines_that_dif
     root = write_project(tmp_path, {"one": agent_module("one", ("echo",))}, config=ECHO)
     async with running(root) as fleet:
         server = root / "echo_server.py"
-        text = server.read_text().replace(
-            'def echo(text: str) -> str:\n    """Say it again."""',
-            'def echo(text: str, times: int = 1) -> str:\n    """Say it once more."""',
-        )
-        server.write_text(text)
+        text = server.read_text().replace("Say it again.", "Say it once more.")
+        more = 'if name == "echo":\n        tool["inputSchema"]["properties"]["times"] = {"type": "integer"}'
+        server.write_text(text.replace("return {**tool", f"{more}\n    return {{**tool"))
         outcome = await exchange(fleet, "echo_server.py", force=True)
         (tool,) = [each for each in outcome.changes if each.part == "tools"]
         assert (tool.kind, tool.name) == ("changed", "echo/echo")

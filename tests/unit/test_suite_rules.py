@@ -51,3 +51,49 @@ def test_in_ci_a_test_that_is_skipped_fails(
     assert outcome in done.stdout, done.stdout + done.stderr
     assert done.returncode == (1 if ci else 0)
     assert ("tmux is not installed" in done.stdout) is bool(ci)
+
+
+LISTENING = """
+import asyncio, socket
+
+import pytest
+
+def test_that_listens():
+    with socket.create_server(("127.0.0.1", 0)):
+        pass
+
+def test_that_serves_and_hides_it():
+    with pytest.raises(AssertionError):
+        asyncio.run(asyncio.start_server(None, "127.0.0.1", 0))
+
+def test_that_has_a_socket_of_its_own(tmp_path):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+        sock.listen()
+"""
+
+
+def test_a_unit_test_that_listens_on_a_port_fails(tmp_path: Path) -> None:
+    shutil.copy(TESTS / "unit" / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_listening.py").write_text(LISTENING)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "pytest_asyncio",
+            str(tmp_path),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "1 failed, 2 passed, 1 error" in done.stdout, done.stdout + done.stderr
