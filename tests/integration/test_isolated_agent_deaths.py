@@ -21,10 +21,10 @@ from support.waiting import until
 
 from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
-from pallas.executors.ipc import connection
-from pallas.executors.process import executor as process_executor
+from pallas.executors.ipc import child_connection
+from pallas.executors.process import process_executor
 from pallas.executors.process.agent_messages import HistoryPart
-from pallas.executors.process.executor import ProcessExecutor
+from pallas.executors.process.process_executor import ProcessExecutor
 from pallas.model import Event, Fault, FaultType, Message, ToolEvent
 
 TOOLS = '''
@@ -451,7 +451,7 @@ async def test_a_process_of_another_release_is_not_spoken_to(
 ) -> None:
     loaded = load_project(project(tmp_path), {**os.environ})
     executor = ProcessExecutor(loaded, loaded.agents["frail"])
-    monkeypatch.setattr(connection, "__version__", "0.0.1")
+    monkeypatch.setattr(child_connection, "__version__", "0.0.1")
     with pytest.raises(
         Fault, match=r"of another Pallas .* than this fleet \(0.0.1\).*start the fleet again"
     ) as told:

@@ -19,7 +19,7 @@ from pallas.config import load_project
 from pallas.executors import Turn, TurnResult
 from pallas.executors.base import Executor
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
-from pallas.executors.process.executor import ProcessExecutor
+from pallas.executors.process.process_executor import ProcessExecutor
 from pallas.model import Event, Fault, FaultType, Image, Message, Params, Rerouted, TextDelta
 
 _ECHO = {"command": sys.executable, "args": ["echo_server.py"]}

@@ -12,7 +12,7 @@ from support.apart import CREW, Hosted, hosted
 from support.waiting import until
 
 from pallas.contract import SystemError, Text
-from pallas.executors.typed.handler_messages import MAX_MODEL_QUESTIONS
+from pallas.executors.typed.handler_child_messages import MAX_MODEL_QUESTIONS
 from pallas.executors.typed.payload_conversion import InvalidReply
 from pallas.invocation import Completion, LLMResponse, TokenUsage
 from pallas.model import Fault, FaultType

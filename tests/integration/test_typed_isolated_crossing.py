@@ -7,7 +7,7 @@ import pytest
 from support.apart import hosted
 from support.waiting import until
 
-from pallas.executors.ipc.messages import CancelCall
+from pallas.executors.ipc.child_messages import CancelCall
 
 
 async def test_a_cancel_that_comes_after_the_answer_is_not_answered_again(tmp_path: Path) -> None:

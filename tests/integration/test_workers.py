@@ -13,7 +13,7 @@ from support.processes import gone
 from support.waiting import until
 from support.workers import say, worker, working
 
-from pallas.executors.worker.executor import WorkerExecutor
+from pallas.executors.worker.worker_executor import WorkerExecutor
 from pallas.executors.worker.worker_limits import WorkerLimits
 from pallas.model import Event, Fault, FaultType, Message, Notice, Params, TextDelta
 

@@ -19,7 +19,7 @@ from support.waiting import until
 from support.workers import ACP, SIMPLE
 
 from pallas.executors import Executor
-from pallas.executors.worker.executor import WorkerExecutor
+from pallas.executors.worker.worker_executor import WorkerExecutor
 from pallas.fleet.fleet import Fleet
 from pallas.model import ANONYMOUS, AgentState, Event, Fault, FaultType, Notice, TextDelta, ToolEvent
 

@@ -19,7 +19,7 @@ from pallas.config import AgentConfig, Project, load_project
 from pallas.config.kinds import HandlerConfig, PumpLimits, RemoteConfig, TypedConfig, WorkerConfig
 from pallas.executors import Executor, Turn, TurnResult
 from pallas.executors.project_imports import forget
-from pallas.executors.typed.executor import TypedExecutor
+from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.fleet.agent_factory import make_executor
 from pallas.fleet.fleet import Fleet
 from pallas.handlers import Chunk, Final, PromptRequest, PromptResult, Registered, Usage

@@ -9,7 +9,7 @@ from typing import Any
 from pallas.config import AgentConfig, Project
 from pallas.config.kinds import WorkerConfig
 from pallas.executors import Turn
-from pallas.executors.worker.executor import WorkerExecutor
+from pallas.executors.worker.worker_executor import WorkerExecutor
 from pallas.executors.worker.worker_limits import LIMITS, WorkerLimits
 from pallas.model import Event
 

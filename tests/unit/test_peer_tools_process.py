@@ -9,8 +9,8 @@ from support.waiting import until
 
 from pallas.executors import Emit, Turn
 from pallas.executors.fastagent.peer_tools import PeerTool
-from pallas.executors.ipc.messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
-from pallas.executors.ipc.questions import ChildQuestions, QuestionsToFleet
+from pallas.executors.ipc.child_messages import DropQuestion, MessageDecoder, QuestionAnswer, encode_message
+from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
 from pallas.executors.process.agent_messages import PeerList, PeerQuestion
 from pallas.executors.process.peer_questions import MAX_OPEN, PeerAnswers, PeerAsker, PeersThroughFleet
 from pallas.model import Event, Fault, FaultType, TraceContext

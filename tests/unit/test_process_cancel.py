@@ -9,7 +9,7 @@ import pytest_asyncio
 from pallas import __version__
 from pallas.executors import Turn
 from pallas.executors.ipc.channel import Channel
-from pallas.executors.ipc.messages import (
+from pallas.executors.ipc.child_messages import (
     FROM_CHILD,
     PROTOCOL,
     CallCancelled,

@@ -12,7 +12,7 @@ from support.live import ECHO, agent_module, write_project
 from pallas.config import load_project
 from pallas.executors import ExecutorInfo, Turn
 from pallas.executors.fastagent.peer_tools import PeerTool
-from pallas.executors.ipc.messages import (
+from pallas.executors.ipc.child_messages import (
     FROM_CHILD,
     FROM_FLEET,
     CallCancelled,
@@ -47,7 +47,7 @@ from pallas.executors.process.agent_messages import (
     TurnMessages,
     UnreachedServers,
 )
-from pallas.executors.process.executor import ProcessExecutor
+from pallas.executors.process.process_executor import ProcessExecutor
 from pallas.model import Exchange, Fault, FaultType, Image, TextDelta, TraceContext, Usage
 from pallas.model.codec import Undecodable, dumps, encode_event, loads
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pallas.contract import HandlerMetadata, HandlerResponse
-from pallas.executors.typed.handler_loader import check_handler, check_payload, code_of
+from pallas.executors.typed.typed_handler_loader import check_handler, check_payload, code_of
 from pallas.model import Fault, FaultType
 
 ran: list[str] = []

@@ -53,7 +53,7 @@ def _look_at_handler(project: Project, agent: AgentConfig, path: str) -> None:
 
 def _look_at_typed(project: Project, agent: AgentConfig) -> None:
     """The same for a typed handler and its payload."""
-    from pallas.executors.typed.handler_loader import load_handler
+    from pallas.executors.typed.typed_handler_loader import load_handler
 
     load_handler(project, agent, fresh=False)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pallas.executors.typed.handler_loader import Handler, LoadedHandler, check_handler, key_of
 from pallas.executors.typed.payload_conversion import bind_payload, pack_payload
+from pallas.executors.typed.typed_handler_loader import Handler, LoadedHandler, check_handler, key_of
 from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import PayloadType

@@ -15,12 +15,12 @@ MakeExecutor = Callable[[Project, AgentConfig], Awaitable[Executor]]
 _EXECUTORS: Final[dict[AgentKind, tuple[str, str]]] = {
     "llm": ("pallas.executors.fastagent.fastagent_executor", "FastAgentExecutor"),
     "handler": ("pallas.executors.handler.handler_executor", "HandlerExecutor"),
-    "worker": ("pallas.executors.worker.executor", "WorkerExecutor"),
+    "worker": ("pallas.executors.worker.worker_executor", "WorkerExecutor"),
     "remote": ("pallas.executors.remote.remote_executor", "RemoteExecutor"),
     "router": ("pallas.executors.router.router_executor", "RouterExecutor"),
 }
-_TYPED: Final = ("pallas.executors.typed.executor", "TypedExecutor")
-_PROCESS: Final = ("pallas.executors.process.executor", "ProcessExecutor")
+_TYPED: Final = ("pallas.executors.typed.typed_executor", "TypedExecutor")
+_PROCESS: Final = ("pallas.executors.process.process_executor", "ProcessExecutor")
 
 
 async def make_executor(

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 from pallas.config import AgentConfig
 from pallas.executors import Executor
-from pallas.executors.typed.executor import TypedExecutor
+from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.model import AgentSnapshot, AgentState
 from pallas.runs.kernel import Kernel
 

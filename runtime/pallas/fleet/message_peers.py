@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pallas.config import Project
 from pallas.config.kinds import PumpLimits, TypedConfig
 from pallas.executors.nested_events import Below
-from pallas.executors.typed.executor import TypedExecutor
+from pallas.executors.typed.typed_executor import TypedExecutor
 from pallas.invocation import Completer, Completion, LLMResponse
 from pallas.messaging.messaging_port import Asker, Delivery, Emit, Endpoint, PeerFacts, Reply
 from pallas.model import NO_PARAMS, Fault, FaultType, Image, Params, RunRequest, RunResult, Usage

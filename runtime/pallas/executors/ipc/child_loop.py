@@ -19,7 +19,7 @@ from pallas.model.codec import Undecodable
 from pallas.telemetry.log import Forwarder, forward_logging
 
 from .channel import Channel, ChannelBroken
-from .messages import (
+from .child_messages import (
     FROM_FLEET,
     OUT_OF_MEMORY,
     PROTOCOL,
@@ -33,7 +33,7 @@ from .messages import (
     QuestionAnswer,
     encode_message,
 )
-from .questions import QuestionsToFleet
+from .child_questions import QuestionsToFleet
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pallas.telemetry.log import redact_text
 
 from . import keeper
 from .channel import MAX_FRAME, Channel
-from .messages import OUT_OF_MEMORY
+from .child_messages import OUT_OF_MEMORY
 
 LINE: Final = 8_192
 """Characters of a line that are read at most."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from pallas.executors.base import TurnResult
 from pallas.executors.fastagent.fastagent_executor import FastAgentExecutor
 from pallas.executors.fastagent.message_conversion import revived
+from pallas.executors.ipc.child_messages import OUT_OF_MEMORY
 from pallas.model import Event, Fault, FaultType, Message, TextDelta
 from pallas.model.codec import encode_event
 from pallas.model.fingerprint import adopt_salt
@@ -21,7 +22,6 @@ from pallas.telemetry.wire_record import OpenExchange, RunWire, WireRecord
 
 from ..ipc.channel import Channel
 from ..ipc.child_loop import ChildLoop, serve_child
-from ..ipc.messages import OUT_OF_MEMORY
 from ..ipc.module_sources import ModuleSources, read_sources
 from .agent_messages import (
     TO_AGENT,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pallas.executors.fastagent.peer_tools import PeerCalls
+from pallas.executors.ipc.child_connection import ChildConnection, PendingCall
+from pallas.executors.ipc.child_messages import CallCancelled, CancelCall
 from pallas.health.public_reasons import LAST_SAID
 from pallas.model import Fault, FaultType, RunEvent
 from pallas.model.codec import Undecodable, decode_event, fault_of
@@ -15,8 +17,6 @@ from pallas.telemetry.wire_record import OpenExchange, RunWire
 
 from ..base import Emit
 from ..ipc.child_process import InterpreterProcess
-from ..ipc.connection import ChildConnection, PendingCall
-from ..ipc.messages import CallCancelled, CancelCall
 from .agent_messages import (
     FROM_AGENT,
     AgentBroken,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pallas.config import Project
 from pallas.executors import ExecutorInfo, Turn
 from pallas.executors.fastagent.peer_tools import PeerTool
+from pallas.executors.ipc.child_messages import Number
 from pallas.model import (
     Exchange,
     Image,
@@ -17,8 +18,6 @@ from pallas.model import (
 )
 from pallas.model.packed import Packed, packed_of
 from pallas.model.run_values import Role
-
-from ..ipc.messages import Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from pallas.executors.fastagent.peer_tools import PeerCalls, PeerTool
+from pallas.executors.ipc.child_questions import ChildQuestions, QuestionsToFleet
 from pallas.model import Fault, FaultType, TraceContext
 
 from ..base import Emit, Turn
-from ..ipc.questions import ChildQuestions, QuestionsToFleet
 from .agent_messages import PeerList, PeerQuestion
 
 MAX_OPEN: Final = 200

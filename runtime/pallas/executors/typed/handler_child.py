@@ -13,6 +13,8 @@ from pallas.config import AgentConfig, Project, Where
 from pallas.config.kinds import HandlerConfig, PumpLimits, TypedConfig
 from pallas.contract import Document
 from pallas.executors.handler.handler_faults import Exited, passed_on, raised
+from pallas.executors.ipc.child_messages import OUT_OF_MEMORY, encode_message
+from pallas.executors.ipc.child_questions import QuestionsToFleet
 from pallas.invocation import Completion, LLMResponse
 from pallas.llm.token_budget import revived
 from pallas.messaging.messaging_port import Delivery, Reply
@@ -23,11 +25,8 @@ from pallas.payloads import NotTaken, Payload, PayloadFault, PayloadType, elemen
 
 from ..ipc.channel import Channel
 from ..ipc.child_loop import ChildLoop, serve_child
-from ..ipc.messages import OUT_OF_MEMORY, encode_message
 from ..ipc.module_sources import ModuleSources, read_sources
-from ..ipc.questions import QuestionsToFleet
-from .handler_limits import limit_process
-from .handler_messages import (
+from .handler_child_messages import (
     MAX_FILES,
     MAX_MODEL_QUESTIONS,
     MAX_NAME,
@@ -47,6 +46,7 @@ from .handler_messages import (
     decode_response,
     max_frame_of,
 )
+from .handler_limits import limit_process
 from .in_process_host import InProcessHost
 from .landlock import hide_project
 from .payload_conversion import InvalidReply

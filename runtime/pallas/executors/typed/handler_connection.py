@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from pallas.executors.ipc.child_connection import ChildConnection, PendingCall
+from pallas.executors.ipc.child_messages import CallCancelled
 from pallas.invocation import Completer, Completion
 from pallas.messaging.messaging_port import Delivery
 from pallas.model import Fault, FaultType
@@ -13,10 +15,7 @@ from pallas.model.codec import Undecodable
 from pallas.payloads import PayloadType
 
 from ..ipc.child_process import InterpreterProcess
-from ..ipc.connection import ChildConnection, PendingCall
-from ..ipc.messages import CallCancelled
-from .handler_limits import oversee
-from .handler_messages import (
+from .handler_child_messages import (
     FROM_HANDLER,
     MAX_MODEL_QUESTIONS,
     FrameEnded,
@@ -33,6 +32,7 @@ from .handler_messages import (
     encode_response,
     max_frame_of,
 )
+from .handler_limits import oversee
 from .handler_reports import FrameRate, HandlerRecords, PayloadClasses
 
 CANCEL_TIMEOUT_S: Final = 1.0

@@ -19,10 +19,10 @@ from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType
 from pallas.payloads import NotTaken, PayloadFault
 
-from .handler_loader import LoadedHandler, load_handler
 from .handler_ports import HandlerFacts
 from .payload_conversion import InvalidReply, bind_payload, reply_of
 from .scratch import scratches_of
+from .typed_handler_loader import LoadedHandler, load_handler
 
 log = logging.getLogger(__name__)
 

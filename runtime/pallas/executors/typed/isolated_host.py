@@ -14,6 +14,7 @@ from platformdirs.unix import Unix
 
 from pallas.child_environment import bare_environment
 from pallas.config import AgentConfig, Project
+from pallas.executors.ipc.child_messages import CallCancelled
 from pallas.ledger.ledger_address import address_of, database_url_of
 from pallas.messaging.messaging_port import Delivery, Reply
 from pallas.model import Fault, FaultType
@@ -24,9 +25,7 @@ from pallas.telemetry.log import redact_text
 from pallas.telemetry.log.log_path import log_path
 
 from ..ipc.child_process import InterpreterProcess
-from ..ipc.messages import CallCancelled
-from .handler_connection import HandlerConnection, HandlerProcessEnded, Outcome
-from .handler_messages import (
+from .handler_child_messages import (
     MAX_SOURCES,
     HandlerFailed,
     HandlerNotLoaded,
@@ -34,6 +33,7 @@ from .handler_messages import (
     ReturnedMessage,
     max_frame_of,
 )
+from .handler_connection import HandlerConnection, HandlerProcessEnded, Outcome
 from .handler_ports import HandlerFacts
 from .handler_reports import fault_of_load, paths_in_project
 from .payload_conversion import InvalidReply

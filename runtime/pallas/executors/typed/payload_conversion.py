@@ -15,7 +15,7 @@ from pallas.model import Fault, FaultType
 from pallas.model.safe_text import one_line
 from pallas.payloads import MAX_BYTES, NotTaken, Payload, PayloadFault, PayloadType
 
-from .handler_loader import LoadedHandler, key_of
+from .typed_handler_loader import LoadedHandler, key_of
 
 LARGEST: Final = 16 * MAX_BYTES
 """Bytes of a message that a project may allow at most; a project's own limit is checked on delivery."""

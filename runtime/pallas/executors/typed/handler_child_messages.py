@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from pallas.contract import HandlerMetadata
+from pallas.executors.ipc.child_messages import Name, Number
 from pallas.invocation import LLMResponse
 from pallas.model.codec import decode, encode_fields
-
-from ..ipc.messages import Name, Number
 
 MAX_SOURCES: Final = 4 * 1024 * 1024
 """Bytes of the sources that a process sends; as Latin-1 in JSON they are twice that at most."""

@@ -14,7 +14,7 @@ from typing import Any
 from pallas.model import Fault, FaultType
 from pallas.model.codec import Undecodable, fault_of
 
-from .messages import DropQuestion, QuestionAnswer
+from .child_messages import DropQuestion, QuestionAnswer
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from pallas.model.codec import Undecodable
 from pallas.model.safe_text import one_line
 
 from .channel import ChannelBroken
-from .child_process import InterpreterProcess, children_of
-from .messages import (
+from .child_messages import (
     FROM_CHILD,
     PROTOCOL,
     CallCancelled,
@@ -29,7 +28,8 @@ from .messages import (
     MessageDecoder,
     encode_message,
 )
-from .questions import ChildQuestions
+from .child_process import InterpreterProcess, children_of
+from .child_questions import ChildQuestions
 
 log = logging.getLogger(__name__)
 
